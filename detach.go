@@ -308,6 +308,7 @@ func (c *Client) ReleaseDetached(ctx context.Context, h Handle) error {
 // leave takes the claim out of the line.
 func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	e.Tombstone = p.uncertain
+	p.ticket.TTL = tombstoneTTL(p.ticket.TTL)
 	call := c.life.leaving.call(ctx, c.clock.now(), leaveTimeout(p.ticket.TTL))
 	defer call.end()
 	if err := c.backend.Leave(call, p.ticket, e); err != nil {

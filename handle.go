@@ -3,6 +3,7 @@ package fencelock
 import (
 	"encoding/base64"
 	"hash/crc32"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -67,6 +68,19 @@ func (h Handle) Token() fence.Token {
 	return fence.Token(n)
 }
 
+// TTL returns the TTL of the lease, or 0 if h is no handle.
+func (h Handle) TTL() time.Duration {
+	fields := strings.Split(strings.TrimSpace(string(h)), ".")
+	if len(fields) != handleFields {
+		return 0
+	}
+	n, _ := strconv.ParseInt(fields[fieldTTL], 36, 64)
+	if n > int64(math.MaxInt64/time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(n) * time.Millisecond
+}
+
 // write returns the handle as text, for the store that info describes.
 func (h *handle) write(info *driver.Info) (Handle, error) {
 	t := &h.ticket
@@ -109,7 +123,7 @@ func (h Handle) read(info *driver.Info) (handle, error) {
 			Claim: driver.Claim{
 				Key: string(key), ID: f[fieldID], Span: number(fieldSpan),
 				Capacity: number(fieldCapacity), Weight: number(fieldWeight),
-				TTL: time.Duration(number(fieldTTL)) * time.Millisecond,
+				TTL: h.TTL(),
 			},
 			Token: number(fieldFirst), Granted: true, Detached: true,
 		},

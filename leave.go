@@ -18,6 +18,14 @@ func leaveTimeout(ttl time.Duration) time.Duration {
 	return min(max(ttl/3, 500*time.Millisecond), 5*time.Second)
 }
 
+// longestTombstone bounds how long a named claim that has left may not enter again. Its name is used
+// again only by a request that is repeated, so by then that request has been given up; a lease
+// may last for days.
+const longestTombstone = 15 * time.Minute
+
+// tombstoneTTL is the TTL of a Leave of a named claim, which is that of the tombstone.
+func tombstoneTTL(ttl time.Duration) time.Duration { return min(ttl, longestTombstone) }
+
 // mayEnterLocked reports whether an Enter of the claim may still arrive: one of this process, or,
 // of a named claim, one of another.
 func (cl *claim) mayEnterLocked() bool { return cl.uncertain || cl.named }
@@ -40,6 +48,9 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	c.schedule.drop(cl)
 	t, linger := cl.leaveTicketLocked(), e.Linger
 	e.Tombstone = cl.mayEnterLocked()
+	if cl.named {
+		t.TTL = tombstoneTTL(t.TTL)
+	}
 	renewing = cl.renewing
 	cl.mu.Unlock()
 
@@ -135,6 +146,9 @@ func (cl *claim) tryLeave() {
 	t, rare := cl.leaveTicketLocked(), cl.readRare()
 	e := rare.exit
 	e.Tombstone = cl.mayEnterLocked()
+	if cl.named {
+		t.TTL = tombstoneTTL(t.TTL)
+	}
 	e.Linger = cl.lingerLeft(e.Linger, rare.exitAt)
 	cl.mu.Unlock()
 	call := c.life.leaving.call(context.Background(), c.clock.now(), leaveTimeout(t.TTL))

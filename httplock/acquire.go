@@ -168,7 +168,10 @@ func (c *call) granted(w *want, h *holding, deadline time.Time) *granted {
 // refusal is err, why w was not granted, as the client gets it.
 func (s *Server) refusal(ctx context.Context, c *call, w *want, err error) error {
 	cause := context.Cause(ctx)
+	var revoked *problem
 	switch {
+	case errors.As(cause, &revoked):
+		return revoked.about(w)
 	case errors.Is(cause, errStay) && errors.Is(err, cause):
 		p := comeAgain(0)
 		if s.draining.Err() != nil {

@@ -2,15 +2,18 @@ package httplock
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/fencelock/fencelock/driver"
@@ -57,13 +60,41 @@ func (p *principal) may(v verb, key string) error {
 		detail: fmt.Sprintf("The line of %q in the tokens file does not allow %s for this key.", p.name, v)}
 }
 
-// Tokens says who may do what. It may be loaded again while Servers use it.
-type Tokens struct{ list atomic.Pointer[[]*principal] }
+// Tokens says who may do what. It may be loaded again while Servers use it: streams and waiting
+// requests of principals that may not have them any more end then.
+type Tokens struct {
+	list atomic.Pointer[[]*principal]
+
+	mu      sync.Mutex
+	servers map[*Server]bool
+}
+
+// tell has s hear of each Load until the Server drains.
+func (t *Tokens) tell(s *Server) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.servers == nil {
+		t.servers = map[*Server]bool{}
+	}
+	t.servers[s] = true
+	context.AfterFunc(s.draining, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.servers, s)
+	})
+}
 
 // ReadTokens reads a tokens file: one line for each principal, with four fields between
 // spaces.
 //
 //	name  sha256:<hex of the token's SHA-256>  acquire,look,break,all  prefix,prefix
+//
+// The verb acquire lets a principal acquire, renew, check and release locks, run slots of once, and
+// leave a line. look lets it read lines, events and metrics, with the owners and notes of others.
+// break lets it end the lock of any other client. all is the three of them.
 //
 // The hash is "-" for a name that is known by its client certificate alone, and "*" stands for
 // all keys. Empty lines and lines that begin with # are skipped.
@@ -94,6 +125,12 @@ func (t *Tokens) Load(r io.Reader) error {
 		return fmt.Errorf("httplock: the tokens name nobody; want lines of name, sha256:HEX, verbs and prefixes")
 	}
 	t.list.Store(&list)
+	t.mu.Lock()
+	servers := slices.Collect(maps.Keys(t.servers))
+	t.mu.Unlock()
+	for _, s := range servers {
+		s.readmit()
+	}
 	return nil
 }
 
@@ -132,12 +169,13 @@ func readPrincipal(line string) (*principal, error) {
 	return p, nil
 }
 
-// NewToken draws a token for name, and returns it with its line for a tokens file, which
-// allows everything.
+// NewToken draws a token for name, and returns it with its line for a tokens file. The line
+// allows acquire for the keys that begin with the name and a slash; edit its last two fields
+// to allow more.
 func NewToken(name string) (token, line string) {
 	token = "flt_" + rand.Text() + rand.Text()
 	sum := sha256.Sum256([]byte(token))
-	return token, fmt.Sprintf("%s  sha256:%s  all  *", name, hex.EncodeToString(sum[:]))
+	return token, fmt.Sprintf("%s  sha256:%s  acquire  %s/", name, hex.EncodeToString(sum[:]), name)
 }
 
 // identify finds out who sends r.
@@ -161,6 +199,19 @@ func (t *Tokens) identify(r *http.Request) (*principal, error) {
 			detail: "No line of the tokens file has a name of this certificate."}
 	}
 	return nil, &problem{slug: slugUnauthenticated, detail: "Send Authorization: Bearer with a token."}
+}
+
+// readmit ends what principals of the tokens before a Load have begun and may not go on with.
+func (s *Server) readmit() {
+	s.waits.endIf(func(t *turn) error {
+		who, err := s.o.Tokens.identify(t.request)
+		if err != nil {
+			return err
+		}
+		return who.may(verbAcquire, t.want.Key)
+	})
+	next := make(chan struct{})
+	close(*s.reloaded.Swap(&next))
 }
 
 // find returns whose token it is, or nil. It compares with every line, and every comparison

@@ -95,6 +95,7 @@ func TestTokensAllowWhatTheirLinesSay(t *testing.T) {
 		first := as("root").do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).ok(t)
 		as("ci").do("POST", "/v1/acquire", `{"key":"deploy","request_id":"wish-of-mine"}`).ok(t)
 		again, made := httplock.NewToken("root")
+		made = strings.Replace(made, "acquire  root/", "all  *", 1)
 		if err := tokens.Load(strings.NewReader(made)); err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +104,24 @@ func TestTokensAllowWhatTheirLinesSay(t *testing.T) {
 		l.bearer = again
 		l.do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).is(t, 409, "not-acquired")
 		l.verb("check", first).ok(t)
+	})
+}
+
+func TestNewTokenIsNarrow(t *testing.T) {
+	inWorld(t, func(w *world) {
+		token, line := httplock.NewToken("ci")
+		tokens, err := httplock.ReadTokens(strings.NewReader(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := w.server(&httplock.Options{Tokens: tokens})
+		s.bearer = token
+		h := s.do("POST", "/v1/acquire", `{"key":"ci/deploy"}`).ok(t)
+		s.do("POST", "/v1/acquire", `{"key":"cicada"}`).is(t, 403, "forbidden")
+		s.do("GET", "/v1/line?key=ci/deploy", "").is(t, 403, "forbidden")
+		s.do("POST", "/v1/break", fmt.Sprintf(`{"key":"ci/deploy","token":%q,"reason":"r"}`, h.text("token"))).
+			is(t, 403, "forbidden")
+		s.verb("release", h).ok(t)
 	})
 }
 

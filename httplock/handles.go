@@ -1,8 +1,10 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fencelock/fencelock"
@@ -22,14 +24,15 @@ type lease struct {
 	handle fencelock.Handle
 	kept   *holding // or nil: the store keeps it
 	key    string
-	token  fence.Token
+	token  fence.Token // 0 until the store, or this Server, has said that the handle has it
 }
 
-// lease reads the handle of a request, and finds out whether the caller may use it.
+// lease reads the handle of a request, and finds out whether the caller may use it. What the handle
+// says is not known to be true: anybody can write one.
 func (c *call) lease(handle string) (*lease, error) {
 	l := &lease{handle: fencelock.Handle(handle)}
 	instance := ""
-	l.key, l.token = l.handle.Key(), l.handle.Token()
+	l.key = l.handle.Key()
 	if isKept(handle) {
 		instance, l.key, _ = readKept(handle)
 	}
@@ -40,6 +43,10 @@ func (c *call) lease(handle string) (*lease, error) {
 		return nil, err
 	}
 	if !isKept(handle) {
+		if ttl := l.handle.TTL(); ttl < time.Millisecond || ttl > maxTTL {
+			return nil, &problem{slug: slugInvalidHandle, key: l.key,
+				detail: fmt.Sprintf("The handle is of a ttl of %v; want at least 1ms and at most %v.", ttl, maxTTL)}
+		}
 		return l, nil
 	}
 	var err error
@@ -48,6 +55,25 @@ func (c *call) lease(handle string) (*lease, error) {
 	}
 	l.token = l.kept.lease.Token()
 	return l, nil
+}
+
+// vouch finds out whether there is a lease as the handle of l says. A handle that this Server has
+// granted to the caller is known; for another one it asks the store.
+func (s *Server) vouch(ctx context.Context, c *call, l *lease) error {
+	if l.kept == nil && !s.held.has(c.who.name, string(l.handle)) {
+		if _, err := s.locks.CheckDetached(ctx, l.handle); err != nil {
+			return err
+		}
+	}
+	l.confirm()
+	return nil
+}
+
+// confirm takes the token of the handle for true.
+func (l *lease) confirm() {
+	if l.kept == nil {
+		l.token = l.handle.Token()
+	}
 }
 
 // problem is err, the answer to a request for the lease, as the client gets it.
@@ -84,7 +110,10 @@ func (s *Server) renew(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	deadline, err := s.renewLease(c.Context(), l, ttl)
+	var deadline time.Time
+	if err = s.vouch(c.Context(), c, l); err == nil {
+		deadline, err = s.renewLease(c.Context(), l, ttl)
+	}
 	c.audit(actRenew, l.key, l.token, err)
 	if err != nil {
 		return nil, l.problem(err)
@@ -126,7 +155,9 @@ func (s *Server) release(c *call) (any, error) {
 	case q.Done != "":
 		what, err = actDone, s.finish(ctx, l, slot)
 	default:
-		err = s.locks.ReleaseDetached(ctx, l.handle)
+		if err = s.vouch(ctx, c, l); err == nil {
+			err = s.locks.ReleaseDetached(ctx, l.handle)
+		}
 	}
 	c.audit(what, l.key, l.token, err)
 	if err == nil || errors.Is(err, fencelock.ErrLost) {
@@ -136,7 +167,9 @@ func (s *Server) release(c *call) (any, error) {
 		return nil, l.problem(err)
 	}
 	s.watch.Ended(l.key, l.token, watch.Released, "")
-	return map[string]any{"key": l.key, "token": l.token, "released": true}, nil
+	// A repeated release of a slot is known by the ID of its claim alone.
+	token := cmp.Or(l.token, l.handle.Token())
+	return map[string]any{"key": l.key, "token": token, "released": true}, nil
 }
 
 // finish releases the lease of a slot, and notes the slot as done by the owner of the lease. A
@@ -144,11 +177,24 @@ func (s *Server) release(c *call) (any, error) {
 // claim wrote the note.
 func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
 	standing, err := s.locks.CheckDetached(ctx, l.handle)
-	if err != nil && !errors.Is(err, fencelock.ErrLost) {
-		return err
+	if err == nil {
+		l.confirm()
 	}
-	if of, _ := splitSlot(standing.Note); of != nil && !of.Equal(slot) {
+	switch of, _ := splitSlot(standing.Note); {
+	case errors.Is(err, fencelock.ErrLost):
+		line, lineErr := s.locks.Line(ctx, l.key)
+		if lineErr != nil {
+			return lineErr
+		}
+		if line.Done == nil || !line.Done.Slot.Equal(slot) {
+			return err // no claim has noted the slot
+		}
+	case err != nil:
+		return err
+	case of != nil && !of.Equal(slot):
 		return invalid("The lease is for the slot %s.", slotText(*of))
+	case standing.Kind != fencelock.Exclusive:
+		return &problem{slug: slugInvalidHandle, detail: "Only the holder of an exclusive lease can finish a slot."}
 	}
 	return s.locks.FinishDetached(ctx, l.handle, slot, fencelock.Owner(standing.Owner))
 }
@@ -169,6 +215,7 @@ func (s *Server) check(c *call) (any, error) {
 	if err != nil {
 		return nil, l.problem(err)
 	}
+	l.confirm()
 	return map[string]any{"key": l.key, "token": l.token, "left_ms": left(deadline), "held": true}, nil
 }
 

@@ -40,6 +40,14 @@ func (h *held) renewed(name, handle string, deadline time.Time) {
 	}
 }
 
+// has reports whether this Server has granted the handle to name.
+func (h *held) has(name, handle string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.of[name][handle]
+	return ok
+}
+
 func (h *held) remove(name, handle string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

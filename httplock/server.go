@@ -81,6 +81,8 @@ type Server struct {
 	kept  kept
 	meter meter
 
+	reloaded atomic.Pointer[chan struct{}] // closed by the next Load of the tokens
+
 	watch   *watch.Watcher
 	viewers atomic.Int64 // streams of events
 
@@ -129,6 +131,9 @@ func New(locks *fencelock.Client, o *Options) (*Server, error) {
 	s.meter.init()
 	s.initConsole()
 	s.routes = s.allRoutes()
+	reloaded := make(chan struct{})
+	s.reloaded.Store(&reloaded)
+	s.o.Tokens.tell(s)
 	return s, nil
 }
 

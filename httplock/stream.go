@@ -63,9 +63,27 @@ func (v *viewer) sees(key string) bool {
 	return (v.key == "" || v.key == key) && strings.HasPrefix(key, v.prefix) && v.who.sees(key)
 }
 
+// readmit looks again who the viewer is, and returns a channel that the next Load of the tokens closes.
+func (v *viewer) readmit() (<-chan struct{}, error) {
+	next := *v.s.reloaded.Load()
+	who, err := v.s.o.Tokens.identify(v.Request)
+	if err != nil {
+		return nil, err
+	}
+	v.who = who
+	if !who.can(verbLook) || v.key != "" && !who.sees(v.key) {
+		return nil, who.may(verbLook, v.key)
+	}
+	return next, nil
+}
+
 func (v *viewer) stream() {
 	alive := time.NewTicker(sse.KeepAlive)
 	defer alive.Stop()
+	reloaded, err := v.readmit()
+	if err != nil {
+		return
+	}
 	for {
 		more, err := v.send()
 		if err != nil {
@@ -73,6 +91,10 @@ func (v *viewer) stream() {
 		}
 		select {
 		case <-more:
+		case <-reloaded:
+			if reloaded, err = v.readmit(); err != nil {
+				return
+			}
 		case <-alive.C:
 			if sse.Send(v.w, sse.Alive) != nil {
 				return

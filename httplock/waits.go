@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"context"
+	"net/http"
 	"sync"
 )
 
@@ -16,11 +17,12 @@ type waits struct {
 
 // turn is one call that wants a lock. A later call for the same claim takes its place.
 type turn struct {
-	want   *want
-	name   string
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{}
+	want    *want
+	request *http.Request
+	name    string
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
 }
 
 func (w *waits) init(most int) {
@@ -59,7 +61,7 @@ func (w *waits) tryBegin(c *call, what *want) (t, before *turn, err error) {
 		return nil, nil, &problem{slug: slugTooMany, retry: 1,
 			detail: "So many of your claims wait at this server that it takes no more; let some of them end first."}
 	}
-	t = &turn{want: what, name: name, done: make(chan struct{})}
+	t = &turn{want: what, request: c.Request, name: name, done: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(c.Context())
 	w.turns[what.id] = t
 	w.of[name]++
@@ -81,6 +83,17 @@ func (w *waits) len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.turns)
+}
+
+// endIf ends the waiting of the calls for which f returns an error, with that error.
+func (w *waits) endIf(f func(*turn) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.turns {
+		if err := f(t); err != nil {
+			t.cancel(err)
+		}
+	}
 }
 
 // stopAll ends all waiting. The Server drains, so no call begins to wait any more.

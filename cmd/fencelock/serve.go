@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,14 @@ file says who may do what to which keys; fencelock serve token NAME makes one:
 
   ci  sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8  acquire,look  ci/,deploy
 
-The verbs are acquire, look, break and all; * stands for all keys. With --client-ca, the CN
+The verbs, each for the keys that begin with one of the prefixes; * stands for all keys:
+
+  acquire  acquire, renew, check and release locks, run slots of once, leave a line
+  look     read lines, events and metrics, with the owners and notes of others; the console
+  break    end the lock of any other client, by the API and the console
+  all      the three of them
+
+With --client-ca, the CN
 or a DNS name of a client's certificate stands for the name of a line, whose hash may then be
 "-". SIGHUP reads the tokens and the certificate again.
 
@@ -110,14 +118,17 @@ func noArguments(verb string) cobra.PositionalArgs {
 }
 
 func newServeToken(c *cli) *cobra.Command {
-	return &cobra.Command{
+	var allow, prefix string
+	cmd := &cobra.Command{
 		Use:   "token NAME",
 		Short: "Make a token for serve, and its line for the tokens file",
 		Long: `token draws a token and prints its line for the tokens file to stdout, and the token
-itself to stderr, once: nobody can find it out later. The line allows everything; narrow
-its verbs and prefixes.
+itself to stderr, once: nobody can find it out later. Without options the line allows acquire
+for the keys that begin with NAME and a slash. fencelock help serve explains the verbs.
 
-  fencelock serve token ci >>tokens`,
+  fencelock serve token ci >>tokens                                 # acquire on ci/
+  fencelock serve token ops --allow look,break --prefix ci/,deploy >>tokens
+  fencelock serve token root --allow all --prefix '*' >>tokens`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" || strings.ContainsAny(args[0], " \t\r\n#") {
 				return usage("give one name without spaces: whose token it is")
@@ -126,6 +137,11 @@ its verbs and prefixes.
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			token, line := httplock.NewToken(args[0])
+			f := strings.Fields(line)
+			line = strings.Join([]string{f[0], f[1], cmp.Or(allow, f[2]), cmp.Or(prefix, f[3])}, "  ")
+			if _, err := httplock.ReadTokens(strings.NewReader(line)); err != nil {
+				return usage("--allow and --prefix are lists with commas and without spaces: %v", err)
+			}
 			if _, err := fmt.Fprintln(c.out, line); err != nil {
 				return err
 			}
@@ -133,6 +149,9 @@ its verbs and prefixes.
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&allow, "allow", "", "verbs, with commas: acquire, look, break or all (default acquire)")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "prefixes of keys, with commas; * stands for all (default NAME/)")
+	return cmd
 }
 
 // check refuses what would be served to more people than its user may think.

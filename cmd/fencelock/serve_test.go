@@ -161,7 +161,7 @@ func TestServeKnowsItsClientsByTokenAndCertificate(t *testing.T) {
 	ca.sign("client", &x509.Certificate{
 		Subject: pkix.Name{CommonName: "web"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	made := s.expect(0, "fencelock", "serve", "token", "ci")
+	made := s.expect(0, "fencelock", "serve", "token", "ci", "--prefix", "*")
 	_, token, _ := strings.Cut(strings.TrimSpace(made.err.String()), "once: ")
 	s.write("tokens", made.out.String()+"web - acquire web/\n")
 	v := s.serves("--tls-cert", "server.pem", "--tls-key", "server.key", "--client-ca", "ca.pem", "--tokens", "tokens")

@@ -31,7 +31,7 @@ func (c *Console) live(v *visit) {
 	shown, begun := uint64(0), false
 	q := v.URL.Query()
 	picks := v.picks(q.Get("key"), q.Get("prefix"))
-	for {
+	for v.identify() != nil { // the token of the visitor may be revoked
 		s, next := c.watch.Latest(v.Context(), picks)
 		if sum := sumOf(s); sum != shown || !begun {
 			if sse.Send(v.w, "event: change\ndata: {}\n\n") != nil {

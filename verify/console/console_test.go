@@ -172,7 +172,7 @@ func TestBreakAClaim(t *testing.T) {
 
 func TestNoBreakWithoutTheRight(t *testing.T) {
 	token, line := httplock.NewToken("eyes")
-	tokens, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "  all  ", "  look  ", 1)))
+	tokens, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "acquire  eyes/", "look  *", 1)))
 	check(t, err)
 	s := serve(t, &httplock.Options{Tokens: tokens})
 	lease := s.lock("nightly", "alice@web-1/812")

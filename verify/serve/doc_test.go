@@ -262,7 +262,7 @@ func (r *reader) broken(s *service) {
 // refused are the answers to those who may not, and to those who ask for too much.
 func (r *reader) refused(store *memlock.Store) {
 	token, line := httplock.NewToken("nobody")
-	tokens, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "all  *", "look  nothing/", 1)))
+	tokens, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "acquire  nobody/", "look  nothing/", 1)))
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func (r *reader) refused(store *memlock.Store) {
 		r.want(401, s, "GET", path, "")
 	}
 	acquirer, line := httplock.NewToken("acquirer")
-	narrow, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "all  *", "acquire  nothing/", 1)))
+	narrow, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "acquirer/", "nothing/", 1)))
 	if err != nil {
 		r.Fatal(err)
 	}

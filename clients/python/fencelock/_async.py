@@ -20,7 +20,7 @@ async def _http(send: Send, tls: Optional[ssl.SSLContext]) -> Answer:
     secure = (tls or ssl.create_default_context()) if url.scheme == "https" else None
     reader, writer = await asyncio.open_connection(url.hostname, url.port or (443 if secure else 80), ssl=secure)
     try:
-        headers = {**send.headers, "Host": url.netloc.rpartition("@")[2], "Connection": "close",
+        headers = {**send.headers, "Host": url.netloc, "Connection": "close",
                    "Content-Length": str(len(send.body or b""))}
         head = [f"{send.method} {url.path}{'?' if url.query else ''}{url.query} HTTP/1.1",
                 *(f"{name}: {value}" for name, value in headers.items()), "", ""]

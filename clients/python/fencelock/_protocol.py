@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import re
 import time
 import uuid
 from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
@@ -160,9 +161,14 @@ class Session:
         self._first, self._timeout = 0, timeout
         self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if token := token or clean(os.environ.get("FENCELOCK_SERVE_TOKEN", "")):
+            if not re.fullmatch("[!-~]+", token):  # no text of an error shows it
+                raise ValueError("the token is not of visible ASCII characters, without blanks and line ends")
             self._headers["Authorization"] = f"Bearer {token}"
         for base in self._bases or [""]:
-            if urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).hostname:
+            url = urlsplit(base)
+            if "@" in url.netloc:
+                raise ValueError(f"the base URL of {url.hostname!r} has a user or a password; pass token instead")
+            if url.scheme not in ("http", "https") or not url.hostname or not base.isprintable() or " " in base:
                 raise ValueError(f"{base!r} is no base URL: it begins with http:// or https:// and a host")
 
     def call(self, path: str, body: Optional[JSON] = None, *, wait: Optional[float] = None,

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import json
+import os
+import traceback
 import unittest
 from typing import Any, Dict, List, Optional, Union
 from unittest import mock
 
-from fencelock import FencelockError, LeaseLost, NotAcquired, Unavailable
+from fencelock import AsyncClient, Client, FencelockError, LeaseLost, NotAcquired, Unavailable
 from fencelock import _protocol as protocol
 from fencelock._protocol import Answer, LeaseCore, Outcome, Reply, Send, Session, Steps
 
@@ -234,6 +236,34 @@ class Repeating(Clock):
         with self.assertRaises(Unavailable):
             while True:
                 self.next(steps, Answer(200, None, b"<html>Please log in</html>"))
+
+
+class Tokens(unittest.TestCase):
+    """A token is a secret, and one part of a header."""
+
+    BAD = ("secret\r\nX-Admin: 1", "secret\n", " secret", "two secrets", "sécret", "secret\x00", "\ufeffsecret")
+
+    def test_that_are_no_header_are_refused_and_not_shown(self) -> None:
+        for kind in (Client, AsyncClient):
+            for token in self.BAD:
+                with self.assertRaises(ValueError) as refused:
+                    kind("http://127.0.0.1:1", token=token)
+                self.assertNotIn("secret", "".join(traceback.format_exception(None, refused.exception, None)))
+
+    def test_of_the_environment_may_end_with_a_line_end(self) -> None:
+        with mock.patch.dict(os.environ, {"FENCELOCK_SERVE_TOKEN": "secret\r\n"}):
+            headers = Session(["http://one"], None, 10)._headers
+        self.assertEqual(headers["Authorization"], "Bearer secret")
+
+    def test_and_passwords_of_urls_are_in_no_error(self) -> None:
+        with self.assertRaises(ValueError) as refused:
+            Client("http://user:secret@127.0.0.1:1")
+        self.assertNotIn("secret", str(refused.exception))
+        client = Client("http://127.0.0.1:1", token="secret", timeout=0.1)
+        with self.assertRaises(Unavailable) as unavailable:
+            client.line("k")
+        error = unavailable.exception
+        self.assertNotIn("secret", "".join(traceback.format_exception(type(error), error, error.__traceback__)))
 
 
 class Releasing(Clock):

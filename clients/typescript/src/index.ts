@@ -148,11 +148,17 @@ export class Client {
 
   constructor(servers: string | string[], options: ClientOptions = {}) {
     this.#bases = [servers].flat().map((base) => base.replace(/\/+$/, ""));
+    if (this.#bases.some((base) => /^[^/]*\/\/[^/]*@/.test(base))) {
+      throw new TypeError("a base URL has a user or a password; pass token instead");
+    }
     if (this.#bases.length === 0 || !this.#bases.every((base) => /^https?:\/\/[^/]/.test(base))) {
       throw new TypeError(`[${this.#bases}] are no base URLs: each begins with http:// or https:// and a host`);
     }
     this.#timeout = options.timeout ?? 10_000;
-    const token = options.token ?? (globalThis as JSONObject)["process"]?.env?.FENCELOCK_SERVE_TOKEN;
+    const token = options.token ?? (globalThis as JSONObject)["process"]?.env?.FENCELOCK_SERVE_TOKEN?.trim();
+    if (token && !/^[!-~]+$/.test(token)) { // no text of an error shows it
+      throw new TypeError("the token is not of visible ASCII characters, without blanks and line ends");
+    }
     if (token) this.#headers["Authorization"] = `Bearer ${token}`;
   }
 

@@ -207,6 +207,20 @@ test("a release that was refused is refused again", async () => {
   await assert.rejects(lease.release(), LeaseLost);
 });
 
+test("a token that is no header, and a password in a URL, are refused and not shown", () => {
+  const hidden = (error: unknown) => error instanceof TypeError && !`${error.stack}`.includes("secret");
+  for (const token of ["secret\r\nX-Admin: 1", "secret\n", " secret", "two secrets", "s\u00e9cret secret"]) {
+    assert.throws(() => new Client("http://one", { token }), hidden);
+  }
+  assert.throws(() => new Client("http://user:secret@one"), hidden);
+  process.env["FENCELOCK_SERVE_TOKEN"] = "secret\n";
+  try {
+    new Client("http://one");
+  } finally {
+    delete process.env["FENCELOCK_SERVE_TOKEN"];
+  }
+});
+
 test("a wrong address is said at once", () => {
   for (const servers of [[], "127.0.0.1:7533", "http://"]) assert.throws(() => new Client(servers), TypeError);
 });

@@ -244,7 +244,7 @@ func TestSentinelsAreDistinct(t *testing.T) {
 	losses := []error{fencelock.ErrExpired, fencelock.ErrStalled, fencelock.ErrBroken, fencelock.ErrMaxHold}
 	all := append([]error{
 		fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrReleased,
-		fencelock.ErrDeadlock, fencelock.ErrKind, fencelock.ErrInvalid, fencelock.ErrClosed, fencelock.ErrNoClaim,
+		fencelock.ErrDeadlock, fencelock.ErrKind, fencelock.ErrInvalid, fencelock.ErrClosed, fencelock.ErrNoClaim, fencelock.ErrSlotPassed,
 	}, losses...)
 	for i, a := range all {
 		for j, b := range all {

@@ -60,6 +60,10 @@ var (
 	// ErrNoClaim: there is no claim with the token that Break was given.
 	ErrNoClaim = errors.New("no claim has the token")
 
+	// ErrSlotPassed: Once did not run, because a later slot of the key is done. Whether this
+	// one was done before is not known.
+	ErrSlotPassed = errors.New("a later slot is done, so this one cannot run any more")
+
 	// ErrInvalid: a key, TTL, weight or option is out of range, or two options
 	// contradict each other.
 	ErrInvalid = driver.ErrInvalid

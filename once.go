@@ -20,19 +20,22 @@ type Run struct {
 }
 
 // Once runs f at most once successfully per slot, over all machines. Slots of a
-// key are times, and ordered: a slot is done when it, or a later one, has been
-// finished. The zero time means once for ever. Compute the slot before the call,
-// so that waiting does not move it:
+// key are times, and ordered: after a slot has been finished, neither it nor an earlier one
+// runs. The zero time means once for ever. Compute the slot before the call, so that
+// waiting does not move it, from the time for which the run was scheduled if that is known:
 //
 //	slot := time.Now().UTC().Truncate(time.Hour)
 //	ran, err := client.Once(ctx, "report", slot, f)
 //
 // Where a timer starts the call at each tick, take Round instead of Truncate: a timer
-// may fire a moment before its time, and other machines have other clocks. If the clock of
+// may fire a moment before its time, and other machines have other clocks. Truncate and
+// Round count elapsed time: in a zone whose clocks jump, take time.Date for slots that
+// follow its clock. If the clock of
 // one machine is a year ahead, its run marks all slots of this year as done for the others.
 //
 // Once waits until it holds key alone; Wait(0) gives up with ErrNotAcquired while
-// another call runs. Then, if the slot is done, Once returns false and nil. Otherwise
+// another call runs. Then, if the slot is done, Once returns false and nil, and if only a
+// later one is known to be done, false and ErrSlotPassed. Otherwise
 // it runs f under the lease, as Do does, and returns true. If f succeeds and the
 // lease is still held, the slot is noted as done in the step that releases the
 // lock. If f fails, the slot stays open and the error is f's. If the lease was lost,
@@ -60,6 +63,10 @@ func (c *Client) Once(
 		err := l.Release(ctx)
 		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {
 			err = nil // the slot is done in any case
+		}
+		if err == nil && !slot.IsZero() && last.Slot.After(slot) {
+			err = wrap(opOnce, key, fmt.Errorf("%w: slot %s was done by %s", ErrSlotPassed,
+				last.Slot.Format(time.RFC3339Nano), last.Owner))
 		}
 		return false, err
 	}

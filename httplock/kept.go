@@ -193,6 +193,9 @@ func (s *Server) keepSlot(ctx context.Context, c *call, w *want) (*holding, erro
 			}
 		}, append(w.options(), w.waiting())...)
 		if h == nil {
+			if errors.Is(err, fencelock.ErrSlotPassed) {
+				err = nil // the answer says which slot is done
+			}
 			over <- err
 			return
 		}

@@ -3,31 +3,52 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/slot"
 )
 
 const onceHelp = `once runs COMMAND at most once successfully per slot, over all machines that use the
 same store. A slot is an hour, a day, a part of a day such as 5m, or a time that you name:
 
-  fencelock once report --slot hour -- ./report.sh           # in every machine's crontab
-  fencelock once sync --slot 5m -q -n -- ./sync.sh           # and nothing in the mail
+  fencelock once report --slot hour -w 50m -- ./report.sh    # in every machine's crontab
+  fencelock once sync --slot 5m -q -w 4m -- ./sync.sh        # and nothing in the mail
   fencelock once report --slot 2026-11-20T20:00Z -- ./report.sh
 
-The slots of a name are ordered. A slot is done when it, or a later slot, ended with
-exit code 0. Then once exits 0 and says when and by whom. A command that fails leaves
-the slot open. Hours and days are those of UTC, or of --tz. Parts of a day are counted
-from midnight there, and must divide a day: 5m, 6h, not 7h.
+A slot is done when it ended with exit code 0. Then once exits 0 and says when and by whom.
+A command that fails leaves the slot open. The slots of a name are ordered: after one is
+done, an earlier one cannot run any more. Then once exits 75 (or -E) and says so.
 
-If another machine is running the slot, once waits for it; with -n it exits 0 at once.
+Hours and days are those of UTC, or of --tz. Parts of a day are counted from midnight there,
+and must divide a day: 5m, 6h, not 7h. Slots follow the clock of the zone: each time of a
+cron line such as "0 */6 * * *" begins one, also on days when the clock jumps. A clock that
+goes back begins a slot again only if the slot is no longer than what is repeated.
+
+If another machine is running the slot, once waits for it, and runs the command itself if
+that machine dies or fails. So wait with -w for less than a period. With -n once exits 0 at
+once while another machine runs the slot, and nobody makes up for a run that fails there.
+
+Without --at the slot is the one of now. A start that is late, or early by a moment, takes
+another slot then. --at is the time for which it was scheduled; half a minute before a slot
+counts for that slot. It is an RFC 3339 time, a time in --tz, Unix seconds, milliseconds or
+microseconds, or the name of a job of a Kubernetes CronJob. Empty means now.
+
+  --at "$(date +%FT%H:%M)" --tz Local       # cron (write \% for %): the minute of the line
+  --at "${TRIGGER_TIMER_REALTIME_USEC}"     # systemd 252 and later, in ExecStart
+  --at "$(JOB)"                             # Kubernetes: JOB is the label job-name of the pod
+
 Flags, exit codes and guarantees are otherwise those of run.`
 
 func newOnce(c *cli) *cobra.Command {
 	f := &holdFlags{}
-	var slot, zone string
+	var length, zone, scheduled string
 	cmd := &cobra.Command{
 		Use:   "once NAME --slot hour|day|5m|TIME [flags] -- COMMAND [ARG...]",
 		Short: "Run a command at most once successfully per slot",
@@ -38,7 +59,7 @@ func newOnce(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			at, err := parseSlot(slot, zone, time.Now())
+			at, err := parseSlot(length, zone, scheduled, time.Now())
 			if err != nil {
 				return err
 			}
@@ -49,60 +70,116 @@ func newOnce(c *cli) *cobra.Command {
 	f.addReport(cmd)
 	f.addProgress(cmd)
 	f.addRevoke(cmd)
-	cmd.Flags().StringVar(&slot, "slot", "",
+	cmd.Flags().StringVar(&length, "slot", "",
 		"hour, day, a part of a day such as 5m, or a time such as 2026-11-20T20:00Z")
-	cmd.Flags().StringVar(&zone, "tz", "UTC", "time zone of --slot, such as Asia/Shanghai")
+	cmd.Flags().StringVar(&zone, "tz", "UTC", "time zone of --slot and --at, such as Asia/Shanghai")
+	cmd.Flags().StringVar(&scheduled, "at", "", "the time for which this start was scheduled: its slot is taken")
 	return cmd
 }
 
-// parseSlot finds the slot that now is in, or reads the one that was named.
-func parseSlot(text, zone string, now time.Time) (time.Time, error) {
+// parseSlot finds the slot that the scheduled time is in, or now is in, or reads the one that
+// was named.
+func parseSlot(text, zone, scheduled string, now time.Time) (time.Time, error) {
 	tz, err := time.LoadLocation(zone)
 	if err != nil {
 		return time.Time{}, usage("--tz %s is no time zone; want a name such as Asia/Shanghai, UTC or Local",
 			quote(zone))
 	}
-	now = now.In(tz)
-	switch text {
-	case "":
+	if text == "" {
 		return time.Time{}, usage("--slot is missing; want hour, day, 5m, or a time such as 2026-11-20T20:00Z")
+	}
+	d, isLength := slotLength(text)
+	switch {
+	case !isLength && scheduled != "":
+		return time.Time{}, usage("--slot %s names the slot itself; leave out --at, or use --slot hour, day or 5m",
+			quote(text))
+	case !isLength:
+		return namedSlot(text, tz)
+	case d < time.Second || (24*time.Hour)%d != 0:
+		return time.Time{}, usage("--slot %v does not divide a day; want for example 5m, 15m, 1h or 6h", d)
+	case scheduled == "":
+		return slot.Start(now.In(tz), d), nil
+	}
+	at, err := parseAt(scheduled, tz)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if at.After(now.Add(24 * time.Hour)) {
+		return time.Time{}, usage("--at %s is %s from now; want the time for which this start was scheduled",
+			quote(scheduled), span(at.Sub(now)))
+	}
+	return slot.Near(at.In(tz), d), nil
+}
+
+// slotLength is how long the slots of --slot are, if it is a length.
+func slotLength(text string) (time.Duration, bool) {
+	switch text {
 	case "hour":
-		// Not by its number: when clocks go back, two hours have the same.
-		into := time.Duration(now.Minute())*time.Minute + time.Duration(now.Second())*time.Second +
-			time.Duration(now.Nanosecond())
-		return now.Add(-into), nil
+		return time.Hour, true
 	case "day":
-		y, m, d := now.Date()
-		return time.Date(y, m, d, 0, 0, 0, 0, tz), nil
+		return 24 * time.Hour, true
 	}
-	if d, err := time.ParseDuration(text); err == nil {
-		return slotOfDay(now, d)
+	d, err := time.ParseDuration(text)
+	return d, err == nil
+}
+
+// namedSlot reads a slot that is named by its time.
+func namedSlot(text string, tz *time.Location) (time.Time, error) {
+	t, ok := parseTime(text, tz)
+	if !ok {
+		return time.Time{}, usage("--slot %s cannot be read; want hour, day, 5m, or a time such as 2026-11-20T20:00Z",
+			quote(text))
 	}
+	return t, nil
+}
+
+// parseTime reads a time, in tz unless it names its offset. A date is when its day begins.
+func parseTime(text string, tz *time.Location) (time.Time, bool) {
 	for _, form := range []string{
-		time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
+		time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04",
 	} {
 		if t, err := time.ParseInLocation(form, text, tz); err == nil {
-			if t.IsZero() {
-				break
-			}
-			return t, nil
+			return t, !t.IsZero()
 		}
 	}
-	return time.Time{}, usage("--slot %s cannot be read; want hour, day, 5m, or a time such as 2026-11-20T20:00Z",
-		quote(text))
-}
-
-// slotOfDay finds the slot of length d that now is in, counted from midnight.
-func slotOfDay(now time.Time, d time.Duration) (time.Time, error) {
-	const day = 24 * time.Hour
-	if d < time.Second || day%d != 0 {
-		return time.Time{}, usage("--slot %v does not divide a day; want for example 5m, 15m, 1h or 6h", d)
+	t, err := time.ParseInLocation(time.DateOnly, text, tz)
+	if err != nil {
+		return t, false
 	}
-	midnight := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
-	return midnight.Add(now.Sub(midnight).Truncate(d)), nil
+	// Not every day has a midnight.
+	return slot.Start(t.Add(12*time.Hour), 24*time.Hour), true
 }
 
-func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
+// cronJob is the name that a Kubernetes CronJob gives a job: its own, and the minutes since
+// 1970 of the time for which the job was scheduled.
+var cronJob = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*)?-([0-9]{8})$`)
+
+// parseAt reads the time for which a start was scheduled.
+func parseAt(text string, tz *time.Location) (time.Time, error) {
+	text = strings.TrimSpace(text)
+	if job := cronJob.FindStringSubmatch(text); job != nil {
+		minutes, _ := strconv.ParseInt(job[2], 10, 64)
+		return time.Unix(60*minutes, 0), nil
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 {
+		switch { // a number of seconds has at most ten digits until the year 2286
+		case n < 1e10:
+			return time.Unix(n, 0), nil
+		case n < 1e13:
+			return time.UnixMilli(n), nil
+		case n < 1e16:
+			return time.UnixMicro(n), nil
+		}
+	}
+	t, ok := parseTime(text, tz)
+	if !ok {
+		return t, usage("--at %s cannot be read; want a time such as 2026-11-20T20:00Z, Unix seconds, or the name of "+
+			"a job of a CronJob", quote(text))
+	}
+	return t, nil
+}
+
+func (c *cli) once(f *holdFlags, at time.Time, r *report) error {
 	path, err := f.prepare()
 	if err != nil {
 		return err
@@ -114,7 +191,7 @@ func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
 	defer h.close()
 
 	var j *job
-	ran, err := h.Once(h.ctx, f.name, slot, func(_ context.Context, l *fencelock.Lease) error {
+	ran, err := h.Once(h.ctx, f.name, at, func(_ context.Context, l *fencelock.Lease) error {
 		if stopped := h.settle(); stopped != nil {
 			return stopped
 		}
@@ -132,9 +209,12 @@ func (c *cli) once(f *holdFlags, slot time.Time, r *report) error {
 	case err == nil && !ran:
 		r.Why = doneAlready
 		if !f.quiet {
-			h.sayDone(slot)
+			h.sayDone(at)
 		}
 		return nil
+	}
+	if errors.Is(err, fencelock.ErrSlotPassed) {
+		return h.slotPassed(at)
 	}
 	return h.slotRefused(err)
 }
@@ -178,20 +258,37 @@ func (h *holding) slotRefused(err error) error {
 	return h.explain(err)
 }
 
+// slotPassed is the end of once for a slot that cannot run any more.
+func (h *holding) slotPassed(at time.Time) error {
+	text := fmt.Sprintf("%s: slot %s cannot run any more, because a later one is done", quote(h.f.name),
+		at.Format(slotForm))
+	if line, err := h.Line(context.Background(), h.f.name); err == nil && line.Done != nil {
+		text += ": " + doneText(*line.Done, at)
+	}
+	text += "; whether this one was done before is not known"
+	return h.f.notAcquired(fail(exitNotAcquired, "%s", text))
+}
+
+const slotForm = "2006-01-02 15:04:05 MST"
+
 // sayDone says when the slot was done, and by whom, as far as the store knows.
-func (h *holding) sayDone(slot time.Time) {
-	const form = "2006-01-02 15:04:05 MST"
-	text := "slot " + slot.Format(form) + " is done"
-	line, err := h.Line(context.Background(), h.f.name)
-	if run := line.Done; err == nil && run != nil {
-		text += ": finished at " + run.Done.In(slot.Location()).Format(form) + " by " + plain(run.Owner)
-		if !run.Slot.Equal(slot) {
-			text += ", as slot " + run.Slot.In(slot.Location()).Format(form)
-		}
-		if run.Slot.After(time.Now().Add(24 * time.Hour)) {
-			text += ", which is still to come: until then nothing runs under this name; " +
-				"look for a wrong clock, or a --slot given by hand, and use another name meanwhile"
-		}
+func (h *holding) sayDone(at time.Time) {
+	text := "slot " + at.Format(slotForm) + " is done"
+	if line, err := h.Line(context.Background(), h.f.name); err == nil && line.Done != nil {
+		text += ": " + doneText(*line.Done, at)
 	}
 	say("%s: %s", quote(h.f.name), text)
+}
+
+// doneText says when a run was finished, by whom and for which slot, if not for that of at.
+func doneText(run fencelock.Run, at time.Time) string {
+	text := "finished at " + run.Done.In(at.Location()).Format(slotForm) + " by " + plain(run.Owner)
+	if !run.Slot.Equal(at) {
+		text += ", as slot " + run.Slot.In(at.Location()).Format(slotForm)
+	}
+	if run.Slot.After(time.Now().Add(24 * time.Hour)) {
+		text += ", which is still to come: until then nothing runs under this name; " +
+			"look for a wrong clock, or a --slot given by hand, and use another name meanwhile"
+	}
+	return text
 }

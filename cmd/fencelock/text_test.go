@@ -48,13 +48,13 @@ func TestSlotsAreHoursDaysAndTimes(t *testing.T) {
 		{"2026-11-20T20:00", "Asia/Shanghai", "2026-11-20T14:37:12Z", "2026-11-20T12:00:00Z"},
 		{"2026-11-20", "UTC", "2026-11-20T14:37:12Z", "2026-11-20T00:00:00Z"},
 	} {
-		got, err := parseSlot(c.slot, c.zone, at(c.now))
+		got, err := parseSlot(c.slot, c.zone, "", at(c.now))
 		if err != nil || !got.Equal(at(c.want)) {
 			t.Errorf("slot %s in %s at %s is %v, %v; want %s", c.slot, c.zone, c.now, got, err, c.want)
 		}
 	}
 	for _, slot := range []string{"", "week", "20:00", "2026-13-01", "0001-01-01T00:00:00Z"} {
-		if got, err := parseSlot(slot, "UTC", at("2026-11-20T14:37:12Z")); err == nil {
+		if got, err := parseSlot(slot, "UTC", "", at("2026-11-20T14:37:12Z")); err == nil {
 			t.Errorf("slot %q was read as %v", slot, got)
 		}
 	}
@@ -84,18 +84,66 @@ func TestSlotOfADayIsCountedFromMidnight(t *testing.T) {
 		{at(time.UTC, 13, 0, 1), "6h", "2026-11-24T12:00:00Z"},
 		{at(berlin, 0, 59, 0), "1h", "2026-11-24T00:00:00+01:00"},
 		{at(berlin, 13, 1, 0), "24h", "2026-11-24T00:00:00+01:00"},
-		// The clocks went back at three: that hour is there twice, and each has its slots.
+		// Three came after two: the run of six keeps its slot.
+		{time.Date(2026, 3, 29, 4, 0, 0, 0, time.UTC).In(berlin), "6h", "2026-03-29T06:00:00+02:00"},
+		// The clocks went back at three: a day has four parts of six hours, and one of 24.
+		{time.Date(2026, 10, 25, 22, 59, 0, 0, time.UTC).In(berlin), "6h", "2026-10-25T18:00:00+01:00"},
+		{time.Date(2026, 10, 25, 22, 59, 0, 0, time.UTC).In(berlin), "24h", "2026-10-25T00:00:00+02:00"},
+		// That hour is there twice, and each has its slots.
 		{time.Date(2026, 10, 25, 0, 10, 0, 0, time.UTC).In(berlin), "15m", "2026-10-25T02:00:00+02:00"},
 		{time.Date(2026, 10, 25, 1, 10, 0, 0, time.UTC).In(berlin), "15m", "2026-10-25T02:00:00+01:00"},
 	} {
-		got, err := parseSlot(tt.slot, tt.now.Location().String(), tt.now)
+		got, err := parseSlot(tt.slot, tt.now.Location().String(), "", tt.now)
 		if err != nil || got.Format(time.RFC3339) != tt.begin {
 			t.Errorf("%v, --slot %s: %v, %v; want %s", tt.now, tt.slot, got, err, tt.begin)
 		}
 	}
 	for _, bad := range []string{"7m", "48h", "0s", "-5m", "500ms"} {
-		if got, err := parseSlot(bad, "UTC", at(time.UTC, 1, 2, 3)); err == nil {
+		if got, err := parseSlot(bad, "UTC", "", at(time.UTC, 1, 2, 3)); err == nil {
 			t.Errorf("--slot %s is %v; want an error", bad, got)
+		}
+	}
+}
+
+// What cron, systemd and Kubernetes can pass.
+func TestScheduledTimeIsReadInEachForm(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ at, zone, want string }{
+		{"2026-11-20T08:00:00Z", "UTC", "2026-11-20T08:00:00Z"},
+		{"2026-11-20T08:00:00+02:00", "UTC", "2026-11-20T06:00:00Z"},
+		{"2026-11-20T08:00", "Asia/Shanghai", "2026-11-20T08:00:00+08:00"},
+		{"1795161600", "UTC", "2026-11-20T08:00:00Z"},
+		{"1795161602000", "UTC", "2026-11-20T08:00:00Z"},
+		{"1795161601999999", "UTC", "2026-11-20T08:00:00Z"},
+		{"\"1795161600\"", "UTC", ""},
+		{" 1795161600\n", "UTC", "2026-11-20T08:00:00Z"},
+		{"report-29919360", "UTC", "2026-11-20T08:00:00Z"},
+		{"nightly-report-v1.2-29919360", "UTC", "2026-11-20T08:00:00Z"},
+		{"report-1", "UTC", ""},
+		{"-1795161600", "UTC", ""},
+		{"2026-13-20", "UTC", ""},
+		// One more than a day ahead is a mistake: until then nothing would run.
+		{"2026-11-21T13:00:00Z", "UTC", ""},
+		{"2026-11-21T11:00:00Z", "UTC", "2026-11-21T11:00:00Z"},
+	} {
+		got, err := parseSlot("1h", c.zone, c.at, now)
+		if (err != nil) != (c.want == "") || err == nil && got.Format(time.RFC3339) != c.want {
+			t.Errorf("--at %q in %s: %v, %v; want %q", c.at, c.zone, got, err, c.want)
+		}
+	}
+}
+
+func TestDateIsTheSlotOfItsDay(t *testing.T) {
+	for _, zone := range []string{"UTC", "America/Sao_Paulo", "Africa/Cairo"} {
+		tz, err := time.LoadLocation(zone)
+		must(t, err)
+		for day := range 366 {
+			date := time.Date(2018, 1, 1+day, 15, 0, 0, 0, tz)
+			named, err := parseSlot(date.Format(time.DateOnly), zone, "", date)
+			must(t, err)
+			if got, err := parseSlot("day", zone, "", date); err != nil || !got.Equal(named) {
+				t.Errorf("%s: the day is slot %v, %v, and the date %v", zone, got, err, named)
+			}
 		}
 	}
 }

@@ -23,10 +23,10 @@ func TestSlotIsRunOnceHoweverManyTry(t *testing.T) {
 				codes[p.wait()]++
 			}
 			// The first one to come fails, which leaves the slot open for the second. The
-			// last round is about a slot that is long done.
+			// last round is about a slot after which others were done.
 			want, runs := map[int]int{4: 1, 0: 3}, 2*(round+1)
 			if round == 4 {
-				want, runs = map[int]int{0: 4}, 2*4
+				want, runs = map[int]int{exitNotAcquired: 4}, 2*4
 			}
 			if fmt.Sprint(codes) != fmt.Sprint(want) {
 				t.Errorf("round %d: exit codes %v, want %v", round, codes, want)
@@ -51,8 +51,8 @@ func TestSlotOfAWrongClockIsTold(t *testing.T) {
 		}
 		s.must("once", "job", "--slot", "9000-01-01T00:00Z", "--", "true")
 		code, p = s.run("fencelock", "once", "job", "--slot", "hour", "--", "sh", "-c", "echo ran >again")
-		p.wantLine("is done: finished at ", ", as slot 9000-01-01 00:00:00 UTC, which is still to come: until then nothing runs")
-		if code != 0 || s.read("again") != "" {
+		p.wantLine("cannot run any more, because a later one is done: finished at ", ", as slot 9000-01-01 00:00:00 UTC, which is still to come: until then nothing runs")
+		if code != exitNotAcquired || s.read("again") != "" {
 			t.Errorf("exit %d, or it ran: %s", code, p.err.String())
 		}
 	})

@@ -108,14 +108,18 @@ func (j *job) run(c child.Command) error {
 		}
 		next := j.step()
 		if j.over() {
-			if j.phase == killed && !child.Subreaper {
-				// A fencelock inside was killed with the rest. Its own watchdog needs a moment
-				// to end what that one ran.
-				time.Sleep(j.f.margin() / 4)
-			}
+			j.awaitInner()
 			return nil
 		}
 		timer.Reset(next)
+	}
+}
+
+// awaitInner gives the watchdog of a fencelock inside, which was killed with the rest, a
+// moment to end what that one ran. With subreapers that has ended already.
+func (j *job) awaitInner() {
+	if j.phase == killed && !child.Subreaper {
+		time.Sleep(j.f.margin() / 4)
 	}
 }
 

@@ -89,7 +89,8 @@ type progress struct {
 	start  time.Time
 	last   atomic.Int64 // since start
 
-	read, write *os.File // of the command's descriptor
+	read, write *os.File    // of the command's descriptor
+	passing     atomic.Bool // output is being passed on: the reader may be slow
 	ending      atomic.Bool
 	stop        chan struct{}
 	stopped     chan struct{}
@@ -130,6 +131,9 @@ func (p *progress) begin() {
 	}
 	if p.write != nil {
 		_ = p.write.Close()
+	}
+	if p.source.stdout {
+		go p.watchReader()
 	}
 	go func() {
 		defer close(p.stopped)
@@ -191,37 +195,47 @@ func (p *progress) pass(b []byte) bool {
 	if !p.source.stdout {
 		return true
 	}
+	p.passing.Store(true)
 	_, err := os.Stdout.Write(b)
+	p.passing.Store(false)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		say("the output of the command could not be passed on: %v", terminal.Pathless(err))
 	}
 	return err == nil
 }
 
-// watchFile ticks whenever the file has changed, or has appeared.
+// watchReader ticks while the reader of the output keeps it waiting: the command has written
+// something, and may be waiting itself until it can go on.
+func (p *progress) watchReader() {
+	p.eachLook(func() {
+		if p.passing.Load() {
+			p.tick()
+		}
+	})
+}
+
+// watchFile ticks whenever the file has changed, or another one has its name.
 func (p *progress) watchFile() {
-	every := min(max(p.stall/20, 5*time.Millisecond), time.Second)
-	look := time.NewTicker(every)
+	var w fileWatch
+	defer w.close()
+	w.look(p.source.file, p.stall)
+	p.eachLook(func() {
+		if w.look(p.source.file, p.stall) {
+			p.tick()
+		}
+	})
+}
+
+// eachLook calls f often, until the watching ends.
+func (p *progress) eachLook(f func()) {
+	look := time.NewTicker(min(max(p.stall/20, 5*time.Millisecond), time.Second))
 	defer look.Stop()
-	seen := changed(p.source.file)
 	for {
 		select {
 		case <-look.C:
-			if now := changed(p.source.file); now != seen {
-				seen = now
-				p.tick()
-			}
+			f()
 		case <-p.stop:
 			return
 		}
 	}
-}
-
-// changed returns when path was changed last, or 0 while it does not exist.
-func changed(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return info.ModTime().UnixNano()
 }

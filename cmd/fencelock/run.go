@@ -35,7 +35,9 @@ is not renewed any more, and is ended like one that lost its lock, within --ttl:
   fencelock run --progress stdout --stall 5m report -- ./report.sh
 
 fd:N gives the command a pipe as descriptor N, 3 to 9. file:PATH looks at the time of the
-last change of a file. stdout is a pipe then, also on a terminal, and is passed on.
+last change of a file. A new file of that name is progress, and so are changes of a file that
+was moved or deleted meanwhile, as logrotate does. stdout is a pipe then, also on a terminal,
+and is passed on. While its reader pauses, the command is not taken to hang.
 
 With --on-revoke HUP the command gets HUP when fencelock break --ask asks for the lock, so
 that it can finish a step and end before it is broken. To know, the lock is looked at once a

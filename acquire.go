@@ -341,7 +341,7 @@ func (a *acquisition) lastHeard() error {
 	case a.answered:
 		return a.heldBy(a.blocker)
 	case a.lastErr != nil:
-		return unavailable(a.ctx, a.lastErr)
+		return a.unavailable(a.lastErr)
 	}
 	return unavailable(a.ctx, errNoAnswer)
 }

@@ -61,7 +61,27 @@ func (a *acquisition) failure(err error) error {
 	if busy, ok := err.(*driver.BusyError); ok {
 		return a.heldBy(busy)
 	}
+	return a.unavailable(err)
+}
+
+// unavailable is the package's unavailable for a call that may have sent other requests before
+// the one that err answers.
+func (a *acquisition) unavailable(err error) error {
+	if a.claim != nil {
+		err = a.claim.settled(err)
+	}
 	return unavailable(a.ctx, err)
+}
+
+// settled returns err, unless the store may have the claim from an earlier request: then a
+// refusal of the last one does not say that nothing happened.
+func (cl *claim) settled(err error) error {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.uncertain || cl.leaseEnd > 0 {
+		return driver.Unsettled(err)
+	}
+	return err
 }
 
 // step sends the next request that the claim needs, or takes its grant. Without lease and
@@ -191,12 +211,15 @@ func (a *acquisition) enterFailed(err error) error {
 		a.claim.notOurs()
 		return finalError{fmt.Errorf("%w; draw a new ClaimID for each wish", err)}
 	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(driver.BallotError)):
-		return finalError{unavailable(context.Background(), err)}
+		return finalError{unavailable(context.Background(), a.claim.settled(err))}
 	}
 	cl := a.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if !driver.Gone(err) {
+	switch {
+	case errors.Is(err, driver.ErrRefused):
+		return err // nothing of it is in line, or will be
+	case !driver.Gone(err):
 		cl.uncertain = true
 		return err
 	}
@@ -269,7 +292,7 @@ func (a *acquisition) await() error {
 	case call.Err() != nil:
 		return nil // cut short; mayWait says why
 	case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
-		return finalError{unavailable(context.Background(), err)}
+		return finalError{unavailable(context.Background(), driver.Unsettled(err))} // the claim is in line
 	}
 	return err
 }

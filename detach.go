@@ -235,7 +235,9 @@ func (a *acquisition) askAdopt(d driver.Detacher, h *handle) (*Lease, error) {
 		case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
 			return nil, unavailable(context.Background(), err)
 		}
-		cl.uncertain = true
+		if cl.uncertain = cl.uncertain || !errors.Is(err, driver.ErrRefused); cl.uncertain {
+			err = driver.Unsettled(err)
+		}
 		pause, again := a.backoff.pauseAfter(a.attempt, unavailable(a.ctx, err))
 		if !again || now >= a.start+int64(a.patience) || a.ctx.Err() != nil || c.life.acquiring.Err() != nil {
 			return nil, c.storeError(a.ctx, err)

@@ -19,9 +19,17 @@ var (
 	// always comes with a *HeldError that says who holds the lock.
 	ErrNotAcquired = driver.ErrNotAcquired
 
-	// ErrUnavailable: the store gave no answer, or refuses for now, so the outcome is unknown. It
-	// wraps the driver's error, and it is never mixed up with ErrNotAcquired.
+	// ErrUnavailable: the store did not do it. It wraps the driver's error, and it is never
+	// mixed up with ErrNotAcquired. One of three outcomes goes with it:
+	//
+	//   - The error does not match ErrRefused: the store gave no answer, and the outcome is unknown.
+	//   - It matches ErrRefused: the store refused, the call did nothing, and waiting may help.
+	//   - It also is a *driver.PermanentError: waiting does not help.
 	ErrUnavailable = driver.ErrUnavailable
+
+	// ErrRefused: the store answered and refused, so the call did nothing. It comes with
+	// ErrUnavailable.
+	ErrRefused = driver.ErrRefused
 
 	// ErrLost: the lease ended before its holder did. It is the cause of the
 	// lease's context. Each of the four losses below matches it as well.

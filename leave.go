@@ -55,7 +55,7 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	cl.mu.Unlock()
 
 	start := c.clock.now()
-	until := start + int64(budget)
+	until, unknown := start+int64(budget), false
 	for attempt, now := 1, start; ; attempt, now = attempt+1, c.clock.now() {
 		e.Linger = cl.lingerLeft(linger, start)
 		timeout := max(min(time.Duration(until-now), leaveTimeout(t.TTL)), time.Millisecond)
@@ -67,6 +67,9 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 			return renewing, nil // an earlier try took the claim out, or its lease has run out
 		case leaveDecided(err):
 			return renewing, err
+		}
+		if unknown = unknown || !errors.Is(err, driver.ErrRefused); unknown {
+			err = driver.Unsettled(err)
 		}
 		pause, _ := c.options.Backoff.pauseAfter(attempt, unavailable(context.Background(), err))
 		if pause >= time.Duration(until-c.clock.now()) || c.life.leaving.Err() != nil {

@@ -11,8 +11,10 @@ import (
 // All methods may be called from many goroutines at once. All return soon after
 // ctx ends, with an error that matches ctx.Err(); whether such a call took effect is
 // unknown. Any error that is not named here means the same: the step may have
-// happened or not. A *PermanentError means that the step did not happen and that
-// asking again is useless.
+// happened or not. A *RefusedError means that the step did not happen and cannot happen
+// later, and that asking again may succeed. A *PermanentError means that the step did not
+// happen and that asking again is useless. After an Enter that was refused, the core sends no
+// Leave.
 type Backend interface {
 	// Enter joins the line of c.Key behind everyone else, or finds the claim
 	// with c.ID that is there already and starts its lease again, with the TTL of

@@ -109,9 +109,50 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("held by %s, %d ahead", e.Owner, e.Ahead)
 }
 
-// PermanentError is an answer that asking again will not change: a wrong
+// ErrRefused says that the store answered and refused: the step did not happen. A *RefusedError
+// and a *PermanentError match it. After an error that does not match, and is not another answer
+// of the contract, the outcome is unknown: the step may have happened, or may still.
+var ErrRefused = errors.New("the store refuses")
+
+// PermanentError is a refusal that asking again will not change: a wrong
 // password, a right that is missing, a table that is not there, a store too old.
 type PermanentError struct{ Err error }
 
 func (e *PermanentError) Error() string { return e.Err.Error() }
 func (e *PermanentError) Unwrap() error { return e.Err }
+
+// Is makes a PermanentError match ErrRefused.
+func (e *PermanentError) Is(target error) bool { return target == ErrRefused }
+
+// RefusedError is a refusal that may change: the store is read-only, loads its data, is out of
+// memory, has no connection left, or has no majority yet.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Is makes a RefusedError match ErrRefused.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// Unsettled returns err, a refusal of the last of several requests, for a step that an earlier
+// one may have done: it no longer matches ErrRefused or *RefusedError. A *PermanentError stays one.
+func Unsettled(err error) error {
+	if !errors.Is(err, ErrRefused) {
+		return err
+	}
+	return &unsettledError{err}
+}
+
+type unsettledError struct{ err error }
+
+func (e *unsettledError) Error() string { return e.err.Error() }
+func (e *unsettledError) Is(target error) bool {
+	return target != ErrRefused && errors.Is(e.err, target)
+}
+
+func (e *unsettledError) As(target any) bool {
+	if _, ok := target.(**RefusedError); ok {
+		return false
+	}
+	return errors.As(e.err, target)
+}

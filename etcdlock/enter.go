@@ -45,7 +45,8 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, e
 	switch {
 	case err == nil:
 	case known && errors.Is(err, driver.ErrReused): // the claim in line keeps its name
-	case isAnswer(err):
+	case known && errors.As(err, new(*driver.RefusedError)): // so does one that an earlier Enter has put
+	case isAnswer(err), errors.As(err, new(*driver.RefusedError)):
 		b.keys.refused(c.Ref())
 	default:
 		b.keys.enterPending(c.Ref())
@@ -79,7 +80,8 @@ func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket
 		b.leases.forget(l.id)
 	}
 	if err == nil && p.own != nil {
-		return b.enterAgain(ctx, c, p)
+		t, err := b.enterAgain(ctx, c, p)
+		return t, unsure(err)
 	}
 	var t driver.Ticket
 	if err == nil {
@@ -89,7 +91,7 @@ func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket
 		// A damaged record, for example. The caller will not leave, so the claim leaves here.
 		own := driver.Ticket{Claim: *c, Token: tokenOf(p.rev)}
 		if _, failed := b.deleteOwn(ctx, &own, driver.Exit{}); failed != nil {
-			err = failed
+			err = unsure(failed)
 		}
 	}
 	return t, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -25,6 +26,24 @@ var refusals = []struct {
 	{rpctypes.ErrRequestTooLarge, "the server takes shorter requests than this: raise its max-request-bytes"},
 	{rpctypes.ErrLeaseTTLTooLarge, "the server takes no lease that long"},
 	{rpctypes.ErrNotCapable, "the server is too old: use etcd 3.4 or newer"},
+}
+
+// refusedForNow are errors with which the server has not done what was asked, and may do it later.
+var refusedForNow = []error{
+	rpctypes.ErrNoLeader, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrCorrupt,
+}
+
+// unsureError is the error of a step of several requests, of which one before the last has put a
+// claim.
+type unsureError struct{ error }
+
+func (e unsureError) Unwrap() error { return e.error }
+
+func unsure(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unsureError{err}
 }
 
 // What a call needs the right to, in the words of etcdctl.
@@ -86,7 +105,12 @@ func (b *Backend) explain(ctx context.Context, right, doing, key string, err err
 		return &driver.PermanentError{Err: fmt.Errorf(
 			"%s: the etcd client has been closed: close it after the locks (%w)", what, err)}
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	err = fmt.Errorf("%s: %w", what, err)
+	if !errors.As(err, new(unsureError)) &&
+		slices.ContainsFunc(refusedForNow, func(refusal error) bool { return errors.Is(err, refusal) }) {
+		return &driver.RefusedError{Err: err}
+	}
+	return err
 }
 
 // Reasons that are not an operator's.

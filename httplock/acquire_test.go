@@ -1,6 +1,7 @@
 package httplock_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -377,6 +378,36 @@ func TestBreakWithADelayKeepsTheKeyClosed(t *testing.T) {
 			t.Errorf("the key was closed for %v", d)
 		}
 	})
+}
+
+// Three outcomes: nobody knows; nothing happened, and a repeat may help; nothing happened, and no
+// repeat helps, so there is no Retry-After.
+func TestStoreThatRefuses(t *testing.T) {
+	for slug, err := range map[string]error{
+		"unavailable":     errDown,
+		"refused-for-now": &driver.RefusedError{Err: errors.New("READONLY")},
+		"refused":         &driver.PermanentError{Err: errors.New("NOPERM")},
+	} {
+		t.Run(slug, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				down := &outage{Backend: w.store, err: err}
+				w.store = down
+				a := w.server(nil)
+				h := a.acquire("k")
+				down.on = true
+				for _, r := range []result{
+					a.do("POST", "/v1/acquire", `{"key":"k2"}`), a.do("POST", "/v1/once", `{"key":"k2","slot":"1h"}`),
+					a.verb("renew", h), a.verb("release", h), a.do("GET", "/v1/lines", ""), a.do("GET", "/readyz", ""),
+				} {
+					r.is(t, 503, slug)
+					if later := r.header.Get("Retry-After") != ""; later != (slug != "refused") {
+						t.Errorf("%s: Retry-After is there: %v", slug, later)
+					}
+				}
+				down.on = false
+			})
+		})
+	}
 }
 
 func TestStoreThatDoesNotAnswer(t *testing.T) {

@@ -28,6 +28,8 @@ const (
 	slugTooMany         = "too-many"
 	slugComeAgain       = "come-again"
 	slugUnavailable     = "unavailable"
+	slugRefusedForNow   = "refused-for-now"
+	slugRefused         = "refused"
 	slugMisdirected     = "misdirected"
 	slugTooLarge        = "too-large"
 	slugNotFound        = "not-found"
@@ -68,6 +70,12 @@ var problems = map[string]kindOfProblem{
 		"Send the same request once more, with the same request_id: the place in line is kept for about five seconds."},
 	slugUnavailable: {http.StatusServiceUnavailable, "The store does not answer",
 		"The outcome is unknown. Send the same request once more, with the same request_id."},
+	slugRefusedForNow: {http.StatusServiceUnavailable, "The store refuses for now",
+		"The store answered and refused, as a server that is read-only or out of memory does. " +
+			"The request did nothing. Send it once more later, with the same request_id."},
+	slugRefused: {http.StatusServiceUnavailable, "The store refuses",
+		"The store refuses what the server asks of it, and waiting does not change that: " +
+			"the operator of the server has to. There is no Retry-After."},
 	slugMisdirected: {http.StatusMisdirectedRequest, "Another server has to be asked",
 		"The lock is kept by the server that instance names, or this server is not known by that Host name."},
 	slugTooLarge: {http.StatusRequestEntityTooLarge, "The request is too large", "A body has at most 64 KiB."},
@@ -157,6 +165,19 @@ func problemOf(err error) *problem {
 		return lost(err)
 	case errors.Is(err, fencelock.ErrClosed):
 		return comeAgain(1)
+	}
+	return storeProblem(err)
+}
+
+// storeProblem is one of the three outcomes that go with fencelock.ErrUnavailable.
+func storeProblem(err error) *problem {
+	switch {
+	case errors.As(err, new(*driver.PermanentError)):
+		return &problem{slug: slugRefused,
+			detail: "The store refuses, and waiting does not change that: ask the operator of this server."}
+	case errors.Is(err, fencelock.ErrRefused):
+		return &problem{slug: slugRefusedForNow, retry: 1,
+			detail: "The store refuses for now, and this request did nothing. Send it once more."}
 	}
 	return unavailable()
 }

@@ -290,7 +290,7 @@ func (s *Server) ready(c *call) (any, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), readyTimeout)
 	defer cancel()
 	if _, err := s.locks.Line(ctx, readyKey); err != nil {
-		return nil, &problem{slug: slugUnavailable, detail: "The store does not answer.", retry: 1}
+		return nil, storeProblem(err)
 	}
 	return text{plainText, "ok\n"}, nil
 }

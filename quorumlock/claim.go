@@ -158,7 +158,7 @@ func (cl *claim) entered(i int, err error) {
 // left notes how node i answered a Leave. An Enter of unknown outcome may still arrive,
 // so the claim is not sent there again.
 func (cl *claim) left(i int, err error, tombstone bool) {
-	if err == nil || definite(err) {
+	if leaveOver(err) {
 		_ = cl.goneBecause(err)
 	} else {
 		tombstone = true

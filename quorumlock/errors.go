@@ -30,7 +30,14 @@ func definite(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
 		errors.Is(err, errTwins) || errors.Is(err, errSilent) ||
 		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.BallotError)) ||
-		errors.As(err, new(*driver.QuarantineError)) || permanent(err)
+		errors.As(err, new(*driver.QuarantineError)) || errors.Is(err, driver.ErrRefused) ||
+		errors.Is(err, errNotAsked)
+}
+
+// leaveOver reports whether err, a node's answer to a Leave, leaves nothing to repeat. A node that
+// refuses for now still has the claim.
+func leaveOver(err error) bool {
+	return err == nil || definite(err) && !errors.As(err, new(*driver.RefusedError))
 }
 
 // permanent reports whether asking again is useless.

@@ -60,7 +60,7 @@ func (b *Backend) leaveNode(cl *claim, i int, t driver.Ticket, tombstone bool, a
 	end := time.Now().Add(t.TTL)
 	err := b.sendLeave(cl, i, t, tombstone)
 	acks <- ack{i, err}
-	if err != nil && !definite(err) {
+	if !leaveOver(err) {
 		b.resendLeave(cl, i, t, tombstone, end)
 	}
 }
@@ -72,7 +72,7 @@ func (b *Backend) resendLeave(cl *claim, i int, t driver.Ticket, tombstone bool,
 		if b.sleep(context.Background(), min(pause, time.Until(end))) != nil || !time.Now().Before(end) {
 			return
 		}
-		if err := b.sendLeave(cl, i, t, tombstone); err == nil || definite(err) {
+		if err := b.sendLeave(cl, i, t, tombstone); leaveOver(err) {
 			return
 		}
 	}

@@ -25,6 +25,7 @@ type vote struct {
 	refused bool                        // a node refused the ballot itself
 	late    bool                        // the caller waits for no further answer
 	cut     error                       // why the caller gave up
+	unsure  bool                        // an earlier vote of the same Enter may have got a majority
 }
 
 // grant is what a node has granted.
@@ -45,6 +46,7 @@ func (b *Backend) newVote(c driver.Claim, earlier *vote) *vote {
 	v := &vote{count: b.newCount(c.Key), claim: c, sent: time.Now()}
 	if earlier != nil {
 		v.floor, v.refused = earlier.floor, earlier.refused
+		v.unsure = earlier.unsure || earlier.mayHave() >= b.majority
 	}
 	return v
 }
@@ -171,8 +173,19 @@ func (v *vote) retry() (retry, contended bool) {
 	return nodes+len(v.errs)-open < v.b.majority, true
 }
 
+// mayHave counts the nodes that have the claim, or may have it.
+func (v *vote) mayHave() (n int) {
+	for _, err := range v.errs {
+		if err == nil || !definite(err) {
+			n++
+		}
+	}
+	return n
+}
+
 // refusal says why the claim was not granted.
 func (v *vote) refusal() error {
+	nothing := !v.unsure && v.mayHave() < v.b.majority
 	_, n := v.winner()
 	definitely := 0
 	for i, err := range v.errs {
@@ -197,6 +210,8 @@ func (v *vote) refusal() error {
 		return &driver.PermanentError{Err: v.short()}
 	case holder != nil && definitely >= v.b.majority:
 		return holder
+	case nothing:
+		return &driver.RefusedError{Err: v.short()}
 	}
 	return v.short()
 }

@@ -26,7 +26,7 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 	cmd.Durable = true
 	got := b.transport.Do(ctx, cmd)
 	if got.Err != nil {
-		return driver.Ticket{}, b.failed(ctx, adopting, t.Key, got.Err)
+		return driver.Ticket{}, b.answered(ctx, adopting, t.Key, got)
 	}
 	adopted, _, ok := parseTicket(by, got.Answer)
 	if !ok {

@@ -79,7 +79,7 @@ func (b *Backend) read(ctx context.Context, t driver.Ticket) (driver.Ticket, err
 	b.transport.Start(ctx, cmd)
 	got := b.transport.Wait(ctx, cmd)
 	if got.Err != nil {
-		return driver.Ticket{}, b.failed(ctx, awaiting, t.Key, got.Err)
+		return driver.Ticket{}, b.answered(ctx, awaiting, t.Key, got)
 	}
 	if s, ok := got.Answer.(string); ok && s != "" && s[0] == 'x' {
 		b.waiters.forget(t.ID)

@@ -40,7 +40,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	got := b.transport.Do(ctx, cmd)
 	if got.Err != nil && got.Answer == nil {
 		b.waiters.forget(c.ID)
-		return driver.Ticket{}, b.failed(ctx, entering, c.Key, got.Err)
+		return driver.Ticket{}, b.answered(ctx, entering, c.Key, got)
 	}
 	if got.Retried {
 		b.retried.Store(c.ID, true)
@@ -56,7 +56,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 		// caller, as after any Enter whose outcome is unknown.
 		b.waiters.forget(c.ID)
 		_ = b.transport.Do(ctx, b.command(leaveScript, c.Key, prefixed(c.ID), b.callName()))
-		return driver.Ticket{}, b.failed(ctx, entering, c.Key, got.Err)
+		return driver.Ticket{}, b.answered(ctx, entering, c.Key, got)
 	}
 	if t.Granted {
 		b.waiters.forget(c.ID)

@@ -26,9 +26,16 @@ const (
 		"and reset what compares its tokens"
 )
 
+// refusedForNow are how answers begin by which the server does not run a script, or stops it
+// before it has written anything, and that may change.
+var refusedForNow = []string{
+	"LOADING", "MASTERDOWN", "BUSY ", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED ",
+	"ASK ", "ERR max number of clients reached",
+}
+
 // refusals are answers that asking again will not change, by what they begin
-// with, and what to do about them. All others say nothing about the command: the
-// server is loading or cannot write just now, the hash slot moves, the connection broke.
+// with, and what to do about them. After an answer that is in neither list the outcome is
+// unknown, and so it is when the connection broke.
 var refusals = []struct{ begins, advice string }{
 	{"NOAUTH", "the server wants a password: give the client one"},
 	{"WRONGPASS", "the server refuses the user name or the password"},
@@ -58,12 +65,21 @@ var clusterRefusals = []string{"MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN"}
 func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
 	switch b.rdb.(type) {
 	case *redis.Client, *redis.Ring:
-		text := transport.ServerText(err)
-		if slices.ContainsFunc(clusterRefusals, func(begins string) bool { return strings.HasPrefix(text, begins) }) {
+		if begins(clusterRefusals, transport.ServerText(err)) {
 			return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err)}
 		}
 	}
 	return failed(ctx, doing, key, err)
+}
+
+// answered explains the error of a command. A copy of it that was sent before may have been
+// applied.
+func (b *Backend) answered(ctx context.Context, doing, key string, got transport.Result) error {
+	err := b.failed(ctx, doing, key, got.Err)
+	if got.Retried {
+		return driver.Unsettled(err)
+	}
+	return err
 }
 
 // failed explains an error of one request. Passwords are in none: neither the
@@ -82,10 +98,18 @@ func failed(ctx context.Context, doing, key string, err error) error {
 			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
 		}
 	}
+	told := fmt.Errorf("%s: %w", what, err)
 	if transport.IsSlotMoving(err) || strings.Contains(text, "FENCELOCK MOVING") {
-		return fmt.Errorf("%s: the lock is moving to another node: try again when it has arrived (%w)", what, err)
+		told = fmt.Errorf("%s: the lock is moving to another node: try again when it has arrived (%w)", what, err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	if begins(refusedForNow, text) {
+		return &driver.RefusedError{Err: told}
+	}
+	return told
+}
+
+func begins(any []string, text string) bool {
+	return slices.ContainsFunc(any, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 // errHasLeft is the answer to a claim that has left.

@@ -63,7 +63,7 @@ func (b *Backend) History(ctx context.Context, key string, n int) ([]driver.Hist
 	}
 	got := b.transport.Do(ctx, b.historyCommand(historyScript, key, maxPerGrant*n))
 	if got.Err != nil {
-		return nil, b.failed(ctx, remembering, key, got.Err)
+		return nil, b.answered(ctx, remembering, key, got)
 	}
 	records, ok := got.Answer.([]any)
 	grants := map[int64]*driver.HistoryEntry{}

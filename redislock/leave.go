@@ -98,7 +98,7 @@ func (b *Backend) done(ctx context.Context, doing, key string, got transport.Res
 	case strings.HasPrefix(s, "x"):
 		return parseGone(s)
 	case got.Err != nil:
-		return b.failed(ctx, doing, key, got.Err)
+		return b.answered(ctx, doing, key, got)
 	case s == "+":
 		return nil
 	case s == "h":

@@ -55,7 +55,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 // lineOf reads the result of the script lines.
 func (b *Backend) lineOf(ctx context.Context, key string, got transport.Result) (driver.Line, error) {
 	if got.Err != nil {
-		return driver.Line{}, b.failed(ctx, reading, key, got.Err)
+		return driver.Line{}, b.answered(ctx, reading, key, got)
 	}
 	line, ok := parseLine(key, got.Answer)
 	if !ok {

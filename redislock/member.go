@@ -108,7 +108,7 @@ func (b *Backend) initialise(ctx context.Context, change bool) error {
 	got := b.transport.Do(ctx,
 		transport.NewCommand(initialiseScript, []any{b.member.key}, b.member.String(), digit(change)))
 	if got.Err != nil {
-		return b.failed(ctx, doing, "", got.Err)
+		return b.answered(ctx, doing, "", got)
 	}
 	if s, _ := got.Answer.(string); s != "+" {
 		return ballotRefusal(doing, "", s)

@@ -433,6 +433,10 @@ func TestErrorsAreToldApart(t *testing.T) {
 		if permanent(err) != want || !strings.Contains(err.Error(), `"key"`) {
 			t.Errorf("%q became %v, permanent %v", text, err, permanent(err))
 		}
+		silent := strings.Contains("EOF i/o timeout dial tcp 127.0.0.1:1: connect: connection refused", text)
+		if errors.Is(err, driver.ErrRefused) == silent {
+			t.Errorf("%q became %#v; that nothing happened is known: %v", text, err, !silent)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 	cmd := b.command(reserveScript, c.Key, prefixed(c.ID), string(appendPadded(nil, span-1, 5)), recordTTL(c.TTL))
 	got := b.transport.Do(ctx, cmd)
 	if got.Err != nil {
-		return false, b.failed(ctx, reserving, c.Key, got.Err)
+		return false, b.answered(ctx, reserving, c.Key, got)
 	}
 	switch got.Answer {
 	case int64(1):

@@ -18,14 +18,23 @@ import (
 func isAnswer(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) ||
 		errors.Is(err, errUnbound) || errors.Is(err, errCircle) || errors.As(err, new(driver.BallotError)) ||
-		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(*driver.PermanentError)) ||
+		errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrRefused) ||
 		errors.As(err, new(*driver.QuarantineError))
 }
 
+// verdict is what an error of the database says of the step: that it may have happened, that the
+// database refused it and may do it later, or that asking again is useless.
+type verdict int
+
+const (
+	unknown verdict = iota
+	refused
+	lasting
+)
+
 // failure says what went wrong in the database of that name. advise says what to do about
-// it, if that is known, and whether asking again without that is useless. Errors of drivers
-// name the host and the user, but no password.
-func failure(name, what, key string, err error, advise func(error) (advice string, lasting bool)) error {
+// it, if that is known. Errors of drivers name the host and the user, but no password.
+func failure(name, what, key string, err error, advise func(error) (advice string, v verdict)) error {
 	if err == nil || isAnswer(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -35,12 +44,15 @@ func failure(name, what, key string, err error, advise func(error) (advice strin
 	if strings.Contains(err.Error(), "sql: database is closed") {
 		return permanent(fmt.Errorf("%s: cannot %s, the program has closed the database", name, what))
 	}
-	advice, lasting := advise(err)
+	advice, v := advise(err)
 	if advice != "" {
 		what += ", " + advice
 	}
 	err = fmt.Errorf("%s: cannot %s: %w", name, what, err)
-	if lasting {
+	switch v {
+	case refused:
+		return &driver.RefusedError{Err: err}
+	case lasting:
 		return permanent(err)
 	}
 	return err

@@ -107,7 +107,9 @@ var postgresErrors = serverErrors{
 	// A read-only transaction, or one during recovery; no lock on a table, or no unlogged table,
 	// during recovery.
 	moved: []string{"25006", "55000", "0A000"},
-	gone:  []string{"08", "57P", "58"}, // the connection, the server, its machine; also from poolers
+	// No memory, no room on the disk, no connection left, and a server that starts, ends or recovers.
+	refused: []string{"53000", "53100", "53200", "53300", "53400", "57P03"},
+	gone:    []string{"08", "57P", "58"}, // the connection, the server, its machine; also from poolers
 	advice: []advice{
 		{"42P01 42883 42703 3F000", "the tables or functions of fencelock are missing: set Options.CreateTables, " +
 			"or run what fencelock schema postgres prints, in the schema that comes first in the search_path"},

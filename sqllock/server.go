@@ -63,6 +63,7 @@ type serverErrors struct {
 	// moved says that another server must be asked: this one takes no writes, so the step did not
 	// happen. gone begins the codes of all errors after which a connection is not used again.
 	moved, gone []string
+	refused     []string // the server did not do the step, and may do it later
 	// open says that a step which fails may leave a transaction open, which would keep a line
 	// locked for as long as the pool keeps the connection. The connection is closed then.
 	open bool
@@ -321,16 +322,19 @@ func (s *server) retry(ctx context.Context, f func() error) error {
 }
 
 func (s *server) fail(what, key string, err error) error {
-	return failure(s.name, what, key, err, func(err error) (string, bool) {
+	return failure(s.name, what, key, err, func(err error) (string, verdict) {
 		if slices.Contains(s.errors.moved, s.errors.code(err)) {
-			return "the server is a standby or read-only: connect to the primary", false
+			return "the server is a standby or read-only: connect to the primary", refused
 		}
 		code := s.errors.code(err)
 		for _, a := range s.errors.advice {
 			if slices.Contains(strings.Fields(a.codes), code) {
-				return s.names.sql(a.text), true
+				return s.names.sql(a.text), lasting
 			}
 		}
-		return "", false
+		if slices.Contains(s.errors.refused, code) {
+			return "", refused
+		}
+		return "", unknown
 	})
 }

@@ -92,22 +92,22 @@ func (s *sqlite) fail(what, key string, err error) error {
 	return failure(s.name, what, key, err, sqliteAdvice)
 }
 
-func sqliteAdvice(err error) (advice string, lasting bool) {
+func sqliteAdvice(err error) (advice string, v verdict) {
 	switch {
 	case noTable(err):
 		return "a table of fencelock is missing: set Options.CreateTables, or run what fencelock schema sqlite " +
-			"prints", true
+			"prints", lasting
 	case says(err, "readonly database", "access permission denied", "authorization denied"):
-		return "the database may not be written to", true
+		return "the database may not be written to", lasting
 	case says(err, "disk image is malformed", "file is not a database"):
-		return "the database file is damaged: restore it, or start with a new one", true
+		return "the database file is damaged: restore it, or start with a new one", lasting
 	case cannotOpen(err):
-		return "the database file cannot be opened: see that its folder is there and may be written to", false
+		return "the database file cannot be opened: see that its folder is there and may be written to", unknown
 	case says(err, "disk I/O error"):
 		return "the database file or its -wal could not be read or written: check the disk; if -wal or -shm was " +
-			"deleted while processes used the database, end them, then try again", false
+			"deleted while processes used the database, end them, then try again", unknown
 	case says(err, "database or disk is full"):
-		return "there is no room: make some on the disk", false
+		return "there is no room: make some on the disk", unknown
 	}
-	return "", false
+	return "", unknown
 }

@@ -188,7 +188,13 @@ func tlsDialer(dial dialFunc, config *tls.Config) dialFunc {
 }
 
 func (u *URL) pingRedis(rdb redis.UniversalClient) func(context.Context) error {
-	return func(ctx context.Context) error { return u.admitted(rdb.Ping(ctx).Err()) }
+	return func(ctx context.Context) error {
+		err := u.admitted(rdb.Ping(ctx).Err())
+		if answer, ok := err.(redis.Error); ok {
+			return &driver.RefusedError{Err: answer}
+		}
+		return err
+	}
 }
 
 // pingServer also asks for keys, of which a node of a Cluster refuses most. What the server
@@ -200,7 +206,7 @@ func (u *URL) pingServer(rdb redis.UniversalClient, b *redislock.Backend) func(c
 			return err
 		}
 		err := b.Ping(ctx)
-		if FromServer(err) && !errors.As(err, new(*driver.PermanentError)) {
+		if errors.Is(err, driver.ErrRefused) && !errors.As(err, new(*driver.PermanentError)) {
 			return nil
 		}
 		return err

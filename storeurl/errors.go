@@ -52,8 +52,8 @@ func Full(err error) bool {
 	return strings.Contains(err.Error(), "max number of clients reached") // Redis
 }
 
-// FromServer reports whether err is what a server said, so somebody is there. Where that
-// cannot be known it is false.
+// FromServer reports whether err is what a server said, so it has answered. Where that cannot be
+// known it is false. Whether it refused is another question: see driver.ErrRefused.
 func FromServer(err error) bool {
 	var byRedis redis.Error
 	var byPostgres interface{ SQLState() string }

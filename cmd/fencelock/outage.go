@@ -63,8 +63,10 @@ func trouble(last error) string {
 	switch {
 	case last == nil || errors.Is(last, context.DeadlineExceeded):
 		return " gives no answer"
-	case storeurl.FromServer(last):
+	case errors.Is(last, driver.ErrRefused):
 		return " refuses for now: " + cause(last)
+	case storeurl.FromServer(last):
+		return " answers with an error: " + cause(last)
 	}
 	return " gives no answer: " + cause(last)
 }

@@ -276,7 +276,8 @@ func (s *store) warn(ctx context.Context, open *storeurl.Store) {
 	}
 }
 
-// silent says that nobody answered, or that who answered cannot do it now.
+// silent says that the store did not answer, or that it answered and cannot do it now. Package
+// driver decides which: see driver.ErrRefused.
 func (s *store) silent(name string, err error) error {
 	what, next := "cannot be used now", "check that the file can be written, and "+s.source
 	if s.Remote() {
@@ -285,8 +286,11 @@ func (s *store) silent(name string, err error) error {
 			next += ", and that it speaks TLS on this port"
 		}
 	}
-	if storeurl.FromServer(err) {
-		what, next = "refuses for now", "solve that on the server, then try again"
+	switch {
+	case errors.Is(err, driver.ErrRefused), storeurl.Full(err):
+		what, next = "refuses for now", "nothing happened; solve that on the server, then try again"
+	case storeurl.FromServer(err):
+		what, next = "answers with an error", "solve that on the server, then try again"
 	}
 	if errors.As(err, new(*driver.QuarantineError)) {
 		what, next = "grants no lock yet", "or wait"

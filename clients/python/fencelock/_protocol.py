@@ -70,7 +70,8 @@ class LeaseLost(FencelockError):
 
 
 class Unavailable(FencelockError):
-    """No server answered, or its store did not. The outcome is unknown: a grant ends with its ttl."""
+    """No server answered, or its store did not, or the store refused. With the slug "refused-for-now" or
+    "refused" the request did nothing, else the outcome is unknown: a grant ends with its ttl."""
 
 
 class Forbidden(FencelockError):
@@ -201,7 +202,8 @@ class Session:
                     continue
                 if body is not None and "slot" in body and "slot" in error.problem:
                     body = {**body, "slot": error.problem["slot"]}  # waiting moves no slot
-                if answer.status < 500:
+                # A lease that is held is renewed and released in spite of a refusal: rights may come back.
+                if answer.status < 500 or wait is not None and error.slug == "refused":
                     error.unsure = failures > 0
                     raise error
                 failed, after = error.slug != "come-again", answer.retry_after or ""

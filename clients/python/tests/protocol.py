@@ -196,6 +196,14 @@ class Repeating(Clock):
                 send = self.next(steps, TimeoutError())
         self.assertLessEqual(self.time, 1010.1)
 
+    def test_ends_at_once_when_the_store_refuses_for_good(self) -> None:
+        steps = self.session.acquire(self.claim(), 60)
+        self.next(steps)
+        self.next(steps, answer(503, "refused-for-now", "1"))
+        with self.assertRaises(Unavailable) as refused:
+            steps.send(answer(503, "refused"))
+        self.assertEqual(refused.exception.slug, "refused")
+
     def test_obeys_retry_after(self) -> None:
         steps = self.session.acquire(self.claim(), 0)
         self.next(steps)

@@ -43,7 +43,10 @@ export class LeaseLost extends FencelockError {
   }
 }
 
-/** No server answered, or its store did not. The outcome is unknown: a grant ends with its ttl. */
+/**
+ * No server answered, or its store did not, or the store refused. With the slug `refused-for-now` or `refused`
+ * the request did nothing, else the outcome is unknown: a grant ends with its ttl.
+ */
 export class Unavailable extends FencelockError {}
 
 /** The token is missing or unknown, or does not allow this verb or key. */
@@ -262,7 +265,8 @@ export class Client {
           continue;
         }
         if (body?.["slot"] && error.problem["slot"]) body["slot"] = error.problem["slot"]; // waiting moves no slot
-        if (answer.status < 500) {
+        // A lease that is held is renewed and released in spite of a refusal: rights may come back.
+        if (answer.status < 500 || (wait !== undefined && error.slug === "refused")) {
           error.unsure = failures > 0;
           throw error;
         }

@@ -112,6 +112,17 @@ test("the next server is asked at once", async () => {
   );
 });
 
+test("a wait ends at once when the store refuses for good", async () => {
+  let first = true;
+  const { requests } = world(() => {
+    const slug = first ? "refused-for-now" : "refused";
+    first = false;
+    return problem(503, slug);
+  });
+  await assert.rejects(new Client("http://one").acquire("k", { wait: 60_000 }), { slug: "refused" });
+  assert.equal(requests.length, 2);
+});
+
 test("what no fencelock answered is unavailable, in time", async () => {
   const { clock } = world((_, clock) => ((clock.now += 500), [502, {}]));
   await assert.rejects(new Client("http://one", { timeout: 3000 }).acquire("k"), Unavailable);

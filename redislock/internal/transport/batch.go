@@ -63,12 +63,13 @@ func (t *Transport) send(commands []*Command) {
 	}
 }
 
-// exec sends calls to one node in one request.
-func (t *Transport) exec(ctx context.Context, node redis.UniversalClient, asking bool, calls []*call) {
+// sendOnce sends calls to one node in one request. It reports whether the connection broke.
+func (t *Transport) sendOnce(
+	ctx context.Context, node redis.UniversalClient, asking bool, calls []*call,
+) (broke bool) {
 	wait := t.waitFor(ctx, node, calls)
 	if len(calls) == 1 && wait == nil && !asking {
-		_ = calls[0].process(ctx, node) // the command has the error
-		return
+		return isBroken(calls[0].process(ctx, node)) // the command has the error
 	}
 	pipe := node.Pipeline()
 	for _, c := range calls {
@@ -82,9 +83,17 @@ func (t *Transport) exec(ctx context.Context, node redis.UniversalClient, asking
 		_ = pipe.Process(ctx, wait)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	sent := true
 	for _, c := range calls {
-		c.cmd.repeated = c.cmd.repeated || c.cmd.failed > 0
+		if err := c.cmd.Err(); isBroken(err) {
+			broke, sent = true, sent && wasSent(err)
+		}
 	}
+	broke = broke || wait != nil && isBroken(wait.Err())
+	for _, c := range calls {
+		c.cmd.repeated = c.cmd.repeated || broke && sent
+	}
+	return broke
 }
 
 // unanswered returns the calls that a failover has got no answer for. mu is held.

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,30 +23,6 @@ type call struct {
 	first [1]*Command
 	args  [13]any
 	sent  request
-}
-
-// request is a command of go-redis that counts how often go-redis sends it.
-type request struct {
-	redis.Cmd
-	failed   int  // attempts that failed since prepare
-	repeated bool // an earlier copy may have been applied, or may still be
-}
-
-// NoRetry lets go-redis send the request again. go-redis calls it after each attempt that
-// failed, and always before it sends a request again.
-func (r *request) NoRetry() bool {
-	r.failed++
-	return false
-}
-
-// process sends a call by itself.
-func (c *call) process(ctx context.Context, node redis.UniversalClient) error {
-	err := node.Process(ctx, c.cmd)
-	// One attempt that the server answered by an error was not applied.
-	if c.cmd.failed > 1 || c.cmd.failed == 1 && !errors.As(err, new(redis.Error)) {
-		c.cmd.repeated = true
-	}
-	return err
 }
 
 // Boxed once: they are part of every call.
@@ -76,7 +51,7 @@ func (c *call) prepare(ctx context.Context) {
 	for _, command := range c.commands {
 		args = append(args, command.argv...)
 	}
-	c.sent.Cmd, c.sent.failed = *redis.NewCmd(ctx, args...), 0
+	c.sent.Cmd = *redis.NewCmd(ctx, args...)
 	c.cmd = &c.sent
 }
 

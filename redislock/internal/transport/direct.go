@@ -52,8 +52,10 @@ func (d *direct) do(ctx context.Context, q *queue, c *Command) *call {
 		d.near.Store(false)
 	}
 	c.result.Retried = alone.cmd.repeated
-	if IsTimeout(err) && driver.Ended(ctx) == nil {
-		d.near.Store(false)
+	if driver.Ended(ctx) == nil && (isBroken(err) || IsTimeout(err)) {
+		if IsTimeout(err) {
+			d.near.Store(false)
+		}
 		return nil
 	}
 	if unknownScript(err) {

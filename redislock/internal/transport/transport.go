@@ -10,12 +10,13 @@
 //	queue.go      commands that come while requests are under way gather into batches
 //	call.go       one call of a script takes the commands of many locks
 //	batch.go      calls are sent to their node, and each answer goes to its caller
+//	repeat.go     a request whose connection broke is sent again
 //	redirect.go   what a node says of other nodes, and of scripts it does not know
 //	failover.go   what to do when a master of a Cluster hangs
 //	replicas.go   WAIT behind a batch, for commands that replicas must confirm
 //
-// Every command may be applied twice: go-redis repeats a request when its connection breaks
-// or its answer is late, and so does this package. Retried says when that may have happened.
+// Every command may be applied twice: repeat.go sends a request again when its connection breaks
+// or its answer is late. Retried says when that may have happened.
 package transport
 
 import (

@@ -1,0 +1,36 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// Three outcomes: the step may have happened; the server refused it for now; it will never do it.
+func TestServerErrorsSayWhatBecameOfTheStep(t *testing.T) {
+	b := New(clientv3.NewCtxClient(t.Context()), nil)
+	for _, tt := range []struct {
+		err              error
+		refused, forGood bool
+	}{
+		{rpctypes.ErrNoLeader, true, false},
+		{rpctypes.ErrNoSpace, true, false},
+		{rpctypes.ErrTooManyRequests, true, false},
+		{unsure(rpctypes.ErrNoLeader), false, false}, // the claim was put by the request before
+		{rpctypes.ErrTimeoutDueToLeaderFail, false, false},
+		{rpctypes.ErrStopped, false, false},
+		{errors.New("connection refused"), false, false},
+		{rpctypes.ErrAuthFailed, true, true},
+	} {
+		err := b.explain(context.Background(), rightToWrite, "entering the line of", "key", tt.err)
+		if errors.Is(err, driver.ErrRefused) != tt.refused || errors.As(err, new(*driver.PermanentError)) != tt.forGood ||
+			!errors.Is(err, tt.err) {
+			t.Errorf("%v became %#v; want refused %v, for good %v", tt.err, err, tt.refused, tt.forGood)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package redislock
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/faultproxy"
+)
+
+// A server that refuses for now says so, and has done nothing: not for the client that go-redis
+// makes by default either, which would send the request again.
+func TestServerThatRefusesHasDoneNothing(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ begin, end [][]string }{
+		"a replica": {
+			[][]string{{"REPLICAOF", "127.0.0.1", "1"}}, [][]string{{"REPLICAOF", "NO", "ONE"}},
+		},
+		"out of memory": {
+			[][]string{{"CONFIG", "SET", "maxmemory", "1"}}, [][]string{{"CONFIG", "SET", "maxmemory", "0"}},
+		},
+		"too few replicas": {
+			[][]string{{"CONFIG", "SET", "min-replicas-to-write", "1"}}, [][]string{{"CONFIG", "SET", "min-replicas-to-write", "0"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			p, b := through(t, s)
+			other := connect(t, s, nil)
+			leave(t, other, enter(t, other, mutex("the server knows the scripts")))
+			for _, c := range tt.begin {
+				ask(t, s, c...)
+			}
+			sent := 0
+			p.onScript(enterScript, func(nth int) faultproxy.Action { sent = nth; return faultproxy.Pass })
+			_, err := b.Enter(t.Context(), mutex("key"))
+			var refused *driver.RefusedError
+			if !errors.As(err, &refused) || !errors.Is(err, driver.ErrRefused) || permanent(err) {
+				t.Errorf("Enter answered %v; want a *driver.RefusedError", err)
+			}
+			p.Handle(nil)
+			if sent != 1 {
+				t.Errorf("Enter was sent %d times; want once", sent)
+			}
+
+			// A first copy that is lost on the way may yet be applied: what then is refused, is not
+			// the whole story.
+			p.onScript(enterScript, func(nth int) faultproxy.Action {
+				if nth == 1 {
+					return faultproxy.LateRequest
+				}
+				return faultproxy.Pass
+			})
+			if _, err := b.Enter(t.Context(), mutex("key")); err == nil || errors.Is(err, driver.ErrRefused) {
+				t.Errorf("Enter, sent twice, answered %v; want an error with an unknown outcome", err)
+			}
+			p.Handle(nil)
+			p.Resume()
+			for _, c := range tt.end {
+				ask(t, s, c...)
+			}
+			if l := line(t, other, "key"); len(l.Claims) != 0 {
+				t.Errorf("the line is %+v", l.Claims)
+			}
+		})
+	}
+}

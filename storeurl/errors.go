@@ -49,7 +49,8 @@ func Full(err error) bool {
 	case errors.As(err, &byMySQL):
 		return slices.Contains([]uint16{1040, 1203, 1226}, byMySQL.Number)
 	}
-	return strings.Contains(err.Error(), "max number of clients reached") // Redis
+	return strings.Contains(err.Error(), "max number of clients reached") || // Redis
+		strings.Contains(err.Error(), "maxClientCnxns") // ZooKeeper
 }
 
 // FromServer reports whether err is what a server said, so it has answered. Where that cannot be
@@ -59,6 +60,6 @@ func FromServer(err error) bool {
 	var byPostgres interface{ SQLState() string }
 	var byMySQL *mysql.MySQLError
 	var byEtcd rpctypes.EtcdError
-	return errors.As(err, &byRedis) || errors.As(err, &byPostgres) ||
+	return Full(err) || errors.As(err, &byRedis) || errors.As(err, &byPostgres) ||
 		errors.As(err, &byMySQL) || errors.As(err, &byEtcd)
 }

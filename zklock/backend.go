@@ -67,7 +67,7 @@ type Backend struct {
 
 	claims     claims
 	containers containers
-	crowd      crowd
+	crowd      *crowd
 
 	// Close ends ctx and waits for tasks. No task and no session begins after that.
 	ctx    context.Context
@@ -112,7 +112,7 @@ func New(servers []string, o *Options) *Backend {
 	b.maxTTL = max(minTTL, b.timeout*2/3)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.claims = claims{b: b, byRef: make(map[driver.ClaimRef]*claim)}
-	b.crowd.look = lookAround
+	b.crowd = crowdOf(servers)
 	b.containers.byKey = make(map[string]container)
 	return b
 }

@@ -1,18 +1,18 @@
 package zklock
 
 import (
-	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// crowd is what a Backend knows of a limit on connections from one host (maxClientCnxns, 60 by
-// default). A server at its limit closes a connection as soon as it has accepted it.
+// crowd is what this process knows of a limit on connections from one host (maxClientCnxns, 60
+// by default). A server at its limit closes a connection as soon as it has accepted it.
 //
 // A client that has met the limit begins a session only where two more connections fit, and
 // pauses between its attempts. Otherwise clients that want to wait for a lock take the place
@@ -21,7 +21,8 @@ import (
 type crowd struct {
 	mu    sync.Mutex
 	met   bool          // a connection ended before the server had said anything
-	pause time.Duration // before the next attempt
+	pause time.Duration // after the attempt that failed last
+	next  time.Time     // no attempt before
 	look  time.Duration // how long a server at its limit may take to close a connection, at least
 }
 
@@ -30,6 +31,15 @@ const (
 	longestPause = 15 * time.Second
 	lookAround   = 100 * time.Millisecond
 )
+
+// crowds are shared by all Backends with the same servers: a command that waits for room opens one
+// after the other.
+var crowds sync.Map
+
+func crowdOf(servers []string) *crowd {
+	c, _ := crowds.LoadOrStore(strings.Join(servers, ","), &crowd{look: lookAround})
+	return c.(*crowd)
+}
 
 var errCrowded = errors.New("the server closes connections before it responds: it is starting, or this host has " +
 	"as many connections as the server allows (maxClientCnxns in zoo.cfg, 60 by default)")
@@ -47,7 +57,7 @@ func (c *crowd) meet(err error) {
 func (c *crowd) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.met, c.pause = false, 0
+	c.met, c.pause, c.next = false, 0, time.Time{}
 }
 
 // err says what keeps connections from being made, if that is known.
@@ -60,16 +70,14 @@ func (c *crowd) err() error {
 	return nil
 }
 
-// enter waits for the next attempt to begin a session, and then for room for two connections
-// to an address. It returns one of them.
-func (c *crowd) enter(ctx context.Context, network, address string, timeout time.Duration) (net.Conn, error) {
+// enter returns a connection to an address if there is room for two. If there is none it returns
+// errCrowded, and until the pause is over without asking the server.
+func (c *crowd) enter(network, address string, timeout time.Duration) (net.Conn, error) {
 	c.mu.Lock()
-	pause := c.pause
+	early := time.Now().Before(c.next)
 	c.mu.Unlock()
-	select {
-	case <-time.After(pause/2 + rand.N(pause/2+1)):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if early {
+		return nil, errCrowded
 	}
 	begun := time.Now()
 	conn, err := net.DialTimeout(network, address, timeout)
@@ -91,6 +99,7 @@ func (c *crowd) enter(ctx context.Context, network, address string, timeout time
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pause = min(max(2*c.pause, firstPause), longestPause)
+	c.next = time.Now().Add(c.pause/2 + rand.N(c.pause/2))
 	return nil, errCrowded
 }
 

@@ -23,7 +23,7 @@ func TestHolderComesBackWhereManyWait(t *testing.T) {
 	p := faultproxy.Start(t, s.Addr(), faultproxy.ZooKeeper)
 	open := func(addr string) *Backend {
 		b := New([]string{addr}, &Options{SessionTimeout: 60 * time.Second})
-		b.crowd.look = 300 * time.Millisecond // on a busy machine
+		b.crowd = &crowd{look: 300 * time.Millisecond} // as if in a process of its own, on a busy machine
 		t.Cleanup(func() { b.Close() })
 		return b
 	}

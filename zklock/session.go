@@ -43,6 +43,7 @@ type session struct {
 	tcp       net.Conn      // without TLS
 	connected bool
 	up        chan struct{} // closed while connected
+	full      chan struct{} // closed when the server had no room for a new session
 
 	distrusted int   // handshakes that failed at the server's certificate
 	untrusted  error // why the session ended, if those are the reason
@@ -58,7 +59,7 @@ func (b *Backend) openSession() (*session, error) {
 	if b.newest != nil && !b.newest.isOver() {
 		return b.newest, nil
 	}
-	s := &session{b: b, up: make(chan struct{})}
+	s := &session{b: b, up: make(chan struct{}), full: make(chan struct{})}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.mu.Lock() // events wait until zk is set
 	defer s.mu.Unlock()
@@ -111,10 +112,12 @@ func (s *session) isOver() bool { return s.ctx.Err() != nil }
 // await waits until s is connected.
 func (s *session) await(ctx context.Context) error {
 	s.mu.Lock()
-	up := s.up
+	up, full := s.up, s.full
 	s.mu.Unlock()
 	select {
 	case <-up:
+	case <-full:
+		return errCrowded
 	case <-s.ctx.Done():
 	case <-ctx.Done():
 		return fmt.Errorf("%w: there is no connection to any of %s",
@@ -154,16 +157,7 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 
 // dial opens a transport for zk.Conn.
 func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	s.mu.Lock()
-	newcomer := s.id == 0 && s.b.crowd.err() != nil
-	s.mu.Unlock()
-	var tcp net.Conn
-	var err error
-	if newcomer {
-		tcp, err = s.b.crowd.enter(s.ctx, network, address, timeout)
-	} else {
-		tcp, err = net.DialTimeout(network, address, timeout)
-	}
+	tcp, err := s.dialTCP(network, address, timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -176,6 +170,24 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 		}
 	}
 	return newTransport(tcp, s), nil
+}
+
+// dialTCP makes a connection. A session that has not begun leaves room for those that have.
+func (s *session) dialTCP(network, address string, timeout time.Duration) (net.Conn, error) {
+	s.mu.Lock()
+	newcomer := s.id == 0 && s.b.crowd.err() != nil
+	s.mu.Unlock()
+	if !newcomer {
+		return net.DialTimeout(network, address, timeout)
+	}
+	tcp, err := s.b.crowd.enter(network, address, timeout)
+	if errors.Is(err, errCrowded) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		close(s.full)
+		s.full = make(chan struct{})
+	}
+	return tcp, err
 }
 
 // use notes which connection to close when the session is over.

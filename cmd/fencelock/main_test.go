@@ -367,8 +367,13 @@ var serverCmds = map[string]func(*testscript.TestScript, bool, []string){
 	"etcd": serverCmd("etcd NAME", func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
 		return testserver.StartEtcd(ctx, dir)
 	}),
-	"zookeeper": serverCmd("zookeeper NAME", func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
-		return testserver.StartZooKeeper(ctx, dir)
+	// LIMIT is how many connections one host may have.
+	"zookeeper": serverCmd("zookeeper NAME [LIMIT]", func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
+		var opts []testserver.Option
+		for _, limit := range args {
+			opts = append(opts, testserver.Config("maxClientCnxns="+limit))
+		}
+		return testserver.StartZooKeeper(ctx, dir, opts...)
 	}),
 }
 

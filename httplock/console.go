@@ -3,6 +3,7 @@ package httplock
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/httplock/console"
@@ -26,7 +27,9 @@ func (s *Server) serveConsole(c *call) bool {
 		c.write(nil, err)
 		return true
 	}
+	_ = c.out.SetWriteDeadline(time.Now().Add(3 * chunkTimeout)) // of a page; a stream sets its own
 	s.console.ServeHTTP(c.w, c.Request)
+	_ = c.slow().Close()
 	return true
 }
 

@@ -1,6 +1,9 @@
 package httplock
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"slices"
 	"strconv"
 
@@ -13,6 +16,8 @@ const (
 	usualLines = 1000
 	maxLines   = 10_000
 	maxLooked  = 100_000
+
+	maxLinesSize = 8 << 20 // bytes of one answer, about
 )
 
 func (s *Server) line(c *call) (any, error) {
@@ -46,8 +51,8 @@ func (s *Server) lines(c *call) (any, error) {
 	if !c.who.can(verbLook) {
 		return nil, c.who.may(verbLook, "")
 	}
-	all := []fencelock.Line{}
-	truncated := false
+	best := linesAnswer{limit: limit}
+	looked := 0
 	for l, err := range s.locks.Lines(c.Context(), q.Get("prefix")) {
 		switch {
 		case err != nil:
@@ -55,18 +60,78 @@ func (s *Server) lines(c *call) (any, error) {
 		case !c.who.sees(l.Key):
 			continue
 		}
-		if all = append(all, l); len(all) == maxLooked {
-			truncated = true
+		best.add(l)
+		if looked++; looked == maxLooked {
+			best.truncated = true
 			break
 		}
 	}
-	slices.SortFunc(all, func(a, b fencelock.Line) int { return lines.ByLongestWaiting(&a, &b) })
-	if len(all) > limit {
-		all, truncated = all[:limit], true
+	best.cut()
+	return &best, nil
+}
+
+// linesAnswer are the lines of an answer: those that come first, of all that were added.
+type linesAnswer struct {
+	limit     int
+	list      []fencelock.Line
+	size      int // about how many bytes of list
+	truncated bool
+}
+
+func (a *linesAnswer) add(l fencelock.Line) {
+	a.list = append(a.list, l)
+	a.size += sizeOf(&l)
+	if len(a.list) >= 2*a.limit+100 || a.size >= 2*maxLinesSize {
+		a.cut()
 	}
-	views := []lineView{}
-	for i := range all {
-		views = append(views, viewOf(&all[i]))
+}
+
+// cut keeps the first lines, as many as there may be.
+func (a *linesAnswer) cut() {
+	slices.SortFunc(a.list, func(x, y fencelock.Line) int { return lines.ByLongestWaiting(&x, &y) })
+	n := 0
+	for a.size = 0; n < min(len(a.list), a.limit); n++ {
+		size := sizeOf(&a.list[n])
+		if n > 0 && a.size+size > maxLinesSize {
+			break
+		}
+		a.size += size
 	}
-	return map[string]any{"lines": views, "truncated": truncated}, nil
+	if n < len(a.list) {
+		clear(a.list[n:])
+		a.list, a.truncated = a.list[:n], true
+	}
+}
+
+// sizeOf is about how much of an answer l is.
+func sizeOf(l *fencelock.Line) int {
+	const line, claim = 150, 200
+	n := line + len(l.Key)
+	for _, claims := range [...][]fencelock.Standing{l.Holders, l.Waiters} {
+		for i := range claims {
+			n += claim + len(claims[i].Owner) + len(claims[i].Note)
+		}
+	}
+	return n
+}
+
+// writeTo writes the answer line by line: as text it takes more memory than the lines.
+func (a *linesAnswer) writeTo(w io.Writer) error {
+	if _, err := io.WriteString(w, `{"lines":[`); err != nil {
+		return err
+	}
+	for i := range a.list {
+		text, err := json.Marshal(viewOf(&a.list[i]))
+		if err != nil {
+			panic(err) // the types of answers can be encoded
+		}
+		if i > 0 {
+			text = append([]byte(","), text...)
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "],\"truncated\":%t}\n", a.truncated)
+	return err
 }

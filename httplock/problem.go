@@ -122,20 +122,22 @@ func (c *call) writeProblem(p *problem) int {
 	if p.slug == slugComeAgain && c.s.draining.Err() != nil || p.slug == slugTooLarge {
 		h.Set("Connection", "close")
 	}
-	writeJSON(c.w, kind.status, "application/problem+json", body)
+	c.writeJSON(kind.status, "application/problem+json", body)
 	return kind.status
 }
 
-func writeJSON(w http.ResponseWriter, status int, kind string, body any) {
+func (c *call) writeJSON(status int, kind string, body any) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	if err := e.Encode(body); err != nil {
 		panic(err) // the types of answers can be encoded
 	}
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
-	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes())
+	c.w.Header().Set("Content-Type", kind)
+	c.w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	c.w.WriteHeader(status)
+	out := c.slow()
+	_, _ = out.Write(b.Bytes())
+	_ = out.Close()
 }
 
 func invalid(format string, args ...any) error {

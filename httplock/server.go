@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -267,16 +269,27 @@ func (c *call) write(body any, err error) int {
 	if err != nil {
 		return c.writeProblem(problemOf(err))
 	}
-	if t, ok := body.(text); ok {
-		if t.kind == "" {
+	out := c.slow()
+	switch b := body.(type) {
+	case text:
+		if b.kind == "" {
 			c.w.WriteHeader(http.StatusNoContent)
 			return http.StatusNoContent
 		}
-		c.w.Header().Set("Content-Type", t.kind)
-		_, _ = io.WriteString(c.w, t.body)
+		c.w.Header().Set("Content-Type", b.kind)
+		c.w.Header().Set("Content-Length", strconv.Itoa(len(b.body)))
+		_, _ = io.WriteString(out, b.body)
+	case *linesAnswer:
+		c.w.Header().Set("Content-Type", "application/json")
+		buffered := bufio.NewWriterSize(out, chunk)
+		if b.writeTo(buffered) != nil || buffered.Flush() != nil {
+			panic(http.ErrAbortHandler) // a client must not take a part for the whole
+		}
+	default:
+		c.writeJSON(http.StatusOK, "application/json", body)
 		return http.StatusOK
 	}
-	writeJSON(c.w, http.StatusOK, "application/json", body)
+	_ = out.Close()
 	return http.StatusOK
 }
 

@@ -107,24 +107,56 @@ func (v *viewer) stream() {
 	}
 }
 
+// sender sends events in chunks: the text of all lines may be as large as the store.
+type sender struct {
+	v     *viewer
+	begun time.Time
+	text  strings.Builder
+	any   bool // something was added
+	err   error
+}
+
+func (s *sender) add(at watch.Position, c *watch.Change) {
+	if s.err != nil || c.What != eventReset && !s.v.sees(c.Key) {
+		return
+	}
+	formatEvent(&s.text, at, c)
+	s.any = s.any || s.text.Len() > 0
+	if s.text.Len() >= sse.Chunk {
+		s.flush()
+	}
+}
+
+func (s *sender) flush() {
+	if s.err != nil || s.text.Len() == 0 {
+		return
+	}
+	if s.err = sse.Send(s.v.w, s.text.String()); s.err == nil && time.Since(s.begun) > longestSend {
+		s.err = errTooSlow
+	}
+	s.text.Reset()
+}
+
+// longestSend bounds all chunks of one send together.
+const longestSend = time.Minute
+
 // send writes what has happened since the last time.
 func (v *viewer) send() (more <-chan struct{}, err error) {
-	list, last, whole, more := v.s.watch.After(v.last)
-	var b strings.Builder
+	list, all, last, whole, more := v.s.watch.After(v.last)
+	s := &sender{v: v, begun: time.Now()}
 	if whole && v.resumed {
-		formatEvent(&b, last, &watch.Change{What: eventReset})
+		s.add(last, &watch.Change{What: eventReset})
 	}
 	for i := range list {
-		if c := &list[i]; v.sees(c.Key) {
-			formatEvent(&b, c.Position(last), c)
-		}
+		s.add(list[i].Position(last), &list[i])
+	}
+	for _, line := range all {
+		s.add(last, &watch.Change{What: watch.LineChanged, Key: line.Key, Line: line})
 	}
 	v.last, v.resumed = last, true
-	if b.Len() == 0 {
-		if !whole {
-			return more, nil
-		}
-		b.WriteString(": hello\n\n")
+	if whole && !s.any {
+		s.text.WriteString(": hello\n\n")
 	}
-	return more, sse.Send(v.w, b.String())
+	s.flush()
+	return more, s.err
 }

@@ -14,8 +14,12 @@ const (
 	// Alive is an event that nobody sees.
 	Alive = ": still here\n\n"
 
-	writeTimeout = 10 * time.Second
+	// Chunk is about how much is sent at once: a stream holds no more text in memory.
+	Chunk = 64 << 10
 )
+
+// WriteTimeout is how long a reader may take to read what is sent at once.
+var WriteTimeout = 10 * time.Second
 
 // Begin sends the header of a stream.
 func Begin(w http.ResponseWriter) {
@@ -24,10 +28,12 @@ func Begin(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// Send sends text. A reader that does not read is let go: the error ends its stream.
+// Send sends text. A reader that does not read is let go: the error ends its stream. No deadline
+// stays behind, because HTTP/2 resets a stream whose deadline passes while nothing is sent.
 func Send(w http.ResponseWriter, text string) error {
 	out := http.NewResponseController(w)
-	_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = out.SetWriteDeadline(time.Now().Add(WriteTimeout))
+	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	if _, err := io.WriteString(w, text); err != nil {
 		return err
 	}

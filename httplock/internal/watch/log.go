@@ -2,6 +2,7 @@ package watch
 
 import (
 	"crypto/rand"
+	"maps"
 	"slices"
 	"time"
 
@@ -71,21 +72,18 @@ func (l *log) add(c Change) {
 	l.more = make(chan struct{})
 }
 
-// After returns the changes after p. If they are not there any more, it returns the state of
-// all lines instead.
-func (w *Watcher) After(p Position) (list []Change, last Position, whole bool, more <-chan struct{}) {
+// After returns the changes after p. If they are not there any more, it returns all lines
+// instead, and whole.
+func (w *Watcher) After(p Position) (list []Change, all []*Line, last Position, whole bool, more <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := &w.log
 	last, more = Position{l.epoch, l.last}, l.more
 	oldest := max(l.first, l.last+1-uint64(len(l.ring)))
 	if p.Epoch == l.epoch && p.N+1 >= oldest && p.N <= l.last {
-		return slices.Clone(l.ring[len(l.ring)-int(l.last-p.N):]), last, false, more
+		return slices.Clone(l.ring[len(l.ring)-int(l.last-p.N):]), nil, last, false, more
 	}
-	for key, line := range w.lines {
-		list = append(list, Change{What: LineChanged, Key: key, Line: line, n: l.last})
-	}
-	return list, last, true, more
+	return nil, slices.Collect(maps.Values(w.lines)), last, true, more
 }
 
 // Position returns the position of a change that After has returned with last.

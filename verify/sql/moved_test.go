@@ -79,14 +79,30 @@ func TestPrimaryTurnsReadOnlyUnderOpenConnections(t *testing.T) {
 			run(t, admin, "CREATE USER app")
 			run(t, admin, "GRANT ALL ON locks.* TO app")
 			use(t, s.backendOn(t, admin), "n")
+			if server == other {
+				hold(t, s.backendOn(t, admin), claim("there"))
+			}
 		}
 		db := s.openDSN(t, dsnOf(t, primary, address.Addr(), "app"))
 		b := s.backendOn(t, db)
 		openAll(t, db, 8)
 		run(t, s.openDSN(t, dsnOf(t, primary, primary.Addr(), "root")), "SET GLOBAL read_only = 1")
 		address.Aim(other.Addr())
+		// After one step, the other connections still lead to the old server. None of them may tell how
+		// a line stands there.
+		use(t, b, "n")
 		for range 8 {
-			use(t, b, "n")
+			l, err := b.Line(soon(t), "there")
+			must(t, err)
+			if len(l.Claims) != 1 {
+				t.Fatalf("the line is %+v; want the claim that the other server has", l)
+			}
+			conn, err := db.Conn(soon(t)) // the next one is over another connection
+			must(t, err)
+			defer conn.Close()
+			if db.Stats().Idle == 0 {
+				break
+			}
 		}
 	})
 }

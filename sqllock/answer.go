@@ -62,17 +62,23 @@ func (a *answer) add(r *row) error {
 	return nil
 }
 
+// refusals are the rows that stand for one error, whatever their other columns say.
+var refusals = map[string]error{
+	"holds":    driver.ErrGranted,
+	"kind":     driver.ErrKind,
+	"reused":   driver.ErrReused,
+	"unbound":  errUnbound,
+	"deadlock": errCircle,
+}
+
 // refusal is the error that a row stands for.
 func (a *answer) refusal(r *row) error {
+	if err := refusals[r.what]; err != nil {
+		return err
+	}
 	switch r.what {
 	case "gone":
 		return r.gone()
-	case "holds":
-		return driver.ErrGranted
-	case "kind":
-		return driver.ErrKind
-	case "reused":
-		return driver.ErrReused
 	case "busy":
 		if a.head == nil {
 			a.head = r.busy(micros(r.remains), 0)
@@ -82,10 +88,6 @@ func (a *answer) refusal(r *row) error {
 		}
 		a.head.Ahead = int(r.ahead)
 		return a.head
-	case "unbound":
-		return errUnbound
-	case "deadlock":
-		return errCircle
 	case "ballot":
 		return driver.BallotError{Last: r.token}
 	case "wait":

@@ -157,7 +157,13 @@
 // a second, as on PostgreSQL.
 //
 // innodb_flush_log_at_trx_commit decides what a crash of the server keeps. Failover is as
-// on PostgreSQL. Galera has not been tested.
+// on PostgreSQL.
+//
+// On Galera, and on Group Replication with several primaries, leases are safe whichever node a
+// program writes to. But two nodes that write to one line undo each other's steps. Calls are
+// repeated, and some run out of time. Galera may garble the answer of a call that it repeats by
+// itself; such a call fails, and its connection stays in use. So have all programs write to one
+// node, and to another only while that one is down. Locks of a transaction are refused there.
 //
 // # Locks of a transaction
 //

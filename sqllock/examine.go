@@ -3,6 +3,7 @@ package sqllock
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
 	"strings"
 	"time"
@@ -54,20 +55,25 @@ func (e *examination) addValue(severity driver.Severity, code, setting, value, w
 	})
 }
 
+func (e *examination) settings(ctx context.Context, query string) (err error) {
+	e.read, err = settings(ctx, e.db, query)
+	return err
+}
+
 // settings reads pairs of a name and a value. Names are in lower case then.
-func (e *examination) settings(ctx context.Context, query string) error {
-	rows, err := e.db.QueryContext(ctx, query)
+func settings(ctx context.Context, db *sql.DB, query string) (map[string]string, error) {
+	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer rows.Close()
-	e.read = map[string]string{}
+	read := map[string]string{}
 	for rows.Next() {
 		var name, value string
 		if err := rows.Scan(&name, &value); err != nil {
-			return err
+			return nil, err
 		}
-		e.read[strings.ToLower(name)] = value
+		read[strings.ToLower(name)] = value
 	}
-	return rows.Err()
+	return read, rows.Err()
 }

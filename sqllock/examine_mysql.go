@@ -13,7 +13,7 @@ func examineMySQL(ctx context.Context, e *examination) error {
 	e.ServerTime = true
 	err := e.settings(ctx, "SHOW VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', "+
 		"'sync_binlog', 'log_bin', 'tx_isolation', 'transaction_isolation', 'innodb_lock_wait_timeout', "+
-		"'wait_timeout', 'read_only')")
+		"'wait_timeout', 'read_only', 'completion_type', "+clusterVariables+")")
 	if err != nil {
 		return err
 	}
@@ -22,6 +22,18 @@ func examineMySQL(ctx context.Context, e *examination) error {
 			"A replica is set so. It takes no writes, or only those of administrators, whose locks no other server "+
 				"has.",
 			"connect to the primary; or if this is it: SET GLOBAL read_only = OFF")
+	}
+	if cluster := severalWriters(e.read); cluster != "" {
+		e.addValue(driver.SeverityWarning, "mysql-several-writers", "writers of the cluster", cluster,
+			"Leases are safe there, and steps on one line from two nodes undo each other and are tried again. Locks "+
+				"of transactions (sqllock.Tx) are refused: a row that is locked on one node is free on the others.",
+			"have every program name the same node in its URL, and another one only while that node is down")
+	}
+	if completion := e.read["completion_type"]; completion != "NO_CHAIN" && completion != "" {
+		e.add(driver.SeverityError, "mysql-completion-type", "completion_type",
+			"COMMIT in a procedure begins another transaction at once (CHAIN), or ends the connection before the "+
+				"answer is sent (RELEASE).",
+			"SET GLOBAL completion_type = 'NO_CHAIN'")
 	}
 	e.mysqlDurability()
 	isolation := cmp.Or(e.read["transaction_isolation"], e.read["tx_isolation"])

@@ -84,6 +84,28 @@ func (m *mysql) hold(_, id string) (text string, params []any) {
 		"' FOR UPDATE", nil
 }
 
+func (m *mysql) cluster(ctx context.Context) (string, error) {
+	read, err := settings(ctx, m.db, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ("+clusterVariables+")")
+	return severalWriters(read), err
+}
+
+// clusterVariables are those that severalWriters reads.
+const clusterVariables = "'wsrep_on', 'wsrep_provider', 'group_replication_group_name', " +
+	"'group_replication_single_primary_mode'"
+
+// severalWriters names the kind of cluster with several writers that the variables of a server tell
+// of, or is empty. Nobody can tell whether programs write to one node of Galera alone.
+func severalWriters(read map[string]string) string {
+	provider := read["wsrep_provider"]
+	switch {
+	case read["wsrep_on"] == "ON" && provider != "" && provider != "none":
+		return "Galera, wsrep_on = ON"
+	case read["group_replication_group_name"] != "" && read["group_replication_single_primary_mode"] == "OFF":
+		return "Group Replication, group_replication_single_primary_mode = OFF"
+	}
+	return ""
+}
+
 // Steps on lines whose leases are renewed wait meanwhile, for some tens of microseconds each.
 func (m *mysql) renewAtOnce() int { return 100 }
 
@@ -126,14 +148,16 @@ var mysqlErrors = serverErrors{
 	refused: []string{"1040", "1203", "1226", "1135", "3032"},
 	advice: []advice{
 		{"1146 1305", "a table or a procedure of fencelock is missing: set Options.CreateTables, or run what " +
-			"fencelock schema mysql prints"},
+			"fencelock schema mysql prints; mysqldump leaves procedures out unless it has --routines"},
 		{"1046", "no database is chosen: name one in the DSN"},
 		{"1049", "there is no such database: create it, or name another in the DSN"},
 		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB.
 		{"1045 1130 1251 1698 2054 2059 1820 1862 3118 4151",
 			"the server refuses the user or the password: check both"},
 		{"1044 1142 1143 1227 1370 1419", "a right is missing: the user needs SELECT, INSERT, UPDATE, DELETE and " +
-			"EXECUTE in the database, and CREATE and CREATE ROUTINE to create the tables"},
+			"EXECUTE in the database, and CREATE and CREATE ROUTINE to create the tables. The server says the " +
+			"same of tables and procedures that do not exist: run what fencelock schema mysql prints as a user " +
+			"who may create them"},
 		{"1665", "the server's binary log cannot take it: set binlog_format to MIXED or ROW"},
 		{"1264 1690 3819 4025", "rows in the tables are damaged: delete the rows of this lock from all tables, " +
 			"then try again"},

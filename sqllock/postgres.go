@@ -61,6 +61,9 @@ func (p *postgres) hold(key, id string) (text string, params []any) {
 	return p.statement("hold", []any{[]byte(key), []byte(id)})
 }
 
+// cluster: PostgreSQL itself has one primary.
+func (p *postgres) cluster(context.Context) (string, error) { return "", nil }
+
 func (p *postgres) renewAtOnce() int { return 1000 }
 
 func (p *postgres) leases(ts []driver.Ticket) []any {

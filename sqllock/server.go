@@ -29,6 +29,8 @@ type server struct {
 	inTime     atomic.Int64   // how many in a row had their answer before the caller left, up to quickAfter
 	standbyAt  atomic.Int64   // when a standby answered, in ns since 1970; see leavesStandby
 	late       atomic.Int64   // how many of them go on without their callers now
+	// oneWriterAt is when the server was last seen to be the only writer, in ns since 1970.
+	oneWriterAt atomic.Int64
 }
 
 func newServer(c config, e engine, errs *serverErrors) *steps {
@@ -52,6 +54,8 @@ type engine interface {
 	// relisten begins Options.Listen anew: it may listen to a server that is not the primary any more.
 	relisten()
 	hold(key, id string) (text string, params []any)
+	// cluster names the kind of cluster with several writers that the server is in, or is empty.
+	cluster(ctx context.Context) (string, error)
 }
 
 // serverErrors says what the errors of an engine mean.
@@ -152,6 +156,24 @@ func (s *server) survey(ctx context.Context, text string) (format string, err er
 	return format, err
 }
 
+// oneWriter asks the server once a minute: a cluster may change while it runs.
+func (s *server) oneWriter(ctx context.Context) error {
+	if time.Since(time.Unix(0, s.oneWriterAt.Load())) < time.Minute {
+		return nil
+	}
+	cluster, err := s.cluster(ctx)
+	if err != nil {
+		return s.fail("read the settings of the cluster", "", err)
+	}
+	if cluster != "" {
+		return permanent(fmt.Errorf("%s: this server is in a cluster with several writers (%s), and a transaction on "+
+			"one of them does not exclude a transaction on another: lock with a Client, and check the token in the "+
+			"transaction (package fence)", s.name, cluster))
+	}
+	s.oneWriterAt.Store(time.Now().UnixNano())
+	return nil
+}
+
 // later are the steps that tables of the same format may be without.
 var later = []string{"record", "history", "enter_free", "leave_free"}
 
@@ -242,6 +264,10 @@ func (s *server) query(ctx context.Context, conn *sql.Conn, key, text string, pa
 ) (err error) {
 	granted := false
 	defer func() {
+		if errors.As(err, new(*unreadableError)) {
+			s.spare.keep(conn, false, true)
+			return
+		}
 		broken := err != nil && s.errors.code(err) == ""
 		if err != nil && s.mustClose(err) {
 			broken = true
@@ -252,7 +278,7 @@ func (s *server) query(ctx context.Context, conn *sql.Conn, key, text string, pa
 			s.relisten()
 		}
 	}()
-	rows, err := conn.QueryContext(ctx, text, params...)
+	rows, err := queryRows(ctx, conn, text, params)
 	if err != nil {
 		return err
 	}
@@ -265,6 +291,26 @@ func (s *server) query(ctx context.Context, conn *sql.Conn, key, text string, pa
 		err = fmt.Errorf("the connection broke before the answer was there: %v", err)
 	}
 	return err
+}
+
+// queryRows is conn.QueryContext. A driver may panic at an answer that it cannot read: Galera garbles the
+// answer of a call that it undoes and tries again by itself. Package
+// database/sql then keeps its own lock on the connection forever. So the connection cannot be closed, and
+// stays in use.
+func queryRows(ctx context.Context, conn *sql.Conn, text string, params []any) (rows *sql.Rows, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &unreadableError{p}
+		}
+	}()
+	return conn.QueryContext(ctx, text, params...)
+}
+
+// unreadableError is a panic of the driver.
+type unreadableError struct{ panic any }
+
+func (e *unreadableError) Error() string {
+	return fmt.Sprintf("the driver cannot read the answer of the server: %v", e.panic)
 }
 
 // undone reports that a step did not happen and may be sent again at once. ErrBadConn says

@@ -111,6 +111,14 @@ func (p *spare) end(conn *sql.Conn) {
 // giveBack ends the use of a connection. One that has brought a grant becomes the spare one if
 // there is none. broken says that it may not be used again.
 func (p *spare) giveBack(conn *sql.Conn, granted, broken bool) {
+	if conn = p.keep(conn, granted, broken); conn != nil {
+		p.end(conn)
+	}
+}
+
+// keep returns the connection that is to go back to the pool, or nil. Close may wait for the driver, so
+// it is called without the mutex.
+func (p *spare) keep(conn *sql.Conn, granted, broken bool) *sql.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	own := conn == p.conn
@@ -119,20 +127,20 @@ func (p *spare) giveBack(conn *sql.Conn, granted, broken bool) {
 		p.conn = nil
 	case own:
 		p.free <- conn
-		return
+		return nil
 	case broken || p.closed:
 	case p.conn == nil && (granted || !p.since.IsZero()) && p.db.Stats().MaxOpenConnections >= smallestShared:
 		p.keepLocked(conn)
-		return
+		return nil
 	case p.conn != nil && time.Since(p.since) >= spareFor:
 		select {
 		case old := <-p.free:
 			p.keepLocked(conn)
-			conn = old
+			return old
 		default:
 		}
 	}
-	p.end(conn)
+	return conn
 }
 
 func (p *spare) keepLocked(conn *sql.Conn) {

@@ -63,6 +63,10 @@ type PgxTx[R interface{ Scan(dest ...any) error }] interface {
 //   - A database that loses what it has acknowledged, as a failover to a standby that lags
 //     behind does, loses the line, too. But it also ends every transaction.
 //
+// A cluster that takes writes on several servers, such as Galera or Group Replication with several
+// primaries, is refused with ErrInvalid: a row that is locked on one of them is free on the others.
+// Within a minute, also if the cluster becomes one later. Leases of a Client are safe there.
+//
 // PgBouncer in transaction pooling works: the server's session is the transaction's for as
 // long as it is open.
 type TxLocker struct {
@@ -83,6 +87,9 @@ type binder interface {
 	// hold is a query of one boolean for that transaction. It makes the server know that
 	// the transaction keeps the claim, and answers whether the transaction sees the grant.
 	hold(key, id string) (text string, params []any)
+	// oneWriter is nil if no other server takes writes to this database at the same time, whose
+	// transactions know nothing of the locks of this one's.
+	oneWriter(ctx context.Context) error
 	// fail says what an error of that query means.
 	fail(what, key string, err error) error
 }
@@ -204,6 +211,9 @@ func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, err
 			return nil, txError(key, err)
 		}
 		delete(l.held, key)
+	}
+	if err := l.store.oneWriter(ctx); err != nil {
+		return nil, txError(key, notAcquired(ctx, driver.Ticket{}, err))
 	}
 	t, err := l.obtain(ctx, driver.Claim{
 		Key: key, ID: l.name + "." + rand.Text(), Owner: owner(), Note: "a database transaction",

@@ -1,0 +1,152 @@
+//go:build verify
+
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/sqllock"
+)
+
+// galeraLibrary is where Debian's package galera-4 has it.
+const galeraLibrary = "/usr/lib/galera/libgalera_smm.so"
+
+// freeAddrs returns addresses of loopback that nobody listens on.
+func freeAddrs(t *testing.T, n int) (addrs []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		defer l.Close()
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs
+}
+
+// galera starts two nodes of a cluster, and returns a pool on each.
+func galera(t *testing.T) (nodes [2]*sql.DB) {
+	t.Helper()
+	if _, err := os.Stat(galeraLibrary); err != nil {
+		t.Fatal("Galera is not installed; on Debian run: apt-get install galera-4 rsync")
+	}
+	addrs := freeAddrs(t, 6)
+	cluster := "gcomm://"
+	for i := range nodes {
+		own := addrs[3*i:]
+		s := testserver.MariaDB(t, testserver.Config(
+			"wsrep_on=ON", "wsrep_provider="+galeraLibrary, "wsrep_cluster_address="+cluster,
+			"wsrep_cluster_name=fencelock", fmt.Sprintf("wsrep_node_name=node%d", i), "wsrep_node_address=127.0.0.1",
+			"wsrep_provider_options=gmcast.listen_addr=tcp://"+own[0]+";ist.recv_addr="+own[1]+";gcache.size=32M",
+			"wsrep_sst_method=rsync", "wsrep_sst_receive_address="+own[2],
+			"binlog_format=ROW", "innodb_autoinc_lock_mode=2", "innodb_flush_log_at_trx_commit=2"))
+		cluster = "gcomm://" + addrs[0]
+		db, err := sql.Open("mysql", mariaDSN(s.Addr(), "locks"))
+		must(t, err)
+		t.Cleanup(func() { db.Close() })
+		db.SetMaxOpenConns(16)
+		nodes[i] = db
+		until(t, "the node is synchronized", func() bool {
+			var name, value string
+			err := db.QueryRow("SHOW STATUS LIKE 'wsrep_ready'").Scan(&name, &value)
+			return err == nil && value == "ON"
+		})
+	}
+	return nodes
+}
+
+// TestGaleraWithTwoWriters: programs write to two nodes. A transaction lock, which would not exclude
+// the other node, is refused, and leases exclude each other. Calls may run out of time: two nodes that
+// write to one line undo each other's steps.
+func TestGaleraWithTwoWriters(t *testing.T) {
+	nodes := galera(t)
+	var backends [2]*sqllock.Backend
+	for i, db := range nodes {
+		backends[i] = sqllock.New(db, sqllock.MySQL, &sqllock.Options{CreateTables: true})
+		t.Cleanup(func() { backends[i].Close() })
+		leave(t, backends[i], hold(t, backends[i], claim("first")))
+	}
+	for i, db := range nodes {
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		_, err = sqllock.Tx(backends[i], tx).Lock(soon(t), "tx")
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "several writers (Galera") {
+			t.Errorf("a transaction lock on node %d: %v; want it to be refused", i, err)
+		}
+		must(t, tx.Rollback())
+		e, err := backends[i].Examine(soon(t), time.Minute)
+		must(t, err)
+		if !strings.Contains(fmt.Sprint(e.Findings), "mysql-several-writers") {
+			t.Errorf("doctor finds on node %d: %v", i, e.Findings)
+		}
+	}
+
+	var held, grants, late atomic.Int64
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		b := backends[i%2]
+		wg.Go(func() {
+			for ctx.Err() == nil && grants.Load() < 500 {
+				call, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				err := once(call, b, &held)
+				cancel()
+				switch {
+				case err == nil:
+					grants.Add(1)
+				case errors.Is(err, context.DeadlineExceeded):
+					late.Add(1)
+					t.Log(err)
+				default:
+					t.Errorf("on node %d: %v", i%2, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d grants, %d calls ran out of time", grants.Load(), late.Load())
+	if grants.Load() < 10*late.Load() || grants.Load() == 0 {
+		t.Errorf("%d grants, and %d calls that ran out of time", grants.Load(), late.Load())
+	}
+}
+
+// once takes the lock, and gives it back. held counts those who have it.
+func once(ctx context.Context, b *sqllock.Backend, held *atomic.Int64) error {
+	step := func(what string, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	}
+	ticket, err := b.Enter(ctx, ttl(claim("k"), 5*time.Second))
+	if err != nil {
+		return step("enter", err)
+	}
+	for !ticket.Granted {
+		next, err := b.Await(ctx, ticket)
+		if err == nil && !next.Granted {
+			err = renew(b, ctx, next)
+		}
+		if err != nil {
+			return step("await", err)
+		}
+		ticket = next
+	}
+	if n := held.Add(1); n != 1 {
+		return fmt.Errorf("%d hold the lock", n)
+	}
+	held.Add(-1)
+	return step("leave", b.Leave(ctx, ticket, driver.Exit{}))
+}

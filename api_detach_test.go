@@ -349,6 +349,12 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		if _, ran = begin(); ran {
 			t.Error("the slot ran again")
 		}
+		late := w.detach(a, w.lock(a, "k"))
+		ok(t, b.FinishDetached(bg, late, slot.Add(-time.Nanosecond), fencelock.Owner("bob")))
+		ok(t, b.FinishDetached(bg, late, slot.Add(-time.Nanosecond), fencelock.Owner("bob")))
+		if line := line(); line.Done == nil || !line.Done.Slot.Equal(slot) || line.Done.Owner != "alice" {
+			t.Errorf("the last run, after that of an older slot, is %+v", line.Done)
+		}
 		reader := w.detach(a, w.got(a.RLock(bg, "r")))
 		w.is(b.FinishDetached(bg, reader, slot), fencelock.ErrInvalid)
 		ok(t, b.ReleaseDetached(bg, reader))

@@ -321,10 +321,10 @@ func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 }
 
 // FinishDetached releases as ReleaseDetached does, and notes in the same step that slot is
-// done, as Once does: to a later Once for that slot, or to Line.Done. It is for an f of Once
-// that detached its lease, so that the work goes on elsewhere. It takes the option Owner: who has
-// done it, if not this Client. ErrInvalid: the backend keeps no slots, or the handle is not
-// of an exclusive lease.
+// done, as Once does: to a later Once for that slot, or to Line.Done. If a later slot is done
+// already, that one stays noted. It is for an f of Once that detached its lease, so that the work
+// goes on elsewhere. It takes the option Owner: who has done it, if not this Client. ErrInvalid:
+// the backend keeps no slots, or the handle is not of an exclusive lease.
 func (c *Client) FinishDetached(ctx context.Context, h Handle, slot time.Time, opts ...Option) error {
 	if err := c.info.canOnce(h.Key(), slot); err != nil {
 		return err

@@ -108,16 +108,14 @@ func (cl *claim) dropMinHold() {
 	}
 }
 
+// markTime has one width, so that marks are ordered as their slots are: the store compares bytes,
+// and keeps the larger mark.
+const markTime = "2006-01-02T15:04:05.000000000Z"
+
 // A mark is three fields, so that a person who looks into the store can read it:
-// the slot, when it was done, and by whom.
+// the slot, when it was done, and by whom. The slot of once for ever is the zero time.
 func writeMark(r Run) driver.Mark {
-	text := func(t time.Time) string {
-		if t.IsZero() {
-			return "ever"
-		}
-		return t.UTC().Format(time.RFC3339Nano)
-	}
-	return driver.Mark(fmt.Sprintf("%s %s %s", text(r.Slot), text(r.Done), r.Owner))
+	return driver.Mark(fmt.Sprintf("%s %s %s", r.Slot.UTC().Format(markTime), r.Done.UTC().Format(markTime), r.Owner))
 }
 
 // readMark reads what Once left on a line. It reports false for a mark that Once did not

@@ -24,7 +24,8 @@ const (
 )
 
 // Mark is what the last finished holder left on a line, at most MaxMark bytes.
-// Backends keep it as it is; the empty mark is no mark.
+// Backends keep it as it is; the empty mark is no mark. Marks are compared byte by byte, and the
+// mark of a line never falls: of its own and the one that a claim leaves, the larger stays.
 type Mark string
 
 // Claim is a wish for a place in the line of Key.
@@ -183,7 +184,7 @@ type Ticket struct {
 
 // Exit says how a claim leaves.
 type Exit struct {
-	// Mark replaces the line's mark, unless empty.
+	// Mark replaces the line's mark, unless empty, or not above it: see Mark.
 	Mark Mark
 	// Linger keeps the place taken for that much longer.
 	Linger time.Duration

@@ -46,8 +46,8 @@
 //   - LeaveIfWaiting: Leave with Exit.IfWaiting never ends a grant that a call has returned,
 //     through any Backend: it removes the claim, or returns ErrGranted, in one atomic step.
 //   - Mark: a mark is written only if the claim is alive and granted in that very
-//     step. The line keeps the ID that wrote it, so a repeated Leave of that ID
-//     answers nil.
+//     step, and if it is above the line's, byte by byte. The line keeps the ID of the last
+//     claim that left with a mark, so a repeated Leave of that ID answers nil.
 //   - Linger: a claim that left with Linger counts on for that long by the
 //     server's clock, cannot be renewed, and cannot leave again; a late Enter of
 //     its ID answers GoneError. So does a granted claim that was broken with linger.

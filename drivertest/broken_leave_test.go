@@ -196,6 +196,24 @@ var brokenLeaves = []breaker{
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { e.Mark = "" })
 	}, "MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark " +
 		"LingerWithMark Model"},
+	{"the last mark replaces the line's", func(b *broken) {
+		marks := map[string]driver.Mark{}
+		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
+			if err == nil && e.Mark != "" {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				marks[t.Key] = e.Mark
+			}
+			return err
+		})
+		b.changed(func(c driver.Claim, t *driver.Ticket) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if m := marks[c.Key]; m != "" && t.Granted {
+				t.Mark = m
+			}
+		})
+	}, "MarkNeverMovesBack MarkNeverMovesBackBesideOthers Model"},
 	{"the first mark stays", func(b *broken) {
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if e.Mark != "" && b.count(t.Key, 1) > 1 {
@@ -206,11 +224,11 @@ var brokenLeaves = []breaker{
 	{"no mark clears the mark", func(b *broken) {
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if e.Mark == "" {
-				e.Mark = "\x00none"
+				e.Mark = "\xffnone"
 			}
 		})
 		b.changed(func(c driver.Claim, t *driver.Ticket) {
-			if t.Mark == "\x00none" {
+			if t.Mark == "\xffnone" {
 				t.Mark = ""
 			}
 		})

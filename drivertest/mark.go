@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
@@ -29,6 +30,33 @@ var markLaws = []law{
 		w.b.holds(w.claim(key)).leaves()
 		w.next(key, "two")
 	}, "the mark is what the last finished holder left, and an empty one is no mark at all"},
+	{"MarkNeverMovesBack", marks, func(w *world, _ string) {
+		// In the order of bytes, which is that of no language.
+		order := []driver.Mark{"2030-01", "2030-02", "2030-02 b", "B", "a", "\xc3\xa9", "\xff"}
+		for i := range order[1:] {
+			key, older, newer := w.key(), order[i], order[i+1]
+			w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: newer})
+			t := w.b.holds(w.claim(key)).leaves(driver.Exit{Mark: older})
+			w.next(key, newer)
+			t.leaves(driver.Exit{Mark: older}) // sent again
+			w.next(key, newer)
+			w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: newer + "x"})
+			w.next(key, newer+"x")
+		}
+	}, "a release of an older slot that comes late must not open a newer one that is done"},
+	{"MarkNeverMovesBackBesideOthers", marks, func(w *world, key string) {
+		readers := w.line(8, func(v *view) *inLine { return v.holds(w.reader(key)) })
+		w.each(len(readers), func(i int) {
+			e := driver.Exit{Mark: driver.Mark(fmt.Sprintf("slot %d", i*5%8))}
+			for err := readers[i].leave(e); err != nil; err = readers[i].leave(e) {
+				if driver.Gone(err) || w.ctx.Err() != nil {
+					w.t.Errorf("Leave with a mark beside others: %v", err)
+					return
+				}
+			}
+		})
+		w.next(key, "slot 7")
+	}, "the store compares and writes in one step: of two that leave at once, the newer mark stays"},
 	{"RepeatedLeaveOfTheMarksWriterIsNil", marks, func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "done"})
 		t.leaves(driver.Exit{Mark: "done"})

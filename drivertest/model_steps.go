@@ -116,7 +116,7 @@ func (p *modelRun) leaveOne() {
 	l := p.line(x.Key)
 	i := slices.Index(l.claims, x)
 	if p.info.Mark && p.rng.IntN(3) == 0 {
-		e.Mark = driver.Mark(fmt.Sprintf("mark %d", len(p.steps)))
+		e.Mark = driver.Mark(fmt.Sprintf("mark %d", p.rng.IntN(1000)))
 	}
 	// What a waiter that lingers would be is not part of the laws.
 	if p.info.Linger && p.rng.IntN(4) == 0 && i >= 0 && l.granted(i) {
@@ -158,7 +158,7 @@ func (p *modelRun) leave(x *modelClaim, t driver.Ticket, e driver.Exit) {
 	}
 	p.wrongIf(err != nil, "got %v; want nil", err)
 	if e.Mark != "" && x.admitted {
-		l.mark, l.writer = e.Mark, x
+		l.mark, l.writer = max(l.mark, e.Mark), x
 	}
 	if e.Linger > 0 {
 		x.lingering, x.expires = true, l.now.Add(e.Linger)

@@ -90,7 +90,7 @@ func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket
 	if err != nil && p.rev > 0 {
 		// A damaged record, for example. The caller will not leave, so the claim leaves here.
 		own := driver.Ticket{Claim: *c, Token: tokenOf(p.rev)}
-		if _, failed := b.deleteOwn(ctx, &own, driver.Exit{}); failed != nil {
+		if _, failed := b.deleteOwn(ctx, &own); failed != nil {
 			err = unsure(failed)
 		}
 	}

@@ -123,11 +123,6 @@ func (r keyRange) empty() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(r.from), "=", 0).WithRange(r.end)
 }
 
-// noneBefore compares that the range has a key, and none older than rev.
-func (r keyRange) noneBefore(rev int64) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(r.from), ">", rev-1).WithRange(r.end)
-}
-
 // noneAfter compares that the range has no key younger than rev.
 func (r keyRange) noneAfter(rev int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(r.from), "<", rev+1).WithRange(r.end)

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,7 +13,7 @@ import (
 )
 
 // Leave takes the claim of t out of its line. It costs one transaction for a ticket with
-// its token, unless the claim is to linger. Otherwise it costs two, and a lease for what
+// its token that leaves nothing behind. Otherwise it costs two, and a lease for what
 // lingers and one for a tombstone.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	err := b.call(ctx, rightToWrite, "leaving the line of", t.Key, func(ctx context.Context) error {
@@ -25,8 +26,8 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 }
 
 func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) error {
-	if t.Token != 0 && !e.Tombstone && e.Linger == 0 && !e.IfWaiting {
-		if done, err := b.deleteOwn(ctx, t, e); done || err != nil {
+	if t.Token != 0 && e == (driver.Exit{}) {
+		if done, err := b.deleteOwn(ctx, t); done || err != nil {
 			return err
 		}
 	}
@@ -38,23 +39,17 @@ func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) er
 	return errRaced
 }
 
-// deleteOwn deletes the claim's key if it is the one that Enter made, and writes the mark
-// if no older claim is in line. It reports false if one of these does not hold. A repeat
-// that arrives late deletes nothing, for the next claim with this name has another
+// deleteOwn deletes the claim's key if it is the one that Enter made. It reports false if it is
+// not. A repeat that arrives late deletes nothing, for the next claim with this name has another
 // revision. A claim that lingers has a tombstone.
-func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
+func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket) (done bool, err error) {
 	p := b.positionOf(&t.Claim, revisionOf(t.Token))
 	if p.rev == 0 || p.name == "" {
 		return false, nil // no claim has this token, or another Backend put it
 	}
-	ifs := []clientv3.Cmp{createdAt(p.name, p.rev), absent(p.line.tombstone(t.ID))}
-	then := []clientv3.Op{clientv3.OpDelete(p.name)}
-	if e.Mark != "" {
-		ifs = append(ifs, p.line.claims().noneBefore(p.rev))
-		then = append(then, clientv3.OpPut(p.line.mark(), encode(newMark(t, e))))
-	}
 	// The reads that follow a refusal would go through the log with each Leave.
-	answer, err := b.etcd.Txn(untimed{ctx}).If(ifs...).Then(then...).Commit()
+	ifs := []clientv3.Cmp{createdAt(p.name, p.rev), absent(p.line.tombstone(t.ID))}
+	answer, err := b.etcd.Txn(untimed{ctx}).If(ifs...).Then(clientv3.OpDelete(p.name)).Commit()
 	return err == nil && answer.Succeeded, err
 }
 
@@ -82,6 +77,9 @@ func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.E
 		return true, cmp.Or(err, result)
 	}
 	ifs := []clientv3.Cmp{p.unchangedOwn(), unchanged(p.line.tombstone(t.ID), p.tombstone)}
+	if e.Mark != "" {
+		ifs = append(ifs, unchanged(p.line.mark(), p.mark))
+	}
 	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(w.ops...).Commit()
 	if err != nil || !answer.Succeeded {
 		return false, err // the leases that were granted for it end by themselves
@@ -125,7 +123,11 @@ type exitWrites struct {
 // granted.
 func (w *exitWrites) leave(ctx context.Context, e driver.Exit) error {
 	if e.Mark != "" && w.p.granted {
-		w.ops = append(w.ops, clientv3.OpPut(w.p.line.mark(), encode(newMark(w.t, e))))
+		m, err := w.mark(e)
+		if err != nil {
+			return err
+		}
+		w.ops = append(w.ops, clientv3.OpPut(w.p.line.mark(), encode(m)))
 	}
 	if e.Linger == 0 {
 		w.ops = append(w.ops, clientv3.OpDelete(w.p.name))
@@ -144,6 +146,20 @@ func (w *exitWrites) leave(ctx context.Context, e driver.Exit) error {
 		w.putTombstone(l)
 	}
 	return nil
+}
+
+// mark is the mark that e leaves, or the larger one that the line has.
+func (w *exitWrites) mark(e driver.Exit) (markRecord, error) {
+	m := markRecord{Format: format, Mark: []byte(e.Mark), Writer: w.t.ID}
+	if w.p.mark == nil {
+		return m, nil
+	}
+	var before markRecord
+	err := decode(w.p.mark, &before)
+	if bytes.Compare(before.Mark, m.Mark) > 0 {
+		m.Mark = before.Mark
+	}
+	return m, err
 }
 
 // lingering makes the claim own, which holds r, linger for d on a lease of its own.

@@ -55,10 +55,6 @@ func newRecord(c *driver.Claim, ttl time.Duration) record {
 	}
 }
 
-func newMark(t *driver.Ticket, e driver.Exit) markRecord {
-	return markRecord{Format: format, Mark: []byte(e.Mark), Writer: t.ID}
-}
-
 func (r *record) ttl() time.Duration { return time.Duration(r.TTL) * time.Second }
 
 // left is how long r may last, for people: only the server knows. A claim that is held

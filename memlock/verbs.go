@@ -149,7 +149,7 @@ func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 			return err
 		}
 		if e.Mark != "" && c.granted {
-			q.mark, q.markedBy = e.Mark, c.ID
+			q.mark, q.markedBy = max(q.mark, e.Mark), c.ID
 		}
 		if e.Linger > 0 {
 			q.linger(c, now.mono+clampTTL(e.Linger))

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -55,20 +56,20 @@ func (b *Backend) leave(s *session, t driver.Ticket, e driver.Exit) error {
 			return err
 		}
 	}
-	var text []byte
-	if mark != "" && holds {
-		text = write(markRecord{Format: format, ID: c.ID, Mark: []byte(mark)})
-	}
-	gone := node == ""
-	if !gone {
-		gone, err = b.remove(s, c.Key, node, text)
+	gone, marks := node == "", mark != "" && holds
+	switch {
+	case gone:
+	case marks:
+		gone, err = b.removeWithMark(s, c, node, mark)
+	default:
+		gone, err = b.remove(s, c.Key, node)
 	}
 	switch {
 	case gone:
 		return b.leaveGone(s, c, p)
 	case err == nil:
 		c.left()
-	case p.node != "" && text == nil && !isAnswer(err):
+	case p.node != "" && !marks && !isAnswer(err):
 		// The outcome is unknown. The background finishes it, and later calls answer that c has left.
 		// With a mark, the caller asks again until the mark is written.
 		c.end(p.node, goneLeft)
@@ -181,22 +182,62 @@ func (b *Backend) find(s *session, ref driver.ClaimRef) (node string, holds bool
 	return "", false, nil
 }
 
-// remove deletes a claim's node, and writes the mark, unless nil, in the same transaction. It
-// reports whether the node was not there. The container of the last claim stays for claims that
-// come within a minute. If too many lines are in use for that, it is deleted with the node.
-func (b *Backend) remove(s *session, key, node string, mark []byte) (gone bool, err error) {
+// removeWithMark deletes the node of a claim, and writes its mark in the same transaction. If the
+// line has a larger mark, that one stays. It reports whether the node was not there.
+func (b *Backend) removeWithMark(s *session, c *claim, node string, mark driver.Mark) (gone bool, err error) {
+	dir := path.Dir(node)
+	for {
+		writes, err := b.markRequest(s, dir+"/"+markName, markRecord{Format: format, ID: c.ID, Mark: []byte(mark)})
+		if err != nil {
+			return false, err
+		}
+		deletes, touches := &zk.DeleteRequest{Path: node, Version: -1}, &zk.SetDataRequest{Path: dir, Version: -1}
+		rs, err := s.multi(deletes, writes, touches)
+		switch {
+		case err == nil:
+			b.containers.seen(c.Key, rs[len(rs)-1].Stat)
+			return false, nil
+		case errors.Is(err, zk.ErrNoNode) && firstFailed(rs) == 0:
+			return true, nil
+		case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion):
+			if err := s.sync(); err != nil { // the mark has changed since it was read
+				return false, err
+			}
+		default:
+			return false, err
+		}
+	}
+}
+
+// markRequest is the request that writes a mark, or the larger one that is there.
+func (b *Backend) markRequest(s *session, path string, m markRecord) (any, error) {
+	data, stat, err := s.get(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return &zk.CreateRequest{Path: path, Data: write(m), Acl: b.acl}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	before, err := read[markRecord](path, data)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Compare(before.Mark, m.Mark) > 0 {
+		m.Mark = before.Mark
+	}
+	return &zk.SetDataRequest{Path: path, Data: write(m), Version: stat.Version}, nil
+}
+
+// remove deletes a claim's node. It reports whether the node was not there. The container of the
+// last claim stays for claims that come within a minute. If too many lines are in use for that, it
+// is deleted with the node.
+func (b *Backend) remove(s *session, key, node string) (gone bool, err error) {
 	dir := path.Dir(node)
 	// The write to the container tells those who look at the line since when the next
 	// claim holds.
 	deletes, touches := &zk.DeleteRequest{Path: node, Version: -1}, &zk.SetDataRequest{Path: dir, Version: -1}
 	tries := [][]any{{deletes, touches}}
-	switch {
-	case mark != nil: // there may be a mark, or none yet
-		tries = [][]any{
-			{deletes, &zk.SetDataRequest{Path: dir + "/" + markName, Data: mark, Version: -1}, touches},
-			{deletes, &zk.CreateRequest{Path: dir + "/" + markName, Data: mark, Acl: b.acl}, touches},
-		}
-	case b.containers.find(key).seen.IsZero():
+	if b.containers.find(key).seen.IsZero() {
 		tries = [][]any{{deletes, &zk.DeleteRequest{Path: dir, Version: -1}}, tries[0]}
 	}
 	for try := 0; ; try++ {
@@ -210,7 +251,6 @@ func (b *Backend) remove(s *session, key, node string, mark []byte) (gone bool, 
 		case errors.Is(err, zk.ErrNoNode) && firstFailed(rs) == 0:
 			return true, nil
 		case errors.Is(err, zk.ErrNotEmpty):
-		case mark != nil && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)):
 		default:
 			return false, err
 		}
@@ -225,7 +265,7 @@ const retryEvery = 100 * time.Millisecond
 func (b *Backend) finishLeave(key string, p position) {
 	b.run(func(ctx context.Context) {
 		for p.session.await(ctx) == nil {
-			if _, err := b.remove(p.session, key, p.node, nil); err == nil || isAnswer(err) {
+			if _, err := b.remove(p.session, key, p.node); err == nil || isAnswer(err) {
 				return
 			}
 			<-time.After(retryEvery)

@@ -76,6 +76,15 @@ local function leave_simple(id, name, ends)
   return '+'
 end
 
+-- above reports whether text a is after text b, byte by byte: < would ask the server's locale.
+local function above(a, b)
+  for i = 1, #a do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return not y or x > y end
+  end
+  return false
+end
+
 -- leave_any leaves any other line. Its functions are made for the first lock that needs them.
 local leave_any
 local function make_leave_any()
@@ -102,7 +111,7 @@ local function make_leave_any()
     end
 
     if mark ~= '' and (l.one or is_granted(claim)) then
-      l.mark, l.marker = mark, id
+      l.mark, l.marker = above(mark, l.mark) and mark or l.mark, id
     end
     remember(l, name)
     if l.one and ends == 0 then

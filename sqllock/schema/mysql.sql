@@ -531,8 +531,8 @@ BEGIN
     END IF;
     IF v_token IS NOT NULL AND NOT v_holds THEN
         IF LENGTH(p_mark) > 0 AND v_granted THEN
-            SET v_mark = p_mark;
-            UPDATE fencelock_line SET mark = p_mark, mark_id = p_id WHERE lock_key = p_key;
+            SET v_mark = GREATEST(COALESCE(v_mark, ''), p_mark); -- a mark never moves back
+            UPDATE fencelock_line SET mark = v_mark, mark_id = p_id WHERE lock_key = p_key;
         END IF;
         IF p_linger > 0 THEN
             UPDATE fencelock_claim SET lingering = 1, news = NULL, expires = v_now + p_linger
@@ -570,7 +570,7 @@ BEGIN
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ WRITE;
-    UPDATE fencelock_line SET mark = IF(LENGTH(p_mark) > 0, p_mark, mark), mark_id = IF(LENGTH(p_mark) > 0, id, mark_id), id = NULL
+    UPDATE fencelock_line SET mark = IF(LENGTH(p_mark) > 0, GREATEST(COALESCE(mark, ''), p_mark), mark), mark_id = IF(LENGTH(p_mark) > 0, id, mark_id), id = NULL
         WHERE lock_key = p_key AND id = p_id AND p_tombstone = 0 AND p_linger = 0
             AND expires > IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
                 TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)),

@@ -60,8 +60,8 @@ CREATE TABLE IF NOT EXISTS fencelock_line (
     key      bytea  PRIMARY KEY,
     last     bigint NOT NULL,              -- the largest token drawn
     soonest  bigint NOT NULL,              -- no claim in line ends before; 9223372036854775807 only if there is none
-    mark     bytea  NOT NULL DEFAULT '',   -- what the last finished holder left
-    mark_id  bytea  NOT NULL DEFAULT '',   -- the claim that wrote it
+    mark     bytea  NOT NULL DEFAULT '',   -- the largest that a finished holder left
+    mark_id  bytea  NOT NULL DEFAULT '',   -- the last claim that left one
     tombstones bigint NOT NULL DEFAULT 0,  -- no tombstone of this key ends after
     since    bigint NOT NULL DEFAULT 0,
     id       bytea  NOT NULL DEFAULT '',   -- '' if there is no such claim
@@ -691,7 +691,7 @@ BEGIN
     END IF;
 
     IF v_in AND a_mark <> '' AND v_mine.granted > 0 THEN
-        v_line.mark := a_mark;
+        v_line.mark := greatest(v_line.mark, a_mark); -- a mark never moves back
         v_line.mark_id := a_id;
     END IF;
     IF v_in AND a_linger > 0 THEN

@@ -101,6 +101,7 @@ func (c *cli) run(f *holdFlags, r *report) error {
 		return err
 	}
 	defer h.close()
+	f.sayNotify()
 	l, err := h.acquire()
 	if err != nil {
 		return err

@@ -158,10 +158,14 @@ func (cl *claim) ticketLocked() driver.Ticket {
 }
 
 // leaveTicketLocked is the claim as a Leave sends it. A tombstone lasts for its TTL: an Enter that
-// arrives afterwards is granted for no longer than it was kept out.
+// arrives afterwards is granted for no longer than it was kept out, except for a named claim,
+// whose tombstone is bounded.
 func (cl *claim) leaveTicketLocked() driver.Ticket {
 	t := cl.ticketLocked()
 	t.TTL = max(t.TTL, cl.readRare().longestTTL)
+	if cl.named {
+		t.TTL = tombstoneTTL(t.TTL)
+	}
 	return t
 }
 

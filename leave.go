@@ -48,9 +48,6 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	c.schedule.drop(cl)
 	t, linger := cl.leaveTicketLocked(), e.Linger
 	e.Tombstone = cl.mayEnterLocked()
-	if cl.named {
-		t.TTL = tombstoneTTL(t.TTL)
-	}
 	renewing = cl.renewing
 	cl.mu.Unlock()
 
@@ -149,9 +146,6 @@ func (cl *claim) tryLeave() {
 	t, rare := cl.leaveTicketLocked(), cl.readRare()
 	e := rare.exit
 	e.Tombstone = cl.mayEnterLocked()
-	if cl.named {
-		t.TTL = tombstoneTTL(t.TTL)
-	}
 	e.Linger = cl.lingerLeft(e.Linger, rare.exitAt)
 	cl.mu.Unlock()
 	call := c.life.leaving.call(context.Background(), c.clock.now(), leaveTimeout(t.TTL))

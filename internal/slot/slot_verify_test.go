@@ -1,0 +1,5 @@
+//go:build verify
+
+package slot_test
+
+func init() { every = 1 }

@@ -337,24 +337,31 @@ local function same_wish(a, b)
   return string.match(a, '^%d+ %d+ ') == string.match(b, '^%d+ %d+ ')
 end
 
+-- rechannel returns the details of a claim with the channel of others. Owner and note stay those of
+-- the first request.
+local function rechannel(details, others)
+  local kind, length, owner, at = string.match(details, '^(%d+ %d+ )(%d+)( %d+ )()')
+  if not at then damaged() end
+  local _, _, channel = parse_details(others)
+  return kind .. #channel .. owner .. channel .. sub(details, at + length)
+end
+
 -- renew_found starts the lease of a claim again that find_claim has found, and answers
--- where it stands. It shortens no lease. With details, the claim gets them: its new process
--- is told by another channel.
+-- where it stands. It shortens no lease. With details, the claim gets their channel: its new
+-- process is told by that one.
 local function renew_found(l, id, ends, details)
   local one = l.one
   if one then
-    one.details = details or one.details
+    one.details = details and rechannel(one.details, details) or one.details
     one.expires = math.max(one.expires, ends)
     save(l)
     return standing(l, id)
   end
   ends = math.max(tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), ends)
   local claim = details and (call('HGET', C, 'e' .. id) or damaged())
-  if claim and details_of(claim) ~= details then
-    claim = sub(claim, 1, details_at(claim) - 1) .. details
-  else
-    claim = nil
-  end
+  local own = claim and details_of(claim)
+  local moved = claim and rechannel(own, details)
+  claim = moved ~= own and sub(claim, 1, details_at(claim) - 1) .. moved or nil
   write(l, claim, 'e' .. id, ends)
   outlast(l, ends)
   commit(l)

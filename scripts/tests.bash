@@ -2,7 +2,7 @@
 
 # Packages of verify that make verify runs, whole. A test of another package that make verify
 # runs is in a file with the build tag verify.
-folders=(torture check model traffic every cut bubble model-checking others observe reports)
+folders=(torture check model traffic every cut bubble model-checking others observe)
 
 # SQLite, C translated to Go, is left out of race detection: it has no goroutines of its
 # own, and takes twice the time with it. So is the client of ZooKeeper, which races with

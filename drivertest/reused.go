@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -44,7 +45,9 @@ var reusedLaws = []law{
 	{"ReusedIDDoesNotRenew", perClaim, timed(func(w *world, key string) {
 		t := w.a.holds(w.short(key))
 		w.until(t.sent.Add(w.lease * 6 / 10))
-		w.a.reuses(t, lasting(w.reader(key), w.lease))
+		refused := w.a.reuse(t, lasting(w.reader(key), w.lease))
+		w.inTime("the answer to the Enter of a reused ID", time.Now(), t.sent.Add(w.lease))
+		refused()
 		t.expires()
 		w.b.holds(noWait(w.claim(key)))
 	}), "a claim whose holder has died must not live on by requests that are refused"},
@@ -107,10 +110,13 @@ var reusedLaws = []law{
 }
 
 // reuses sends c with the ID of x, which must be refused.
-func (v *view) reuses(x *inLine, c driver.Claim) {
+func (v *view) reuses(x *inLine, c driver.Claim) { v.reuse(x, c)() }
+
+// reuse sends c with the ID of x. What it returns holds the answer to a refusal.
+func (v *view) reuse(x *inLine, c driver.Claim) (refused func()) {
 	c.ID, c.Named = x.ID, x.Named
 	_, err := v.Enter(v.w.ctx, c)
 	what := fmt.Sprintf("Enter with weight %d of %d, of an ID that has %d of %d,",
 		c.Weight, c.Capacity, x.Weight, x.Capacity)
-	v.w.answered(what, err, driver.ErrReused)
+	return func() { v.w.answered(what, err, driver.ErrReused) }
 }

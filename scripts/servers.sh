@@ -15,6 +15,8 @@ there() {
 	redis-server) command -v redis-server ;;
 	postgresql) command -v postgres || ls /usr/lib/postgresql/*/bin/postgres ;;
 	pgbouncer) command -v pgbouncer || [ -x /usr/sbin/pgbouncer ] ;;
+	galera-4) [ -e /usr/lib/galera/libgalera_smm.so ] || [ -e /usr/lib/libgalera_smm.so ] ;;
+	rsync) command -v rsync ;;
 	pgpool2) command -v pgpool || [ -x /usr/sbin/pgpool ] ;;
 	mariadb-server) command -v mariadbd || [ -x /usr/sbin/mariadbd ] ;;
 	prometheus) command -v prometheus && command -v promtool ;;
@@ -35,7 +37,7 @@ there() {
 	esac >/dev/null 2>&1
 }
 servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs
-	npm default-jdk-headless php-cli php-curl curl prometheus chromium spin gcc libc6-dev pgpool2)
+	npm default-jdk-headless php-cli php-curl curl prometheus chromium spin gcc libc6-dev pgpool2 galera-4 rsync)
 
 missing=()
 for server in "${servers[@]}"; do

@@ -21,7 +21,7 @@ for name in $missing; do
 	case $name in
 	npm | default-jdk-headless | php-cli | php-curl | curl) left_out+='languages|' ;;
 	chromium) left_out+='console|' ;;
-	prometheus | spin | gcc | libc6-dev | pgpool2) ;; # make verify needs them
+	prometheus | spin | gcc | libc6-dev | pgpool2 | galera-4 | rsync) ;; # make verify needs them
 	*) stores=missing ;;
 	esac
 done

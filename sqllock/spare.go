@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -44,10 +45,10 @@ type spare struct {
 func newSpare(c config) *spare { return &spare{name: c.name, db: c.db, free: make(chan *sql.Conn, 1)} }
 
 // take returns a connection for a step. A renewal takes the spare one if it can, which also keeps
-// that alive.
+// that alive. A pool that the program has closed gives none: the spare one would outlive it.
 func (p *spare) take(ctx context.Context, step string) (*sql.Conn, error) {
 	switch {
-	case !slices.Contains(keeping, step) || !p.kept():
+	case !slices.Contains(keeping, step) || !p.kept() || p.shut():
 		return p.fromPool(ctx)
 	case step == "renew" || p.full():
 		select {
@@ -163,6 +164,20 @@ func (p *spare) kept() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.conn != nil
+}
+
+// ended is a context that has ended.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// shut reports whether the program has closed the pool. It asks for a connection in a context that
+// has ended, which costs nothing: database/sql looks first whether the pool is closed.
+func (p *spare) shut() bool {
+	_, err := p.db.Conn(ended)
+	return !errors.Is(err, context.Canceled)
 }
 
 // full reports whether all connections of the pool are in use.

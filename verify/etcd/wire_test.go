@@ -207,7 +207,7 @@ func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range l.Claims { // also what was sent while it hung
-			ok(t, near.Break(soon(t), l.Key, s.Token, "end of test", 0))
+			ok(t, near.Break(soon(t), l.Key, s.Token, "end of test", -1))
 		}
 	}
 }

@@ -157,7 +157,7 @@ func leaveAll(t testing.TB, b *sqllock.Backend) {
 		must(t, err)
 		for _, s := range l.Claims {
 			// A call that was cut short may have gone on behind, and left.
-			if err := b.Break(soon(t), l.Key, s.Token, "end of test", 0); err != nil && !driver.Gone(err) {
+			if err := b.Break(soon(t), l.Key, s.Token, "end of test", -1); err != nil && !driver.Gone(err) {
 				t.Fatal(err)
 			}
 		}

@@ -158,10 +158,13 @@ func TestAnswerLost(t *testing.T) {
 			p := s.through(t)
 			b := s.backendOn(t, s.one(t))
 			ctx := soon(t)
+			rounds := 0
 			for name, action := range map[string]faultproxy.Action{
 				"BeforeItWasApplied": faultproxy.DropRequest, "AfterItWasApplied": faultproxy.DropAnswer,
 			} {
 				t.Run(name, func(t *testing.T) {
+					rounds++
+					mark := driver.Mark(fmt.Sprint(rounds)) // a smaller one would be left out
 					// cut breaks the connection at the next step of that name.
 					cut := func(step string) {
 						done := false
@@ -191,12 +194,12 @@ func TestAnswerLost(t *testing.T) {
 
 					w := wait(t, b, claim("k"))
 					cut("leave")
-					unsure(t, "Leave with a mark", b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}))
-					if err := b.Leave(ctx, one, driver.Exit{Mark: driver.Mark(name)}); err != nil {
+					unsure(t, "Leave with a mark", b.Leave(ctx, one, driver.Exit{Mark: mark}))
+					if err := b.Leave(ctx, one, driver.Exit{Mark: mark}); err != nil {
 						t.Errorf("a repeated Leave with a mark: %v; want nil, for it wrote the mark", err)
 					}
-					if w = granted(t, b, w); w.Mark != driver.Mark(name) {
-						t.Errorf("the mark is %q; want %q", w.Mark, name)
+					if w = granted(t, b, w); w.Mark != mark {
+						t.Errorf("the mark is %q; want %q", w.Mark, mark)
 					}
 
 					cut("break")

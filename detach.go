@@ -72,7 +72,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if l.over.Load() {
 		return "", l.cause
 	}
-	return "", unavailable(ctx, err)
+	return "", c.storeError(ctx, err)
 }
 
 // outlivesProcess reports whether the claim of the lease lasts without this process as it is,

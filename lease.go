@@ -151,7 +151,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	case l.over.Load():
 		return l.cause
 	case err != nil:
-		return unavailable(ctx, err)
+		return c.storeError(ctx, err)
 	}
 	return nil
 }

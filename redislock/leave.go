@@ -68,7 +68,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	}
 	arg := lingerArg(linger)
 	if linger < 0 {
-		arg = "-1"
+		arg = "-1" // ends a claim that lingers
 	}
 	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName(), arg)
 	return b.done(ctx, breaking, key, b.transport.Do(ctx, cmd))

@@ -773,7 +773,7 @@ func TestBadPacketsEndTheConnection(t *testing.T) {
 	} {
 		near, far := net.Pipe()
 		defer far.Close()
-		s := &session{b: &Backend{timeout: time.Second}, end: func() {}}
+		s := &session{b: &Backend{timeout: time.Second, crowd: &crowd{}}, end: func() {}}
 		c := newTransport(near, s)
 		good := make([]byte, 40)
 		good[3], good[19] = byte(len(good)-4), 7

@@ -58,11 +58,12 @@ return each(function(token, reason, name, linger)
   local ends, details = tonumber(call('ZSCORE', Z, 'e' .. id) or damaged()), details_of(claim)
   local own, lingers = id, sub(id, 1, 1) == '~'
   if lingers then own = sub(id, 2) end
-  linger = is_granted(claim) and tonumber(linger) or 0
+  linger = tonumber(linger)
   if lingers and linger == 0 then
     commit_purge(l)
     return '+'
   end
+  if not is_granted(claim) then linger = 0 end
   if linger > 0 then
     let_linger(l, own, claim, now + linger)
     ends = math.max(ends, now + linger)

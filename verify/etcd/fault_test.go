@@ -143,7 +143,7 @@ func TestLostAnswers(t *testing.T) {
 	wantGone(t, "an Enter delayed beyond its Leave", errOf(far.Enter(soon(t), waits)))
 
 	done := func(ctx context.Context) error { return far.Leave(ctx, held, driver.Exit{Mark: "done"}) }
-	lost("Leave", 0, inLine(0), done)
+	lost("Leave", 1, inLine(0), done) // after the reading of the mark
 	persist(t, "the repeated Leave", done)
 	next := hold(t, near, claim("k"))
 	if next.Mark != "done" {

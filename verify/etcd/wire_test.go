@@ -48,7 +48,7 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 			}
 		})
 	}
-	asked("a mark", map[string]int{"Txn": 2 * n}, func() {
+	asked("a mark", map[string]int{"Txn": 3 * n}, func() {
 		for range n {
 			must(t, a.Leave(soon(t), hold(t, a, claim("k")), driver.Exit{Mark: "m"}))
 		}

@@ -107,7 +107,7 @@ func TestEachFindingOfTheDoctorIsDocumentedAndPlanted(t *testing.T) {
 	codes, planted := map[string]bool{}, ""
 	for _, f := range repository(t) {
 		base := filepath.Base(f.name)
-		if !within(f.dir, append(backends, "doctor", "verify/doctor")...) {
+		if !within(f.dir, append(backends, "doctor", "verify/doctor", "verify/sql")...) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.FromSlash(f.name))

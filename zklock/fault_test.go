@@ -197,9 +197,9 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 			k := hold(t, b, exclusive(name))
 			done := 0
 			p.Handle(func(r *faultproxy.Request) faultproxy.Action {
-				// The first transaction fails, for there is no mark yet; the second writes it.
+				// The one transaction writes the mark.
 				if op(r) == opMulti {
-					if done++; done == 2 {
+					if done++; done == 1 {
 						return f
 					}
 				}

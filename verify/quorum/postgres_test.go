@@ -171,7 +171,10 @@ func TestPostgresMemberTakesOneRoundTrip(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return &counted{Conn: conn, trips: &trips}, err
 	}
-	b := memberOn(t, c, lasting)
+	db := pool(t, c)
+	db.SetMaxOpenConns(1) // each connection prepares a statement for itself
+	b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Member: &lasting})
+	t.Cleanup(func() { b.Close() })
 	check(t, b.Initialise(t.Context()))
 	count := func(f func()) int64 {
 		before := trips.Load()

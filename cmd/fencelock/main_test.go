@@ -74,13 +74,6 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // patience is how long a test waits for what must happen. It is no measurement: a
 // busy machine may take long.
 const patience = 60 * time.Second

@@ -9,6 +9,13 @@ import (
 	"github.com/fencelock/fencelock/storeurl"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestBareNumbersAreSeconds(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"0": 0, "1": time.Second, "0.5": 500 * time.Millisecond, ".25": 250 * time.Millisecond, "90": 90 * time.Second,

@@ -132,7 +132,13 @@ func (h *hole) Line(ctx context.Context, key string) (driver.Line, error) {
 // A firewall swallows what is sent to one member of three, while a program takes and releases
 // 1,000 locks a second. What waits for that member is bounded, and the member takes part again
 // when it responds.
+//
+// Thousands of timers in a bubble crash the race detector (golang/go#78156), so a child without it
+// plays this.
 func TestMemberThatSwallowsRequestsIsAskedNoMore(t *testing.T) {
+	if elsewhere(t) {
+		return
+	}
 	three(t, func(t *testing.T, nodes []*node, _ *quorumlock.Backend) {
 		dark := &hole{node: nodes[1]}
 		b := quorumlock.New([]driver.Backend{nodes[0], dark, nodes[2]}, nil)

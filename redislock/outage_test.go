@@ -390,10 +390,15 @@ func everyCommand(rdb *redis.Client) error {
 // everyCommandOfHistory writes for longer than a record stays, and reads.
 func everyCommandOfHistory(ctx context.Context, b *Backend) error {
 	const stays = 50 * time.Millisecond
-	for begun := time.Now(); time.Since(begun) < 2*stays; {
-		entry := []driver.HistoryEntry{{Key: "history", Token: 1, Owner: "o"}}
+	entry := []driver.HistoryEntry{{Key: "history", Token: 1, Owner: "o"}}
+	first := time.Time{} // when the first record was there
+	for old := false; !old; {
+		old = !first.IsZero() && time.Since(first) > 2*stays // this record finds one that is too old
 		if err := b.Record(ctx, entry, driver.HistoryBounds{Keep: 10_000, For: stays}); err != nil {
 			return err
+		}
+		if first.IsZero() {
+			first = time.Now()
 		}
 	}
 	_, err := b.History(ctx, "history", 10)

@@ -8,9 +8,9 @@ build: ## build the command and its lab into bin/, as static binaries
 	cd cmd/fencelock && CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o ../../bin/ .
 	cd lab && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/fencelock-lab
 
-quick: ## tests that need no server, in about a minute: core, driver, memory, SQLite, fence, elect, locker
+quick: ## tests that need no server, in about a minute: core, driver, memory, SQLite, fence, elect
 	go test -race -gcflags=modernc.org/...=-race=false . ./driver/... ./memlock/... ./sqllock/... ./fence/... ./elect/... \
-		./locker/... ./drivertest/...
+		./drivertest/...
 	cd verify && go test -race -gcflags=modernc.org/...=-race=false -run "/^SQLite$$" ./sql
 	cd verify && go test -race -run RandomPrograms ./bubble -rapid.checks=200
 

@@ -21,7 +21,6 @@ for module in "${modules[@]}" integrations/*/ examples/migration tools/release; 
 	# A module must be complete without the workspace: users have none.
 	(cd "$module" && GOWORK=off go mod verify >/dev/null && GOWORK=off go build -o /dev/null ./...)
 done
-scripts/apidiff.sh
 
 GOWORK=off go -C tools/actionlint tool actionlint -shellcheck= -pyflakes= "$PWD"/.github/workflows/*.yml
 

@@ -7,8 +7,8 @@
 set -euo pipefail
 
 # Each server: its package on Debian, and a file or command that tells that it is there.
-# With ip, tests cut networks of their own on Linux. python3, nodejs, npm, the JDK, PHP and curl
-# run clients, prometheus scrapes, chromium shows the console, and spin with a C compiler checks
+# With ip, tests cut networks of their own on Linux. python3, nodejs, npm and curl run
+# clients, prometheus scrapes, chromium shows the console, and spin with a C compiler checks
 # the models.
 there() {
 	case $1 in
@@ -25,9 +25,6 @@ there() {
 	python3) command -v python3 ;;
 	nodejs) command -v node ;;
 	npm) command -v npm ;;
-	default-jdk-headless) command -v javac ;;
-	php-cli) command -v php ;;
-	php-curl) php -m | grep -x curl ;;
 	curl) command -v curl ;;
 	chromium) command -v chromium ;;
 	spin) command -v spin ;;
@@ -37,7 +34,7 @@ there() {
 	esac >/dev/null 2>&1
 }
 servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs
-	npm default-jdk-headless php-cli php-curl curl prometheus chromium spin gcc libc6-dev pgpool2 galera-4 rsync)
+	npm curl prometheus chromium spin gcc libc6-dev pgpool2 galera-4 rsync)
 
 missing=()
 for server in "${servers[@]}"; do

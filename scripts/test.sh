@@ -19,7 +19,7 @@ left_out=$(for part in "${folders[@]}"; do printf '%s|' "$part"; done)
 stores='' # is set if the tests of the stores cannot run
 for name in $missing; do
 	case $name in
-	npm | default-jdk-headless | php-cli | php-curl | curl) left_out+='languages|' ;;
+	npm | curl) left_out+='languages|' ;;
 	chromium) left_out+='console|' ;;
 	prometheus | spin | gcc | libc6-dev | pgpool2 | galera-4 | rsync) ;; # make verify needs them
 	*) stores=missing ;;

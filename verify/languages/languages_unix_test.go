@@ -77,20 +77,11 @@ var runners = []runner{
 		plays: map[string][]string{"Client": {"renewal", "cancel"}}, start: startTypeScript,
 	},
 	{
-		name: "java", plays: map[string][]string{"java": {"cancel"}},
-		start: func(*testing.T) *exec.Cmd { return exec.Command("java", clients+"/java/Conformance.java") },
-	},
-	{
-		name: "php", plays: map[string][]string{"php": {"cancel"}},
-		start: func(*testing.T) *exec.Cmd { return exec.Command("php", clients+"/php/conformance.php") },
-	},
-	{
 		name: "sh", plays: map[string][]string{"sh": nil}, part: 7,
 		start: func(*testing.T) *exec.Cmd { return exec.Command("sh", clients+"/sh/conformance.sh") },
 	},
 }
 
-// python runs tests of the Python clients.
 // python runs tests in a process whose wall clock is an hour off, now ahead and now behind.
 func python(tests ...string) func(*testing.T) *exec.Cmd {
 	const begin = "import random, time, unittest; now = time.time; " +

@@ -22,12 +22,8 @@ type heldFile struct {
 
 // look reports whether something has changed since the last look.
 func (w *fileWatch) look(path string, stall time.Duration) (changed bool) {
-	now, err := os.Stat(path)
-	if err != nil {
-		now = nil
-	}
+	f, now := openNamed(path)
 	changed = !sameState(w.named, now)
-	isNew := now != nil && (w.named == nil || !os.SameFile(w.named, now))
 	w.named = now
 	for i := range w.held {
 		h := &w.held[i]
@@ -43,24 +39,38 @@ func (w *fileWatch) look(path string, stall time.Duration) (changed bool) {
 		}
 		return over
 	})
-	if isNew {
-		w.hold(path)
-	}
+	w.hold(f, now)
 	return changed
 }
 
-// hold opens the file that has the name now, unless it is held already.
-func (w *fileWatch) hold(path string) {
+// openNamed returns the file that has the name now, and its state: one file, also when
+// another one gets the name meanwhile. The file is nil where holdFile cannot open it.
+func openNamed(path string) (*os.File, os.FileInfo) {
 	f := holdFile(path)
 	if f == nil {
-		return
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, nil
+		}
+		return nil, info
 	}
 	info, err := f.Stat()
-	if err != nil || slices.ContainsFunc(w.held, func(h heldFile) bool { return os.SameFile(h.last, info) }) {
+	if err != nil {
 		f.Close()
-		return
+		return nil, nil
 	}
-	w.held = append(w.held, heldFile{f, info, time.Now()})
+	return f, info
+}
+
+// hold keeps f open, unless it is nil or held already.
+func (w *fileWatch) hold(f *os.File, info os.FileInfo) {
+	switch {
+	case f == nil:
+	case slices.ContainsFunc(w.held, func(h heldFile) bool { return os.SameFile(h.last, info) }):
+		f.Close()
+	default:
+		w.held = append(w.held, heldFile{f, info, time.Now()})
+	}
 }
 
 func (w *fileWatch) close() {

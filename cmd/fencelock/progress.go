@@ -89,6 +89,7 @@ type progress struct {
 	start  time.Time
 	last   atomic.Int64 // since start
 
+	file        fileWatch   // of the source's file
 	read, write *os.File    // of the command's descriptor
 	passing     atomic.Bool // output is being passed on: the reader may be slow
 	ending      atomic.Bool
@@ -110,6 +111,7 @@ func (f *holdFlags) watchProgress(l *fencelock.Lease, c *child.Command) (*progre
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if p.source.file != "" {
+		p.file.look(p.source.file, p.stall) // before the command can write, and others can rotate
 		return p, nil
 	}
 	var err error
@@ -216,11 +218,9 @@ func (p *progress) watchReader() {
 
 // watchFile ticks whenever the file has changed, or another one has its name.
 func (p *progress) watchFile() {
-	var w fileWatch
-	defer w.close()
-	w.look(p.source.file, p.stall)
+	defer p.file.close()
 	p.eachLook(func() {
-		if w.look(p.source.file, p.stall) {
+		if p.file.look(p.source.file, p.stall) {
 			p.tick()
 		}
 	})

@@ -42,6 +42,21 @@ func TestLogThatIsRotatedIsNoStall(t *testing.T) {
 	}
 }
 
+// A command may move its log away with its first instruction, before anybody has looked at it
+// a second time.
+func TestLogThatIsRotatedByItsWriterIsNoStall(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	s.touch("log")
+	flags := []string{"--ttl", "2s", "--stall", "2s"}
+	holder := s.start("fencelock", append(append([]string{"run"}, flags...), "--progress", "file:log", "n", "--",
+		"sh", "-c", "exec >>log; mv log log.1; echo $$ >pid; until [ -e enough ]; do echo .; sleep 0.05; done; exit 3")...)
+	s.pid("pid")
+	s.stalls(append(flags, "m")...)
+	s.touch("enough")
+	holder.wantExit(3)
+}
+
 // A file that is replaced by each step is progress, whatever the times of its contents.
 func TestFileThatIsReplacedIsProgress(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/httplock/internal/watch"
+	"github.com/fencelock/fencelock/internal/slot"
 )
 
 // handleRequest is the body of /v1/renew, /v1/release and /v1/check.
@@ -247,7 +248,7 @@ func readSlot(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, invalid("The slot %q cannot be read; want a part of a day such as 5m, 1h or 24h, "+
 			"a time such as 2026-11-25T13:00:00Z, or ever.", text)
 	}
-	return now.UTC().Truncate(d), nil
+	return slot.Start(now.UTC(), d), nil
 }
 
 func slotText(t time.Time) string {

@@ -13,9 +13,23 @@ import (
 type done struct {
 	Done   bool      `json:"done"`
 	Key    string    `json:"key"`
-	Slot   string    `json:"slot"` // the last one that is done: this one, or a later one
+	Slot   string    `json:"slot"` // the last one that is done: this one, or any for "ever"
 	DoneAt time.Time `json:"done_at"`
 	DoneBy string    `json:"done_by"`
+
+	passed bool // a later slot is done
+}
+
+// answer returns d, or the problem that the slot of w was passed.
+func (d *done) answer(w *want) (any, error) {
+	if !d.passed {
+		return d, nil
+	}
+	p := &problem{slug: slugSlotPassed, detail: "The later slot " + d.Slot + " is done, so this one cannot run any " +
+		"more. Whether it was done before is not known."}
+	p.about(w).more["done_slot"] = d.Slot
+	p.more["done_at"], p.more["done_by"] = d.DoneAt, d.DoneBy
+	return nil, p
 }
 
 func (s *Server) once(c *call) (any, error) {
@@ -36,8 +50,12 @@ func (s *Server) once(c *call) (any, error) {
 	}
 	w.slot = &slot
 	// Most requests of a fleet's timers come when the slot is done.
-	if d, err := s.findDone(c.Context(), w); d != nil || err != nil {
-		return d, err
+	d, err := s.findDone(c.Context(), w)
+	if err != nil {
+		return nil, err
+	}
+	if d != nil {
+		return d.answer(w)
 	}
 	return s.serveWant(c, w, actOnce, s.takeSlot)
 }
@@ -87,7 +105,7 @@ func (s *Server) takeSlot(ctx context.Context, c *call, w *want) (any, error) {
 	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), w.waiting())
 	if errors.Is(err, fencelock.ErrLost) { // an earlier request may have found the slot done
 		if d, lookErr := s.findDone(context.WithoutCancel(ctx), w); d != nil && lookErr == nil {
-			return d, nil
+			return d.answer(w)
 		}
 	}
 	if err != nil {
@@ -98,15 +116,15 @@ func (s *Server) takeSlot(ctx context.Context, c *call, w *want) (any, error) {
 		return nil, err // the lease ends by itself
 	}
 	if d != nil {
-		_ = l.Release(ctx) // the slot is done in any case
-		return d, nil
+		_ = l.Release(ctx) // nothing runs in any case
+		return d.answer(w)
 	}
 	return s.handOver(ctx, c, w, l)
 }
 
-// findDone looks whether the slot of w is done, which is that of its claim if there is one. It
-// returns a nil interface if not.
-func (s *Server) findDone(ctx context.Context, w *want) (any, error) {
+// findDone returns the last slot that is done, unless it is before that of w, which is that of its
+// claim if there is one.
+func (s *Server) findDone(ctx context.Context, w *want) (*done, error) {
 	l, err := s.locks.Line(ctx, w.Key)
 	if err != nil {
 		return nil, err
@@ -115,14 +133,18 @@ func (s *Server) findDone(ctx context.Context, w *want) (any, error) {
 	if l.Done == nil || l.Done.Slot.Before(*w.slot) {
 		return nil, nil
 	}
-	return done{true, w.Key, slotText(l.Done.Slot), l.Done.Done.UTC(), l.Done.Owner}, nil
+	passed := !w.slot.IsZero() && l.Done.Slot.After(*w.slot)
+	return &done{true, w.Key, slotText(l.Done.Slot), l.Done.Done.UTC(), l.Done.Owner, passed}, nil
 }
 
-// doneSlot is the answer for a slot that Once has found done.
+// doneSlot is the answer for a slot that Once has found done, or passed.
 func (s *Server) doneSlot(ctx context.Context, w *want) (any, error) {
 	d, err := s.findDone(context.WithoutCancel(ctx), w)
-	if d == nil && err == nil {
+	switch {
+	case err != nil:
+		return nil, err
+	case d == nil:
 		return nil, comeAgain(1)
 	}
-	return d, err
+	return d.answer(w)
 }

@@ -58,9 +58,36 @@ func TestSlotIsRunOnce(t *testing.T) {
 				if run := line.answer["last_run"].(map[string]any); run["slot"] != next.text("slot") || run["owner"] != "alice" {
 					t.Errorf("the last run is %v", run)
 				}
-				old := a.do("POST", "/v1/once", fmt.Sprintf(`{"key":"k","slot":%q}`, hour)).ok(t)
-				if old.answer["done"] != true || old.text("slot") != next.text("slot") {
-					t.Errorf("an earlier slot: %v", old.answer)
+			})
+		})
+	}
+}
+
+// A later slot is done: before the request, or while the request waited.
+func TestSlotThatWasPassedIsNotCalledDone(t *testing.T) {
+	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				if hide {
+					w.store = plain{w.store}
+				}
+				a := w.server(nil)
+				late, early := "2026-11-25T13:00:00Z", "2026-11-25T12:00:00Z"
+				run := a.do("POST", "/v1/once", fmt.Sprintf(`{"key":"k","slot":%q,"owner":"alice"}`, late)).ok(t)
+				wish := fmt.Sprintf(`{"key":"k","slot":%q,"wait":"1m"}`, early)
+				waits := a.begin("/v1/once", wish)
+				synctest.Wait()
+				finish(a, run).ok(t)
+				for _, passed := range []result{waits.wait(t), a.do("POST", "/v1/once", wish)} {
+					passed.is(t, 409, "slot-passed")
+					if passed.text("slot") != early || passed.text("done_slot") != late || passed.text("done_by") != "alice" ||
+						passed.text("done_at") == "" || passed.text("request_id") == "" {
+						t.Errorf("a slot that was passed: %v", passed.answer)
+					}
+				}
+				a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t) // nothing holds the key
+				if ever := a.do("POST", "/v1/once", `{"key":"k","slot":"ever"}`).ok(t); ever.answer["done"] != true {
+					t.Errorf("a run for ever, after one of a slot: %v", ever.answer)
 				}
 			})
 		})

@@ -22,6 +22,7 @@ const (
 	slugInvalidHandle   = "invalid-handle"
 	slugWrongKind       = "wrong-kind"
 	slugReused          = "request-id-reused"
+	slugSlotPassed      = "slot-passed"
 	slugNoClaim         = "no-claim"
 	slugForbidden       = "forbidden"
 	slugUnauthenticated = "unauthenticated"
@@ -59,6 +60,9 @@ var problems = map[string]kindOfProblem{
 	slugReused: {http.StatusConflict, "The request_id is that of another request",
 		"A request with this request_id wants another kind of lock, or another number of permits, and goes on. " +
 			"Draw a new request_id for each lock."},
+	slugSlotPassed: {http.StatusConflict, "A later slot is done",
+		"The slots of a key are ordered: after one is done, an earlier one cannot run any more. Nothing was run. " +
+			"Whether this slot was done before is not known; done_slot is the last one that is."},
 	slugNoClaim: {http.StatusNotFound, "No claim has this token", "Look at the line: the claim has ended already."},
 	slugForbidden: {http.StatusForbidden, "The caller may not do this",
 		"The line of the caller in the tokens file lists neither the verb nor a prefix of the key."},

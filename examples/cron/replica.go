@@ -85,9 +85,8 @@ func (r *runner) once(ctx context.Context) error {
 }
 
 // slot is the tick that the replica's own clock has just reached. It is the same on all
-// replicas, however far their clocks are apart. Rounding, rather than cutting off,
-// forgives a timer that is a little early.
-func (r *runner) slot() time.Time { return time.Now().Add(-r.behind).UTC().Round(every) }
+// replicas, however far their clocks are apart.
+func (r *runner) slot() time.Time { return gocronlock.Slot(time.Now().Add(-r.behind), every) }
 
 // cron does the same with robfig/cron. Its clock is always the machine's; a late clock
 // is one that begins the job late and calls it the same tick.

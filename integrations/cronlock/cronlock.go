@@ -12,6 +12,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/slot"
 )
 
 // Func is a job. Its ctx ends when the lock is lost, with the cause. Slot(ctx) is the
@@ -46,6 +47,9 @@ var ErrRelative = errors.New("the times of @every depend on when the program was
 // all machines, as are spec and the time zone of c. If the machine that runs it dies,
 // another one that waits for the same tick runs it again, with a larger token.
 //
+// On a day when the clock goes back, cron reaches "0 2 * * *" twice. Both are one tick, unless the
+// ticks are as close together as what the clock repeats, such as those of each hour.
+//
 // It needs a backend that keeps marks: fencelock.Client.Once says so otherwise, with
 // each tick.
 func AddFunc(c *cron.Cron, client *fencelock.Client, spec, key string, f Func, o *Options) (cron.EntryID, error) {
@@ -68,20 +72,28 @@ func Schedule(c *cron.Cron, client *fencelock.Client, schedule cron.Schedule, ke
 		id <- me
 		// cron notes the time that was scheduled before it answers this question. All
 		// machines have the same, to the nanosecond.
-		slot := c.Entry(me).Prev
-		if slot.IsZero() {
+		at := c.Entry(me).Prev
+		if at.IsZero() {
 			return // removed meanwhile
 		}
-		slot = slot.UTC()
+		at = tick(schedule, at)
 		run := func(ctx context.Context, l *fencelock.Lease) error {
-			return f(context.WithValue(ctx, slotKey{}, slot), l)
+			return f(context.WithValue(ctx, slotKey{}, at), l)
 		}
-		if _, err := client.Once(s.Context, key, slot, run, s.Lock...); err != nil {
-			s.Log.Error("cron job failed", "key", key, "slot", slot, "error", err)
+		if _, err := client.Once(s.Context, key, at, run, s.Lock...); err != nil {
+			s.Log.Error("cron job failed", "key", key, "slot", at, "error", err)
 		}
 	}))
 	id <- entry
 	return entry, nil
+}
+
+// tick returns the slot of a time of schedule.
+func tick(schedule cron.Schedule, at time.Time) time.Time {
+	if spec, ok := schedule.(*cron.SpecSchedule); ok && spec.Location != time.Local { // CRON_TZ
+		at = at.In(spec.Location)
+	}
+	return slot.Tick(at, schedule.Next(at)).UTC()
 }
 
 // Wrap is a cron.JobWrapper for jobs as they are: a run that finds the key taken is

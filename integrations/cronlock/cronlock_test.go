@@ -9,11 +9,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	_ "time/tzdata"
 
 	"github.com/robfig/cron/v3"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/integrations/cronlock"
+	"github.com/fencelock/fencelock/internal/slot"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -112,6 +114,40 @@ func TestRelativeSchedulesAreRefused(t *testing.T) {
 	}
 	if _, err := cronlock.AddFunc(cron.New(), open(t, memlock.New()), "no spec", "report", nil, nil); err == nil {
 		t.Error("a bad spec was taken")
+	}
+}
+
+// On a day when the clock goes back, cron reaches a time of a daily job twice. The ticks of a line
+// have the slots that fencelock once --slot has for it.
+func TestTicksHaveTheSlotsOfTheirLine(t *testing.T) {
+	lines := map[string]time.Duration{
+		"*/15 * * * *": 15 * time.Minute, "0 * * * *": time.Hour, "0 */2 * * *": 2 * time.Hour,
+		"0 */6 * * *": 6 * time.Hour, "0 0 * * *": 24 * time.Hour,
+	}
+	again := 0
+	for _, zone := range []string{"UTC", "Europe/Berlin", "America/New_York", "America/Havana", "Australia/Lord_Howe"} {
+		for line, d := range lines {
+			schedule, err := cron.ParseStandard("CRON_TZ=" + zone + " " + line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			last := time.Time{}
+			end := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+			for at := schedule.Next(end.AddDate(-1, 0, 0)); at.Before(end); at = schedule.Next(at) {
+				in := at.In(schedule.(*cron.SpecSchedule).Location)
+				got := cronlock.Tick(schedule, at)
+				if want := slot.Start(in, d); !got.Equal(want) {
+					t.Fatalf("%s, %s: the slot of %v is %v; want %v", zone, line, in, got, want)
+				}
+				if got.Equal(last) {
+					again++
+				}
+				last = got
+			}
+		}
+	}
+	if again == 0 {
+		t.Error("no tick was reached twice")
 	}
 }
 

@@ -13,11 +13,9 @@
 // A run whose machine dies is missed: the others were refused, and do not wait. If each
 // tick has to be run, leave the Locker out, and let the job remember its ticks:
 //
-//	slot := time.Now().UTC().Round(period) // the tick that this machine's clock has reached
-//	_, err := client.Once(ctx, "report", slot, report)
+//	_, err := client.Once(ctx, "report", gocronlock.Slot(time.Now(), period), report)
 //
-// Rounding forgives a timer that is early. The clocks may be apart by less than half a
-// period. See examples/cron.
+// See examples/cron.
 package gocronlock
 
 import (
@@ -30,7 +28,14 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/slot"
 )
+
+// Slot returns the tick of a job that now is for, in the zone of now. The job is due at each multiple
+// of period since midnight, as with gocron.CronJob, and period divides a day. Slot forgives a timer
+// that is early by less than half a minute and half a period. The slots are those of fencelock once
+// --slot, also on days when the clock of the zone jumps.
+func Slot(now time.Time, period time.Duration) time.Time { return slot.Near(now, period) }
 
 // Locker is a gocron.Locker. The lock of a job is its name, so jobs need names that
 // are the same on all machines: gocron.WithName.

@@ -232,3 +232,27 @@ func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 		}
 	}
 }
+
+func TestSlotIsTheTickThatNowIsFor(t *testing.T) {
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		now    string
+		period time.Duration
+		want   string
+	}{
+		{"2026-11-20T09:59:58Z", time.Hour, "2026-11-20T10:00:00Z"},
+		{"2026-11-20T10:00:02Z", time.Hour, "2026-11-20T10:00:00Z"},
+		{"2026-10-25T04:59:58Z", 6 * time.Hour, "2026-10-25T05:00:00Z"}, // six o'clock, after the clock went back
+	} {
+		now, err := time.Parse(time.RFC3339, c.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := gocronlock.Slot(now.In(zone), c.period).UTC().Format(time.RFC3339); got != c.want {
+			t.Errorf("%s, each %v: %s, want %s", c.now, c.period, got, c.want)
+		}
+	}
+}

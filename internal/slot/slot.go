@@ -37,6 +37,21 @@ func Near(t time.Time, d time.Duration) time.Time {
 	return Start(t.Add(min(d, time.Minute)/2), d)
 }
 
+// Tick returns the slot of t, a tick of a schedule whose next tick after t is next, or zero. It is t, unless
+// the clock went back before t by less than the time from tick to tick: what it shows again begins
+// no second slot, as in Start. Then the slot is the moment at which the clock showed the same first.
+func Tick(t, next time.Time) time.Time {
+	from, _ := t.ZoneBounds()
+	if from.IsZero() {
+		return t
+	}
+	back := offset(from.Add(-1).In(t.Location())) - offset(from.In(t.Location()))
+	if t.Sub(from) < back && (next.IsZero() || back < next.Sub(t)) {
+		return t.Add(-back)
+	}
+	return t
+}
+
 // wall is what the clock shows, since 1970.
 func wall(t time.Time) time.Duration { return unix(t) + offset(t) }
 

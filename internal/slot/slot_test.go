@@ -203,3 +203,31 @@ func TestStartThatIsEarlyTakesTheSlotThatComes(t *testing.T) {
 		}
 	}
 }
+
+func TestTickThatTheClockShowsAgainHasTheSlotOfTheFirst(t *testing.T) {
+	for _, c := range []struct {
+		zone, at string
+		next     time.Duration // until the next tick; 0: there is none
+		want     string
+	}{
+		{"Europe/Berlin", "2026-10-25T01:30:00Z", 24 * time.Hour, "2026-10-25T00:30:00Z"},
+		{"Europe/Berlin", "2026-10-25T01:30:00Z", 0, "2026-10-25T00:30:00Z"},
+		{"Europe/Berlin", "2026-10-25T01:30:00Z", time.Hour, "2026-10-25T01:30:00Z"},
+		{"Europe/Berlin", "2026-10-25T00:30:00Z", 24 * time.Hour, "2026-10-25T00:30:00Z"},
+		{"Europe/Berlin", "2026-10-25T02:00:00Z", 24 * time.Hour, "2026-10-25T02:00:00Z"},
+		{"Europe/Berlin", "2026-03-29T01:30:00Z", 24 * time.Hour, "2026-03-29T01:30:00Z"},
+		{"UTC", "2026-10-25T01:30:00Z", 24 * time.Hour, "2026-10-25T01:30:00Z"},
+	} {
+		at, err := time.Parse(time.RFC3339, c.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := time.Time{}
+		if c.next > 0 {
+			next = at.Add(c.next)
+		}
+		if got := slot.Tick(at.In(load(t, c.zone)), next).UTC().Format(time.RFC3339); got != c.want {
+			t.Errorf("%s, %s, next after %v: %s, want %s", c.zone, c.at, c.next, got, c.want)
+		}
+	}
+}

@@ -7,9 +7,9 @@
 """
 
 from ._async import AsyncClient, AsyncLease
-from ._protocol import (FencelockError, Forbidden, InvalidRequest, LeaseLost, NoClaim, NotAcquired, TooMany,
-                        Unavailable, WrongKind)
+from ._protocol import (FencelockError, Forbidden, InvalidRequest, LeaseLost, NoClaim, NotAcquired, SlotPassed,
+                        TooMany, Unavailable, WrongKind)
 from ._sync import Client, Lease
 
 __all__ = ["AsyncClient", "AsyncLease", "Client", "FencelockError", "Forbidden", "InvalidRequest", "Lease",
-           "LeaseLost", "NoClaim", "NotAcquired", "TooMany", "Unavailable", "WrongKind"]
+           "LeaseLost", "NoClaim", "NotAcquired", "SlotPassed", "TooMany", "Unavailable", "WrongKind"]

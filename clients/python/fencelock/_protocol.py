@@ -86,6 +86,19 @@ class WrongKind(InvalidRequest):
     """The key is in use as another kind, or with another size."""
 
 
+class SlotPassed(FencelockError):
+    """A later slot is done, so `slot` cannot run any more. Whether it was done before is not known."""
+
+    @property
+    def slot(self) -> str:
+        return str(self.problem.get("slot", ""))
+
+    @property
+    def done_slot(self) -> str:
+        """The last slot that is done."""
+        return str(self.problem.get("done_slot", ""))
+
+
 class NoClaim(FencelockError):
     """No claim of that key has the token."""
 
@@ -96,7 +109,8 @@ class TooMany(FencelockError):
 
 _CLASSES: Dict[str, Type[FencelockError]] = {
     "not-acquired": NotAcquired, "lost": LeaseLost, "come-again": Unavailable, "forbidden": Forbidden,
-    "unauthenticated": Forbidden, "wrong-kind": WrongKind, "no-claim": NoClaim, "too-many": TooMany}
+    "unauthenticated": Forbidden, "wrong-kind": WrongKind, "no-claim": NoClaim, "too-many": TooMany,
+    "slot-passed": SlotPassed}
 
 
 class Send(NamedTuple):

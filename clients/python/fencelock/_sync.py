@@ -61,7 +61,8 @@ class Client:
 
         The slot counts as done if work returns while it holds the lease, and True says that it
         is noted. Raises LeaseLost if it is not, and Unavailable if no server says whether it is: then
-        the note is sent again in the background until the lease ends.
+        the note is sent again in the background until the lease ends. Raises SlotPassed if a later
+        slot is done: then the work did not run, and nobody knows whether this slot was done before.
         """
         claim = self._session.claim(key, slot=slot, ttl=ttl, note=note, owner=owner)
         reply = self.run(self._session.acquire(claim, wait))

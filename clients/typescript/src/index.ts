@@ -58,6 +58,17 @@ export class InvalidRequest extends FencelockError {}
 /** The key is in use as another kind, or with another size. */
 export class WrongKind extends InvalidRequest {}
 
+/** A later slot is done, so `slot` cannot run any more. Whether it was done before is not known. */
+export class SlotPassed extends FencelockError {
+  get slot(): string {
+    return this.problem["slot"] ?? "";
+  }
+  /** The last slot that is done. */
+  get doneSlot(): string {
+    return this.problem["done_slot"] ?? "";
+  }
+}
+
 /** No claim of that key has the token. */
 export class NoClaim extends FencelockError {}
 
@@ -72,6 +83,7 @@ const classes: Record<string, typeof FencelockError> = {
   unauthenticated: Forbidden,
   "wrong-kind": WrongKind,
   "no-claim": NoClaim,
+  "slot-passed": SlotPassed,
   "too-many": TooMany,
 };
 
@@ -188,6 +200,8 @@ export class Client {
    * before. The slot counts as done if `work` is fulfilled while it holds the lease, and true
    * says that it is noted. Rejects with LeaseLost if it is not, and with Unavailable if no server
    * says whether it is: then the note is sent again in the background until the lease ends.
+   * Rejects with SlotPassed if a later slot is done: then `work` did not run, and nobody knows
+   * whether this slot was done before.
    */
   async once(
     key: string,

@@ -1,0 +1,3 @@
+package cronlock
+
+var Tick = tick

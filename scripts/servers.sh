@@ -4,6 +4,8 @@
 # On Debian and its relatives, as root, it installs what is missing. Elsewhere it
 # says what to install. It prints the names of the servers that are still missing
 # on standard output, one a line, and everything else on standard error.
+#
+#   scripts/servers.sh [PACKAGE...]    with these of Debian as well, which make verify runs
 set -euo pipefail
 
 # Each server: its package on Debian, and a file or command that tells that it is there.
@@ -30,11 +32,16 @@ there() {
 	spin) command -v spin ;;
 	gcc) command -v gcc ;;
 	libc6-dev) [ "$(uname)" != Linux ] || [ -e /usr/include/stdio.h ] ;;
+	gunicorn) /usr/bin/python3 -c 'import gunicorn' ;;
+	celery) /usr/bin/python3 -c 'import celery' ;;
+	python3-redis) /usr/bin/python3 -c 'import redis' ;;
+	tmux) command -v tmux ;;
+	screen) command -v screen ;;
 	iproute2) [ "$(uname)" != Linux ] || command -v ip || [ -x /sbin/ip ] ;;
 	esac >/dev/null 2>&1
 }
 servers=(redis-server postgresql pgbouncer mariadb-server zookeeper default-jre-headless iproute2 python3 nodejs
-	npm curl prometheus chromium spin gcc libc6-dev pgpool2 galera-4 rsync)
+	npm curl prometheus chromium spin gcc libc6-dev pgpool2 galera-4 rsync "$@")
 
 missing=()
 for server in "${servers[@]}"; do

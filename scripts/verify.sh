@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 parts=(stores every cut random models judges others observe reports)
 [ $# -gt 0 ] || set -- "${parts[@]}"
 
-missing=$(scripts/servers.sh | tr '\n' ' ')
+missing=$(scripts/servers.sh gunicorn celery python3-redis tmux screen | tr '\n' ' ')
 [ -z "$missing" ] || { echo "missing: $missing; install it" >&2; exit 1; }
 
 tags=(-tags=verify)

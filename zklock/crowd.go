@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -14,20 +15,20 @@ import (
 // crowd is what this process knows of a limit on connections from one host (maxClientCnxns, 60
 // by default). A server at its limit closes a connection as soon as it has accepted it.
 //
-// A client that has met the limit begins a session only where two more connections fit, and
-// pauses between its attempts. Otherwise clients that want to wait for a lock take the place
-// of a holder whose connection broke for a moment: it could not come back, and would lose its
-// lock. A client that has a session comes back at once.
+// A session stays only if one more connection fits when it begins. Otherwise it is closed at
+// once, and the process pauses. Without this rule a process that begins while the connection of
+// a holder is broken takes the holder's place: the holder cannot come back, and loses its lock.
+// A session that has stayed comes back without being asked again.
 type crowd struct {
 	mu    sync.Mutex
 	met   bool          // a connection ended before the server had said anything
 	pause time.Duration // after the attempt that failed last
 	next  time.Time     // no attempt before
-	look  time.Duration // how long a server at its limit may take to close a connection, at least
 }
 
 const (
-	firstPause   = time.Second
+	firstPause   = 50 * time.Millisecond
+	longPause    = 200 * time.Millisecond // a call does not wait for the end of a longer one
 	longestPause = 15 * time.Second
 	lookAround   = 100 * time.Millisecond
 )
@@ -37,7 +38,7 @@ const (
 var crowds sync.Map
 
 func crowdOf(servers []string) *crowd {
-	c, _ := crowds.LoadOrStore(strings.Join(servers, ","), &crowd{look: lookAround})
+	c, _ := crowds.LoadOrStore(strings.Join(servers, ","), &crowd{})
 	return c.(*crowd)
 }
 
@@ -46,18 +47,32 @@ var errCrowded = errors.New("the server closes connections before it responds: i
 
 // meet notes that a connection ended with err before the server had said anything.
 func (c *crowd) meet(err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+	if endedByServer(err) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.met = true
 	}
 }
 
-// leave notes that a session has begun or goes on.
+// endedByServer reports whether err is how the end of a connection is seen that the server closes.
+func endedByServer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// leave notes that a session stays, or is back.
 func (c *crowd) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.met, c.pause, c.next = false, 0, time.Time{}
+}
+
+// turnAway begins a pause, because there is no room.
+func (c *crowd) turnAway() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.met = true
+	c.pause = min(max(2*c.pause, firstPause), longestPause)
+	c.next = time.Now().Add(c.pause/2 + rand.N(c.pause/2))
 }
 
 // err says what keeps connections from being made, if that is known.
@@ -70,43 +85,40 @@ func (c *crowd) err() error {
 	return nil
 }
 
-// enter returns a connection to an address if there is room for two. If there is none it returns
-// errCrowded, and until the pause is over without asking the server.
-func (c *crowd) enter(network, address string, timeout time.Duration) (net.Conn, error) {
-	c.mu.Lock()
-	early := time.Now().Before(c.next)
-	c.mu.Unlock()
-	if early {
-		return nil, errCrowded
-	}
-	begun := time.Now()
-	conn, err := net.DialTimeout(network, address, timeout)
-	if err != nil {
-		return nil, err
-	}
-	look := max(c.look, time.Since(begun))
-	if !closes(conn, look/2) { // it counts by now
-		spare, err := net.DialTimeout(network, address, timeout)
-		if err == nil {
-			full := closes(spare, look)
-			spare.Close()
-			if !full {
-				return conn, conn.SetReadDeadline(time.Time{})
-			}
-		}
-	}
-	conn.Close()
+// left returns how long the pause lasts.
+func (c *crowd) left() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pause = min(max(2*c.pause, firstPause), longestPause)
-	c.next = time.Now().Add(c.pause/2 + rand.N(c.pause/2))
-	return nil, errCrowded
+	return time.Until(c.next)
 }
 
-// closes reports whether the server closes a connection within a time. It says nothing unasked.
-func closes(conn net.Conn, within time.Duration) bool {
-	_ = conn.SetReadDeadline(time.Now().Add(within))
-	_, err := conn.Read(make([]byte, 1))
-	var timeout net.Error
-	return !errors.As(err, &timeout) || !timeout.Timeout()
+// sitOut waits until a short pause is over. It returns false if the pause is long, or ctx ends.
+func (c *crowd) sitOut(ctx context.Context) bool {
+	left := c.left()
+	if left > longPause {
+		return false
+	}
+	select {
+	case <-time.After(left):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// hasRoom reports whether the server called name allows one more connection to its address at.
+// ZooKeeper says something to every word of four letters. Other servers may not know them: these
+// have no room if they close a connection unasked.
+func (b *Backend) hasRoom(at, name string) bool {
+	text, _, err := b.fourLetters(b.ctx, at, name, "ruok")
+	if text != "" || err != nil && !endedByServer(err) {
+		return true
+	}
+	spare, err := net.DialTimeout("tcp", at, lookAround)
+	if err == nil {
+		defer spare.Close()
+		_ = spare.SetReadDeadline(time.Now().Add(lookAround))
+		_, err = spare.Read(make([]byte, 1))
+	}
+	return !endedByServer(err)
 }

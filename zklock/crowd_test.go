@@ -1,10 +1,10 @@
-//go:build verify
-
 package zklock
 
 import (
 	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,48 +13,30 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// A server allows few connections from one host. A holder and those that wait have all of them,
-// and more processes want to wait. The holder is cut off for two and a half seconds: its place
-// is not taken, and it keeps its lock. Those that were turned away come in when others leave.
-func TestHolderComesBackWhereManyWait(t *testing.T) {
+// A server allows few connections from one host, and all are in use. The holder's breaks, and
+// before it is back process after process begins that wants a lock. None takes its place.
+func TestProcessThatBeginsTakesNoPlaceOfAHolder(t *testing.T) {
 	t.Parallel()
-	const allowed, more = 6, 5
+	const allowed = 4
 	s := testserver.ZooKeeper(t, testserver.Config(fmt.Sprint("maxClientCnxns=", allowed)))
 	p := faultproxy.Start(t, s.Addr(), faultproxy.ZooKeeper)
-	open := func(addr string) *Backend {
-		b := New([]string{addr}, &Options{SessionTimeout: 60 * time.Second})
-		b.crowd = &crowd{look: 300 * time.Millisecond} // as if in a process of its own, on a busy machine
-		t.Cleanup(func() { b.Close() })
-		return b
-	}
-	holder := open(p.Addr())
+	holder := process(t, p.Addr())
 	held := hold(t, holder, exclusive("k"))
-	var waiters []*Backend
-	for range allowed - 1 {
-		waiters = append(waiters, open(s.Addr()))
-		wait(t, waiters[len(waiters)-1], exclusive("k"))
+	for range allowed - 2 {
+		wait(t, process(t, s.Addr()), exclusive("k"))
 	}
-	entered := make(chan error, more)
-	for range more {
-		b := open(s.Addr())
-		eventually(t, "an error names the limit", func() bool {
-			_, err := b.Enter(within(t, time.Second), exclusive("k"))
-			return err != nil && strings.Contains(err.Error(), "maxClientCnxns")
-		})
-		go func() {
-			for {
-				_, err := b.Enter(within(t, time.Second), exclusive("k"))
-				if err == nil || t.Context().Err() != nil {
-					entered <- err
-					return
-				}
-			}
-		}()
-	}
+	other, err := net.Dial("tcp", s.Addr()) // of another program, which takes any place
+	must(t, err)
+	t.Cleanup(func() { other.Close() })
+	eventually(t, "the server is full", func() bool { return !speaks(t, s) })
 
 	p.Refuse()
-	refused := time.Now()
-	<-time.After(2500 * time.Millisecond)
+	eventually(t, "the holder's place is free", func() bool { return speaks(t, s) })
+	for range allowed {
+		if _, err := process(t, s.Addr()).Enter(within(t, 10*time.Second), noWait(exclusive("other"))); !turnedAway(err) {
+			t.Fatalf("a process that begins: %v; want an error that names maxClientCnxns", err)
+		}
+	}
 	p.Resume()
 	eventually(t, "the holder is back", func() bool {
 		err := renew(holder, held)
@@ -63,20 +45,67 @@ func TestHolderComesBackWhereManyWait(t *testing.T) {
 		}
 		return err == nil
 	})
-	t.Logf("the holder was back after %v", time.Since(refused).Round(time.Millisecond))
-
-	for _, b := range waiters {
-		b.Close()
-	}
-	for range more - 2 { // one connection stays free
-		select {
-		case err := <-entered:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(2 * time.Minute):
-			t.Fatal("a client that was turned away did not come in when there was room")
-		}
-	}
 	leave(t, holder, held)
+}
+
+// speaks reports whether the server has room for the connection that asks.
+func speaks(t *testing.T, s *testserver.Server) bool {
+	text, _ := s.FourLetters(t.Context(), "cons")
+	return text != ""
+}
+
+// A limit of twice the processes turns no process away, even if all begin at once. A limit of one
+// more than the processes is enough for all of them to come back after all connections broke.
+func TestLimitThatIsEnoughForAllProcesses(t *testing.T) {
+	t.Parallel()
+	const n = 5
+	for name, allowed := range map[string]int{"twice": 2 * n, "one more": n + 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := testserver.ZooKeeper(t, testserver.Config(fmt.Sprint("maxClientCnxns=", allowed)))
+			p := faultproxy.Start(t, s.Addr(), faultproxy.ZooKeeper)
+			all := make([]*Backend, n)
+			held := make([]driver.Ticket, n)
+			var begun sync.WaitGroup
+			for i := range all {
+				all[i] = process(t, p.Addr())
+				begin := func() {
+					eventually(t, "a process begins", func() bool {
+						k, err := all[i].Enter(within(t, 10*time.Second), exclusive(fmt.Sprint(i)))
+						if err != nil && allowed == 2*n {
+							t.Errorf("a process that begins: %v", err)
+						}
+						held[i] = k
+						return err == nil
+					})
+				}
+				if allowed == 2*n {
+					begun.Go(begin)
+				} else {
+					begin()
+				}
+			}
+			begun.Wait()
+			p.Cut()
+			for i, b := range all {
+				eventually(t, "a holder is back", func() bool {
+					err := renew(b, held[i])
+					if driver.Gone(err) {
+						t.Fatalf("a holder lost its lock: %v", err)
+					}
+					return err == nil
+				})
+			}
+		})
+	}
+}
+
+func turnedAway(err error) bool { return err != nil && strings.Contains(err.Error(), "maxClientCnxns") }
+
+// process opens a backend as a process of its own does: it knows nothing of the others.
+func process(t *testing.T, addr string) *Backend {
+	b := New([]string{addr}, &Options{SessionTimeout: 60 * time.Second})
+	b.crowd = &crowd{}
+	t.Cleanup(func() { b.Close() })
+	return b
 }

@@ -114,13 +114,13 @@ func (x *examination) servers(ctx context.Context) {
 
 // ask asks one server. That cons is off is no error.
 func (x *examination) ask(ctx context.Context, server string) (a serverAnswer, err error) {
-	if a.srvr, _, err = x.b.fourLetters(ctx, server, "srvr"); err != nil {
+	if a.srvr, _, err = x.b.fourLetters(ctx, server, server, "srvr"); err != nil {
 		return a, err
 	}
-	if a.conf, _, err = x.b.fourLetters(ctx, server, "conf"); err != nil {
+	if a.conf, _, err = x.b.fourLetters(ctx, server, server, "conf"); err != nil {
 		return a, err
 	}
-	if cons, host, err := x.b.fourLetters(ctx, server, "cons"); err == nil {
+	if cons, host, err := x.b.fourLetters(ctx, server, server, "cons"); err == nil {
 		a.cons, a.host = "\n"+cons, host
 	}
 	return a, nil
@@ -180,8 +180,10 @@ func (x *examination) connections(name string, a serverAnswer) {
 	}
 	x.add(severity, "zookeeper-connections", name, "maxClientCnxns", value,
 		"Each process that holds a lock or waits for one has a connection. At the limit further processes of the "+
-			"host are turned away, and a holder whose connection broke may find no place when it comes back.",
-		"maxClientCnxns in zoo.cfg: more than twice the processes of one host; or share connections by fencelock serve")
+			"host are turned away. Where connections of several holders break at once, some may find no place when "+
+			"they come back.",
+		"maxClientCnxns in zoo.cfg: twice the processes of one host, and never less than one more than there are; "+
+			"or share connections by fencelock serve")
 }
 
 // field returns what follows a prefix on a line of its own, or "".
@@ -194,13 +196,13 @@ func field(text, prefix string) string {
 	return ""
 }
 
-// fourLetters sends a server one of ZooKeeper's commands of four letters. It returns the answer,
-// and from which host it was sent.
-func (b *Backend) fourLetters(ctx context.Context, server, word string) (answer, host string, err error) {
+// fourLetters sends the server called name, at an address, one of ZooKeeper's commands of four
+// letters. It returns the answer, and from which host it was sent.
+func (b *Backend) fourLetters(ctx context.Context, at, name, word string) (answer, host string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fourLettersTimeout)
 	defer cancel()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", server)
+	conn, err := d.DialContext(ctx, "tcp", at)
 	if err != nil {
 		return "", "", err
 	}
@@ -210,7 +212,7 @@ func (b *Backend) fourLetters(ctx context.Context, server, word string) (answer,
 	if b.tls != nil {
 		config := b.tls.Clone()
 		if config.ServerName == "" {
-			config.ServerName, _, _ = net.SplitHostPort(server)
+			config.ServerName, _, _ = net.SplitHostPort(name)
 		}
 		conn = tls.Client(conn, config)
 	}

@@ -41,15 +41,17 @@ type session struct {
 	timeout   time.Duration // as the server granted it
 	silence   *time.Timer   // ends the session
 	tcp       net.Conn      // without TLS
+	server    string        // the name of the server that tcp leads to
+	stays     bool          // there was room for it when it began
 	connected bool
 	up        chan struct{} // closed while connected
-	full      chan struct{} // closed when the server had no room for a new session
 
 	distrusted int   // handshakes that failed at the server's certificate
-	untrusted  error // why the session ended, if those are the reason
+	unwanted   error // why the session ended before any claim was in it
 }
 
-// openSession returns the newest session. It begins one if the last one is over.
+// openSession returns the newest session. It begins one if the last one is over, unless this
+// process pauses because the server had no room.
 func (b *Backend) openSession() (*session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +61,10 @@ func (b *Backend) openSession() (*session, error) {
 	if b.newest != nil && !b.newest.isOver() {
 		return b.newest, nil
 	}
-	s := &session{b: b, up: make(chan struct{}), full: make(chan struct{})}
+	if b.crowd.left() > 0 {
+		return nil, errCrowded
+	}
+	s := &session{b: b, up: make(chan struct{})}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.mu.Lock() // events wait until zk is set
 	defer s.mu.Unlock()
@@ -112,23 +117,26 @@ func (s *session) isOver() bool { return s.ctx.Err() != nil }
 // await waits until s is connected.
 func (s *session) await(ctx context.Context) error {
 	s.mu.Lock()
-	up, full := s.up, s.full
+	up := s.up
 	s.mu.Unlock()
 	select {
 	case <-up:
-	case <-full:
-		return errCrowded
 	case <-s.ctx.Done():
 	case <-ctx.Done():
 		return fmt.Errorf("%w: there is no connection to any of %s",
 			context.Cause(ctx), strings.Join(s.b.servers, ", "))
 	}
-	if s.isOver() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return cmp.Or(s.untrusted, errNoSession)
+	return s.over()
+}
+
+// over says why the session is over, or returns nil.
+func (s *session) over() error {
+	if !s.isOver() {
+		return nil
 	}
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.unwanted, errNoSession)
 }
 
 // maxLease is how long a claim of this session may be believed after an answered renewal
@@ -143,13 +151,19 @@ func (s *session) lease(ttl time.Duration) time.Duration { return min(ttl, s.max
 func (b *Backend) session(ctx context.Context) (*session, error) {
 	for {
 		s, err := b.openSession()
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = s.await(ctx)
 		}
-		if err = s.await(ctx); err == nil {
+		if err == nil {
 			_, err = s.currentBarrier()
 		}
-		if err == nil || !s.isOver() || ctx.Err() != nil || errors.As(err, new(*tls.CertificateVerificationError)) {
+		switch {
+		case errors.Is(err, errCrowded):
+			if !b.crowd.sitOut(ctx) {
+				return nil, err
+			}
+		case err == nil || s == nil || !s.isOver() || ctx.Err() != nil ||
+			errors.As(err, new(*tls.CertificateVerificationError)):
 			return s, err
 		}
 	}
@@ -157,11 +171,17 @@ func (b *Backend) session(ctx context.Context) (*session, error) {
 
 // dial opens a transport for zk.Conn.
 func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	tcp, err := s.dialTCP(network, address, timeout)
+	s.mu.Lock()
+	begins := s.id == 0
+	s.mu.Unlock()
+	if begins && s.b.crowd.err() != nil && !s.b.hasRoom(address, address) {
+		return nil, s.turnAway()
+	}
+	tcp, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.use(tcp); err != nil {
+	if err := s.use(tcp, address); err != nil {
 		return nil, err
 	}
 	if s.b.tls != nil {
@@ -172,34 +192,48 @@ func (s *session) dial(network, address string, timeout time.Duration) (net.Conn
 	return newTransport(tcp, s), nil
 }
 
-// dialTCP makes a connection. A session that has not begun leaves room for those that have.
-func (s *session) dialTCP(network, address string, timeout time.Duration) (net.Conn, error) {
-	s.mu.Lock()
-	newcomer := s.id == 0 && s.b.crowd.err() != nil
-	s.mu.Unlock()
-	if !newcomer {
-		return net.DialTimeout(network, address, timeout)
-	}
-	tcp, err := s.b.crowd.enter(network, address, timeout)
-	if errors.Is(err, errCrowded) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		close(s.full)
-		s.full = make(chan struct{})
-	}
-	return tcp, err
-}
-
 // use notes which connection to close when the session is over.
-func (s *session) use(tcp net.Conn) error {
+func (s *session) use(tcp net.Conn, server string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isOver() {
 		tcp.Close()
 		return errors.New("zookeeper: the session is over")
 	}
-	s.tcp = tcp
+	s.tcp, s.server = tcp, server
 	return nil
+}
+
+// settle closes a session that has just begun if it has the last connection that the server
+// allows this host: that is the place of a session whose connection is broken.
+func (s *session) settle() error {
+	s.mu.Lock()
+	stays, at, server := s.stays, s.tcp.RemoteAddr().String(), s.server
+	s.mu.Unlock()
+	switch {
+	case s.isOver():
+		return s.over()
+	case stays:
+		return nil
+	case !s.b.hasRoom(at, server):
+		s.zk.Close()
+		return s.turnAway()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stays = true
+	s.b.crowd.leave()
+	return nil
+}
+
+// turnAway ends a session for which there is no room.
+func (s *session) turnAway() error {
+	s.b.crowd.turnAway()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unwanted = errCrowded
+	s.end()
+	return errCrowded
 }
 
 // hears notes a packet of the server, and ends the session when none has followed for as
@@ -213,6 +247,9 @@ func (s *session) hears(id int64, timeout time.Duration) {
 		s.silence = time.AfterFunc(s.maxLease(), s.end)
 	}
 	s.silence.Reset(s.maxLease())
+	if id != 0 && s.stays {
+		s.b.crowd.leave()
+	}
 }
 
 // The barrier is an ephemeral node of a session. It settles what became of a join whose
@@ -230,6 +267,9 @@ func (s *session) currentBarrier() (string, error) {
 	defer s.setup.Unlock()
 	if s.barrier != "" {
 		return s.barrier, nil
+	}
+	if err := s.settle(); err != nil {
+		return "", err
 	}
 	if s.b.digest != "" && !s.introduced {
 		// zk.Conn says so by itself with each later connection.

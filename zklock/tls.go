@@ -35,7 +35,7 @@ func (s *session) distrust(err error) {
 	defer s.mu.Unlock()
 	s.distrusted++
 	if s.id == 0 && s.distrusted >= len(s.b.servers) {
-		s.untrusted = bad
+		s.unwanted = bad
 		s.end()
 	}
 }

@@ -99,7 +99,6 @@ func (t *transport) beginPacket() error {
 		t.granted = time.Duration(timeout) * time.Millisecond
 		id = int64(binary.BigEndian.Uint64(head[12:]))
 		binary.BigEndian.PutUint32(head[8:], uint32(timeout/haste))
-		t.session.b.crowd.leave()
 	}
 	t.session.hears(id, t.granted)
 	t.rest = 4 + size

@@ -35,8 +35,8 @@ type acquisition struct {
 	ctx context.Context
 
 	enterTTL time.Duration // lease of the claim when it enters, without its LockDelay
-	fixedTTL time.Duration // full lease of a FixedLease or ManualRenewal that may wait; else 0
-	short    bool          // the claim still has to get a lease of fixedTTL, from its grant on
+	fullTTL  time.Duration // lease with NoRenewal of a call that may wait; else 0
+	short    bool          // the claim still has to get a lease of fullTTL, from its grant on
 	patience time.Duration // of a try
 	start    int64
 	until    int64 // when waiting ends
@@ -220,13 +220,14 @@ func (a *acquisition) checkKind() error {
 // fitTimes brings the times of the call into what the backend can do, or refuses them.
 func (a *acquisition) fitTimes() error {
 	c, info := a.c, &a.c.info
-	d := cmp.Or(a.fixed, a.ttl, c.options.TTL)
+	d := cmp.Or(a.ttl, c.options.TTL)
 	a.enterTTL = c.info.clampTTL(d)
 	longest := c.info.clampTTL(c.options.TTL)
 	a.patience = min(a.enterTTL, longest, tryPatience)
 	switch {
-	case a.fixed > 0 && a.enterTTL != d:
-		return invalid("FixedLease is %v; the %s backend can do %v to %v", d, info.Name, c.info.minTTL(), info.MaxTTL)
+	case a.noRenewal && a.enterTTL != d:
+		return invalid("TTL is %v, with NoRenewal; the %s backend can do %v to %v", d, info.Name,
+			c.info.minTTL(), c.info.maxTTL())
 	case a.minHold > 0 && !info.Linger:
 		return invalid("the %s backend cannot keep a key taken after its release; leave out MinHold", info.Name)
 	case a.lockDelay > c.info.maxTTL()-a.enterTTL:
@@ -235,16 +236,15 @@ func (a *acquisition) fitTimes() error {
 	case a.minHold > c.info.maxTTL():
 		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, c.info.maxTTL())
 	}
-	if a.fixed == 0 && !a.manual {
-		if err := a.checkRenewal(); err != nil {
-			return err
-		}
+	if every := renewEvery(a.enterTTL); a.progress > 0 && a.progress < every {
+		return invalid("Progress is %v, less than the %v between two renewals of a lease of %v; make it longer, "+
+			"or the TTL shorter", a.progress, every, a.enterTTL)
 	}
 	if a.enterTTL != d {
 		c.hooks.warnOnce(a.event(), fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
 			d, info.Name, a.enterTTL))
 	}
-	if (a.fixed > 0 || a.manual) && !a.try {
+	if a.noRenewal && !a.try {
 		a.shortenWait(longest)
 	}
 	return nil
@@ -256,19 +256,8 @@ func (a *acquisition) fitTimes() error {
 // on ZooKeeper, that is so whatever its lease, and the session may not allow a longer one later.
 func (a *acquisition) shortenWait(d time.Duration) {
 	if info := &a.c.info; info.Lease == driver.PerClaim || info.Linger {
-		a.fixedTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, d)
+		a.fullTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, d)
 	}
-}
-
-// checkRenewal refuses a lease that cannot be renewed in time, or more often than its
-// progress is looked at.
-func (a *acquisition) checkRenewal() error {
-	o := &a.c.options
-	if every := o.renewEvery(a.enterTTL); a.progress > 0 && a.progress < every {
-		return invalid("Progress is %v, less than the %v between two renewals of a lease of %v; make it longer, "+
-			"or the TTL shorter", a.progress, every, a.enterTTL)
-	}
-	return o.checkRenewal(a.enterTTL)
 }
 
 // tryPatience is how long a try asks a store that does not answer, at the most.
@@ -279,7 +268,7 @@ func (a *acquisition) enterTimeout(ttl time.Duration) time.Duration {
 	if a.try {
 		return min(ttl/3, a.patience)
 	}
-	return min(ttl, a.c.info.clampTTL(a.c.options.TTL)) / 3 // a FixedLease of hours is not tried for hours
+	return min(ttl, a.c.info.clampTTL(a.c.options.TTL)) / 3 // a lease of hours is not tried for hours
 }
 
 // queuesLocally reports whether the call queues with the other goroutines of this process
@@ -287,7 +276,7 @@ func (a *acquisition) enterTimeout(ttl time.Duration) time.Duration {
 // to another.
 func (a *acquisition) queuesLocally() bool {
 	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
-		a.fixed == 0 && !a.manual && a.minHold == 0 && a.maxHold == 0 && a.progress == 0 && a.note == "" &&
+		!a.noRenewal && a.minHold == 0 && a.maxHold == 0 && a.progress == 0 && a.note == "" &&
 		a.owner == "" && a.lockDelay == 0 && a.op != opOnce && a.claimID == "" &&
 		a.enterTTL == a.c.info.clampTTL(a.c.options.TTL)
 }
@@ -296,7 +285,7 @@ func (a *acquisition) queuesLocally() bool {
 func (a *acquisition) newClaim() *claim {
 	cl := &claim{
 		c: a.c, queue: a.queue, key: a.key, id: a.claimID, named: a.claimID != "",
-		capacity: int32(a.capacity), weight: int32(a.weight), manual: a.manual || a.fixed > 0, fixed: a.fixed > 0,
+		capacity: int32(a.capacity), weight: int32(a.weight), noRenewal: a.noRenewal,
 		ttl: a.enterTTL + a.lockDelay, span: 1, index: -1, next: never,
 	}
 	if !cl.named {
@@ -305,10 +294,10 @@ func (a *acquisition) newClaim() *claim {
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)
 	}
-	a.short = a.fixedTTL > 0
-	if a.fixedTTL > a.enterTTL && a.c.info.WaitTTL {
+	a.short = a.fullTTL > 0
+	if a.fullTTL > a.enterTTL && a.c.info.WaitTTL {
 		rare := cl.writeRare()
-		rare.waitTTL, cl.ttl = cl.ttl, a.fixedTTL+a.lockDelay
+		rare.waitTTL, cl.ttl = cl.ttl, a.fullTTL+a.lockDelay
 		rare.longestTTL = cl.ttl
 	}
 	if a.note != "" || a.owner != "" || a.trace != "" || a.lockDelay > 0 {

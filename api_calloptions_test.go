@@ -13,8 +13,8 @@ import (
 
 // everyOption has one valid Option of each name.
 var everyOption = map[string]fencelock.Option{
-	"Wait": fencelock.Wait(0), "TTL": fencelock.TTL(time.Minute), "FixedLease": fencelock.FixedLease(time.Minute),
-	"ManualRenewal": fencelock.ManualRenewal(), "MaxHold": fencelock.MaxHold(time.Hour),
+	"Wait": fencelock.Wait(0), "TTL": fencelock.TTL(time.Minute),
+	"NoRenewal": fencelock.NoRenewal(), "MaxHold": fencelock.MaxHold(time.Hour),
 	"Progress": fencelock.Progress(time.Minute), "MinHold": fencelock.MinHold(time.Second),
 	"LockDelay": fencelock.LockDelay(time.Second), "Reentrant": fencelock.Reentrant(),
 	"Retry": fencelock.Retry(fencelock.ExponentialBackoff(time.Millisecond, time.Second)), "Note": fencelock.Note("n"),
@@ -52,9 +52,6 @@ var optionCalls = map[string]optionCall{
 	"Do": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
 		return c.Do(bg, "free", noWork, opt)
 	}},
-	"RDo": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
-		return c.RDo(bg, "free", noWork, opt)
-	}},
 	"LockAll": {"-ClaimID", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
 		return errOf(c.LockAll(bg, []string{"free", "freer"}, opt))
 	}},
@@ -64,14 +61,11 @@ var optionCalls = map[string]optionCall{
 	"Semaphore.TryAcquire": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
 		return errOf(c.Semaphore("free", 3).TryAcquire(bg, 1, opt))
 	}},
-	"Semaphore.Do": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
-		return c.Semaphore("free", 3).Do(bg, 1, noWork, opt)
-	}},
 	"Once": {"-Reentrant", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
 		return errOf(c.Once(bg, "free", time.Time{}, noWork, opt))
 	}},
 	"Adopt": {
-		"TTL Note Owner MaxHold MinHold Progress ManualRenewal Retry",
+		"TTL Note Owner MaxHold MinHold Progress NoRenewal Retry",
 		func(w *world, c *fencelock.Client, l *fencelock.Lease, opt fencelock.Option) error {
 			h := w.detach(c, l)
 			w.store.taken()

@@ -13,7 +13,7 @@ const claimID = "wish-4f1c0b7d9a2e"
 
 // byName are the options of a call that any process may repeat.
 func byName() []fencelock.Option {
-	return []fencelock.Option{fencelock.ClaimID(claimID), fencelock.ManualRenewal()}
+	return []fencelock.Option{fencelock.ClaimID(claimID), fencelock.NoRenewal()}
 }
 
 // A call that was cut short, and is repeated in another process, has kept its place.
@@ -213,7 +213,7 @@ func TestReleaseSpendsTheClaimID(t *testing.T) {
 		w.release(w.lock(a, "k", byName()...))
 		_, err := b.Lock(bg, "k", byName()...)
 		w.is(err, fencelock.ErrLost)
-		another := []fencelock.Option{fencelock.ClaimID("another-wish-4711"), fencelock.ManualRenewal()}
+		another := []fencelock.Option{fencelock.ClaimID("another-wish-4711"), fencelock.NoRenewal()}
 		h := w.detach(a, w.lock(a, "k", another...))
 		ok(t, a.ReleaseDetached(bg, h))
 		_, err = b.TryLock(bg, "k", another...)

@@ -45,7 +45,7 @@ func TestCloseEndsEveryLeaseWithErrClosed(t *testing.T) {
 			w.got(c.Lock(context.WithoutCancel(first.Context()), "k", fencelock.Reentrant())),
 			w.got(c.RLock(bg, "r")),
 			w.got(c.Semaphore("s", 3).Acquire(bg, 2)),
-			w.lock(c, "f", fencelock.FixedLease(time.Hour)),
+			w.lock(c, "f", fencelock.NoRenewal(), fencelock.TTL(time.Hour)),
 			w.lock(c, "m", fencelock.MaxHold(time.Hour)),
 		}
 		w.store.taken()
@@ -108,7 +108,9 @@ func TestCloseEndsAllWaiting(t *testing.T) {
 				func() (*fencelock.Lease, error) { return c.Lock(bg, "own") },                            // behind a holder here
 				func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.Note("n")) },       // beside the local queue
 				func() (*fencelock.Lease, error) { return c.RLock(bg, "theirs", fencelock.Wait(1<<40)) }, // a reader
-				func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.FixedLease(time.Hour)) },
+				func() (*fencelock.Lease, error) {
+					return c.Lock(bg, "own", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
+				},
 				func() (*fencelock.Lease, error) {
 					_, err := c.LockAll(bg, []string{"a", "own"})
 					return nil, err

@@ -85,11 +85,11 @@ func TestCauseOfTheContextSaysWhyTheLeaseEnded(t *testing.T) {
 			is:   []error{fencelock.ErrLost, fencelock.ErrMaxHold},
 			not:  []error{fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrBroken},
 		},
-		"fixed lease": {
-			opts: []fencelock.Option{fencelock.FixedLease(time.Minute)},
+		"not renewed": {
+			opts: []fencelock.Option{fencelock.NoRenewal(), fencelock.TTL(time.Minute)},
 			end:  func(*world, *fencelock.Client, *fencelock.Lease) {},
-			is:   []error{fencelock.ErrLost, fencelock.ErrMaxHold, fencelock.ErrExpired},
-			not:  []error{fencelock.ErrReleased, fencelock.ErrBroken},
+			is:   []error{fencelock.ErrLost, fencelock.ErrExpired},
+			not:  []error{fencelock.ErrReleased, fencelock.ErrMaxHold, fencelock.ErrBroken},
 		},
 		"closed": {
 			end: func(_ *world, c *fencelock.Client, _ *fencelock.Lease) { c.Close() },

@@ -244,7 +244,7 @@ func TestDetachRefusesWhatCannotPassOn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		for _, opt := range []fencelock.Option{
-			fencelock.MaxHold(time.Minute), fencelock.MinHold(time.Minute), fencelock.FixedLease(time.Minute),
+			fencelock.MaxHold(time.Minute), fencelock.MinHold(time.Minute),
 		} {
 			l := w.lock(a, "k", opt)
 			w.is(errOf(a.Detach(bg, l)), fencelock.ErrInvalid)
@@ -280,7 +280,7 @@ func TestHandlesThatAreNone(t *testing.T) {
 				}
 			}
 		}
-		for _, opt := range []fencelock.Option{fencelock.Wait(1), fencelock.FixedLease(time.Minute), fencelock.Reentrant()} {
+		for _, opt := range []fencelock.Option{fencelock.Wait(1), fencelock.Reentrant()} {
 			w.is(errOf(a.Adopt(bg, h, opt)), fencelock.ErrInvalid)
 		}
 		w.release(w.got(a.Adopt(bg, h+"\n"))) // as it comes from a file
@@ -316,7 +316,7 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 				}
 				h = w.detach(a, l)
 				return detached
-			}, fencelock.ManualRenewal(), fencelock.TTL(time.Minute), fencelock.Owner("for alice"))
+			}, fencelock.NoRenewal(), fencelock.TTL(time.Minute), fencelock.Owner("for alice"))
 			if ran {
 				w.is(err, detached)
 			} else {

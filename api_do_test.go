@@ -169,19 +169,6 @@ func TestLeaseDoEndsItsContextWithBoth(t *testing.T) {
 			return nil
 		})
 		w.is(err, fencelock.ErrBroken)
-
-		m, err := c.LockAll(bg, []string{"a", "b"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel = context.WithCancelCause(bg)
-		time.AfterFunc(time.Second, func() { cancel(cause) })
-		err = m.Do(ctx, func(ctx context.Context, m *fencelock.MultiLease) error {
-			<-ctx.Done()
-			w.is(context.Cause(ctx), cause)
-			return m.Err()
-		})
-		ok(t, err)
 	})
 }
 
@@ -198,14 +185,6 @@ func TestLeaseDoAfterTheEndDoesNotRun(t *testing.T) {
 		l = w.lock(c, "k")
 		must(t, c.Break(bg, "k", l.Token(), ""))
 		w.is(l.Do(bg, f), fencelock.ErrLost, fencelock.ErrBroken)
-
-		m, err := c.LockAll(bg, []string{"a", "b"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.release(m.Lease("b"))
-		w.is(m.Do(bg, func(context.Context, *fencelock.MultiLease) error { t.Error("f ran"); return nil }), fencelock.ErrReleased)
-		w.free("a")
 	})
 }
 

@@ -157,8 +157,8 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 		"Wait in the store's line":            {false, lock(wait)},
 		"Wait in this process":                {true, lock(wait)},
 		"Wait beside the local queue":         {true, lock(wait, fencelock.Note("n"))},
-		"FixedLease":                          {false, lock(wait, fencelock.FixedLease(time.Hour))},
-		"FixedLease, try":                     {false, tryLock(fencelock.FixedLease(time.Hour))},
+		"NoRenewal":                           {false, lock(wait, fencelock.NoRenewal(), fencelock.TTL(time.Hour))},
+		"NoRenewal, try":                      {false, tryLock(fencelock.NoRenewal(), fencelock.TTL(time.Hour))},
 		"ctx cancelled in the store's line":   {false, cancelled(lock())},
 		"ctx cancelled in this process":       {true, cancelled(lock())},
 		"ctx cancelled while a reader waits":  {true, cancelled(rlock)},
@@ -205,7 +205,7 @@ func TestWaitAtBackendThatCannotQueueEndsAsRefusal(t *testing.T) {
 		l := w.lock(a, "k")
 		for _, opts := range [][]fencelock.Option{
 			{fencelock.Wait(time.Second)},
-			{fencelock.Wait(time.Second), fencelock.FixedLease(time.Minute)},
+			{fencelock.Wait(time.Second), fencelock.NoRenewal(), fencelock.TTL(time.Minute)},
 		} {
 			_, err := b.Lock(bg, "k", opts...)
 			if h := w.held(err); h.Owner != "a" {

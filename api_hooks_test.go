@@ -194,7 +194,9 @@ func TestNoEventPrecedesAcquired(t *testing.T) {
 		c := w.client(&fencelock.Options{TTL: 30 * time.Second, Hooks: heard.hooks()})
 		other := w.client(nil)
 		first := w.lock(other, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", fencelock.FixedLease(time.Hour)) })
+		k := w.begin(func() (*fencelock.Lease, error) {
+			return c.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
+		})
 		time.Sleep(5 * time.Second)
 		w.release(first)
 		w.release(w.got(k.wait()))

@@ -205,15 +205,6 @@ func TestRenewByHand(t *testing.T) {
 	})
 }
 
-func TestRenewOfAFixedLeaseIsInvalid(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := w.lock(w.client(nil), "k", fencelock.FixedLease(time.Minute))
-		w.is(l.Renew(bg), fencelock.ErrInvalid)
-		ok(t, l.Err())
-		w.release(l)
-	})
-}
-
 func TestLineShowsHoldersAndWaiters(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.client(&fencelock.Options{Owner: "a"})

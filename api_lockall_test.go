@@ -271,48 +271,6 @@ func TestContextOfLockAllEndsWithAnyOfThem(t *testing.T) {
 	}
 }
 
-func TestMultiLeaseDo(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		m := w.lockAll(c, bg, []string{"a", "b"})
-		err := m.Do(bg, func(ctx context.Context, in *fencelock.MultiLease) error {
-			if in != m || fencelock.Held(ctx, "a") == nil || fencelock.Held(ctx, "b") == nil {
-				t.Error("not held")
-			}
-			return errWork
-		})
-		if err != errWork {
-			t.Errorf("got %v", err)
-		}
-		w.free("a")
-		w.free("b")
-
-		func() {
-			defer func() {
-				if recover() != "boom" {
-					t.Error("the panic did not go on")
-				}
-			}()
-			w.lockAll(c, bg, []string{"a", "b"}).Do(bg, func(context.Context, *fencelock.MultiLease) error { panic("boom") })
-		}()
-		w.free("a")
-		w.free("b")
-
-		err = w.lockAll(c, bg, []string{"a", "b"}).Do(bg, func(_ context.Context, m *fencelock.MultiLease) error {
-			return c.Break(bg, "a", m.Lease("a").Token(), "")
-		})
-		w.is(err, fencelock.ErrLost)
-
-		err = w.lockAll(c, bg, []string{"a", "b"}).Do(bg, func(context.Context, *fencelock.MultiLease) error {
-			w.store.meddle(only(down, "leave"), nil)
-			return nil
-		})
-		if err != nil {
-			t.Errorf("an unconfirmed release is no failure of the work: %v", err)
-		}
-	})
-}
-
 func TestOptionsOfLockAllApplyToEachKey(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)

@@ -88,7 +88,7 @@ func TestLockDelayThatCannotBe(t *testing.T) {
 		for _, opts := range [][]fencelock.Option{
 			{fencelock.LockDelay(-1)},
 			{fencelock.LockDelay(31 * time.Second)}, // with the TTL of 30 s
-			{fencelock.FixedLease(time.Minute), fencelock.LockDelay(time.Second)},
+			{fencelock.NoRenewal(), fencelock.TTL(time.Minute), fencelock.LockDelay(time.Second)},
 		} {
 			_, err := c.TryLock(bg, "k", opts...)
 			w.is(err, fencelock.ErrInvalid)

@@ -67,10 +67,6 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 			"TTL without a unit":     {w.store, fencelock.Options{TTL: 30}},
 			"HandOff negative":       {w.store, fencelock.Options{HandOff: -1}},
 			"HandOff too large":      {w.store, fencelock.Options{HandOff: driver.MaxSpan + 1}},
-			"RenewEvery too long":    {w.store, fencelock.Options{TTL: time.Minute, RenewEvery: 31 * time.Second}},
-			"renewals end too late":  {w.store, fencelock.Options{TTL: time.Minute, RenewTimeout: 40 * time.Second}},
-			"RenewEvery negative":    {w.store, fencelock.Options{RenewEvery: -1}},
-			"RenewTimeout negative":  {w.store, fencelock.Options{RenewTimeout: -1}},
 			"no backend":             {nil, fencelock.Options{}},
 			"the backend is owned":   {owned, fencelock.Options{}},
 			"the backend is invalid": {quorumlock.New(nil, nil), fencelock.Options{}},
@@ -123,7 +119,7 @@ func everyCallIs(w *world, c *fencelock.Client, want error) {
 func TestSpecialCallsHaveAClaimOfTheirOwn(t *testing.T) {
 	for name, opt := range map[string]fencelock.Option{
 		"TTL": fencelock.TTL(7 * time.Second), "Note": fencelock.Note("n"), "MaxHold": fencelock.MaxHold(time.Hour),
-		"MinHold": fencelock.MinHold(time.Millisecond), "FixedLease": fencelock.FixedLease(time.Hour), "Once": {},
+		"MinHold": fencelock.MinHold(time.Millisecond), "NoRenewal": fencelock.NoRenewal(), "Once": {},
 		"the Client's own TTL": fencelock.TTL(30 * time.Second), "the empty note": fencelock.Note(""),
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
@@ -169,7 +165,7 @@ func TestExtremesOfOptionsWork(t *testing.T) {
 		c := w.client(nil)
 		for _, opt := range []fencelock.Option{
 			{}, fencelock.Wait(0), fencelock.Wait(1<<63 - 1), fencelock.TTL(time.Millisecond), fencelock.TTL(1<<63 - 1),
-			fencelock.MaxHold(1<<63 - 1), fencelock.FixedLease(10 * time.Millisecond), fencelock.Note(""), fencelock.MinHold(1),
+			fencelock.MaxHold(1<<63 - 1), fencelock.NoRenewal(), fencelock.Note(""), fencelock.MinHold(1),
 		} {
 			l := w.got(c.Lock(bg, "k", opt))
 			time.Sleep(time.Microsecond)

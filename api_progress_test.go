@@ -268,8 +268,7 @@ func TestProgressRefusesWhatContradicts(t *testing.T) {
 		c := w.client(&fencelock.Options{TTL: progressTTL})
 		p := fencelock.Progress(time.Minute)
 		for name, opts := range map[string][]fencelock.Option{
-			"fixed":            {p, fencelock.FixedLease(time.Hour)},
-			"manual":           {p, fencelock.ManualRenewal()},
+			"no renewal":       {p, fencelock.NoRenewal()},
 			"max hold":         {p, fencelock.MaxHold(time.Minute)},
 			"zero":             {fencelock.Progress(0)},
 			"no unit":          {fencelock.Progress(300)},

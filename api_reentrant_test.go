@@ -23,13 +23,13 @@ func TestLockingWhatContextHoldsIsADeadlock(t *testing.T) {
 		w.store.taken()
 		sem := c.Semaphore("s", 5)
 		for name, f := range map[string]func() (*fencelock.Lease, error){
-			"Lock under Lock":       func() (*fencelock.Lease, error) { return c.Lock(mutex, "m") },
-			"TryLock under Lock":    func() (*fencelock.Lease, error) { return c.TryLock(mutex, "m") },
-			"RLock under Lock":      func() (*fencelock.Lease, error) { return c.RLock(mutex, "m") },
-			"TryRLock under Lock":   func() (*fencelock.Lease, error) { return c.TryRLock(mutex, "m") },
-			"with other options":    func() (*fencelock.Lease, error) { return c.Lock(mutex, "m", fencelock.TTL(time.Minute)) },
-			"FixedLease under Lock": func() (*fencelock.Lease, error) { return c.Lock(mutex, "m", fencelock.FixedLease(time.Minute)) },
-			"Lock under RLock":      func() (*fencelock.Lease, error) { return c.Lock(reader, "r") },
+			"Lock under Lock":      func() (*fencelock.Lease, error) { return c.Lock(mutex, "m") },
+			"TryLock under Lock":   func() (*fencelock.Lease, error) { return c.TryLock(mutex, "m") },
+			"RLock under Lock":     func() (*fencelock.Lease, error) { return c.RLock(mutex, "m") },
+			"TryRLock under Lock":  func() (*fencelock.Lease, error) { return c.TryRLock(mutex, "m") },
+			"with other options":   func() (*fencelock.Lease, error) { return c.Lock(mutex, "m", fencelock.TTL(time.Minute)) },
+			"NoRenewal under Lock": func() (*fencelock.Lease, error) { return c.Lock(mutex, "m", fencelock.NoRenewal()) },
+			"Lock under RLock":     func() (*fencelock.Lease, error) { return c.Lock(reader, "r") },
 			"Lock under RLock, reentrant": func() (*fencelock.Lease, error) {
 				return c.Lock(reader, "r", fencelock.Reentrant())
 			},
@@ -227,7 +227,7 @@ func TestInnerTimesWithReentrantAreInvalid(t *testing.T) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
 		for _, o := range []fencelock.Option{
-			fencelock.TTL(time.Minute), fencelock.MaxHold(time.Minute), fencelock.MinHold(time.Second), fencelock.FixedLease(time.Minute),
+			fencelock.TTL(time.Minute), fencelock.MaxHold(time.Minute), fencelock.MinHold(time.Second), fencelock.NoRenewal(),
 		} {
 			w.is(errOf(c.Lock(l.Context(), "k", fencelock.Reentrant(), o)), fencelock.ErrInvalid)
 			w.is(errOf(c.Lock(l.Context(), "k", o, fencelock.Reentrant())), fencelock.ErrInvalid)
@@ -317,7 +317,7 @@ func TestHeldFindsTheInnermostLease(t *testing.T) {
 func TestExpiredLeaseIsNotShared(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, opts := range [][]fencelock.Option{
-			{fencelock.FixedLease(10 * time.Second)},
+			{fencelock.NoRenewal(), fencelock.TTL(10 * time.Second)},
 			{fencelock.MaxHold(10 * time.Second)},
 		} {
 			c := w.client(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,14 +13,14 @@ import (
 
 // A lease that is renewed by hand has its whole TTL from the grant, however long the call
 // waited, and from each Renew.
-func TestManualRenewal(t *testing.T) {
+func TestNoRenewal(t *testing.T) {
 	for _, waits := range []time.Duration{0, 17 * time.Second} {
 		inWorld(t, func(w *world) {
 			var heard listener
 			other, c := w.client(nil), w.client(&fencelock.Options{Hooks: heard.hooks()})
 			first := w.lock(other, "k")
 			time.AfterFunc(waits, func() { w.release(first) })
-			l := w.got(c.Lock(bg, "k", fencelock.ManualRenewal(), fencelock.TTL(time.Minute)))
+			l := w.got(c.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(time.Minute)))
 			heard.take()
 			if left := time.Until(l.Deadline()); left < 59*time.Second || left > time.Minute {
 				t.Errorf("after %v in line %v are left", waits, left)
@@ -47,41 +48,37 @@ func TestManualRenewal(t *testing.T) {
 	}
 }
 
-func TestManualRenewalRefusesWhatContradicts(t *testing.T) {
+func TestNoRenewalIsForTheOuterCall(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
-		w.is(errOf(c.Lock(bg, "k", fencelock.ManualRenewal(), fencelock.FixedLease(time.Minute))), fencelock.ErrInvalid)
 		l := w.lock(c, "k")
-		shared := errOf(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.ManualRenewal()))
+		shared := errOf(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.NoRenewal()))
 		w.is(shared, fencelock.ErrInvalid)
 	})
 }
 
-// RenewEvery and RenewTimeout set when a lease is renewed, and for how long that is tried.
-func TestRenewalIsTimedByTheOptions(t *testing.T) {
+// A lease is renewed after a third of it, and that is tried for another third.
+func TestRenewalIsTimedByTheTTL(t *testing.T) {
 	inWorld(t, func(w *world) {
-		c := w.client(&fencelock.Options{TTL: time.Minute, RenewEvery: 5 * time.Second, RenewTimeout: 2 * time.Second})
+		c := w.client(&fencelock.Options{TTL: time.Minute})
 		w.lock(c, "k")
 		w.store.taken()
-		time.Sleep(31 * time.Second)
-		if n := len(w.store.taken()); n != 6 {
-			t.Errorf("%d renewals in 31 s, want 6", n)
+		time.Sleep(101 * time.Second)
+		if n := len(w.store.taken()); n != 5 {
+			t.Errorf("%d renewals in 101 s, want 5", n)
 		}
-		var took time.Duration
+		var took atomic.Int64
 		w.store.meddle(func(ctx context.Context, _ string) error {
 			sent := time.Now()
 			<-ctx.Done()
-			took = time.Since(sent)
+			took.CompareAndSwap(0, int64(time.Since(sent)))
 			return ctx.Err()
 		}, nil)
-		time.Sleep(10 * time.Second)
+		time.Sleep(40 * time.Second)
 		w.store.heal()
-		if took != 2*time.Second {
-			t.Errorf("a renewal was tried for %v, want 2s", took)
+		if took := time.Duration(took.Load()); took != 20*time.Second {
+			t.Errorf("a renewal was tried for %v, want 20s", took)
 		}
-		short := fencelock.TTL(9 * time.Second) // not twice RenewEvery
-		w.is(errOf(c.Lock(bg, "short", short)), fencelock.ErrInvalid)
-		w.release(w.lock(c, "short", short, fencelock.ManualRenewal()))
 	})
 }
 
@@ -145,14 +142,10 @@ func TestDoOfReadersAndPermits(t *testing.T) {
 			}
 			return errWork
 		}
-		w.is(c.RDo(bg, "k", f), errWork)
+		w.is(w.got(c.RLock(bg, "k")).Do(bg, f), errWork)
 		w.free("k")
-		w.is(c.Semaphore("k", 3).Do(bg, 2, f), errWork)
+		w.is(w.got(c.Semaphore("k", 3).Acquire(bg, 2)).Do(bg, f), errWork)
 		w.free("k")
-		l := w.lock(c, "k")
-		w.is(c.RDo(bg, "k", f, fencelock.Wait(time.Second)), fencelock.ErrNotAcquired)
-		w.is(c.Semaphore("k", 3).Do(bg, 2, f), fencelock.ErrKind)
-		w.release(l)
 	})
 }
 

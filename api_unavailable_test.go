@@ -59,8 +59,8 @@ func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
 				is(t, err, context.DeadlineExceeded)
 				return err
 			},
-			"try of a FixedLease of hours": func(c *fencelock.Client) error {
-				return errOf(c.TryLock(bg, "k", fencelock.FixedLease(6*time.Hour)))
+			"try of a lease of hours": func(c *fencelock.Client) error {
+				return errOf(c.TryLock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(6*time.Hour)))
 			},
 			"RLock": func(c *fencelock.Client) error { return errOf(c.RLock(bg, "k", fencelock.Wait(3*time.Second))) },
 			"Line":  func(c *fencelock.Client) error { return errOf(c.Line(bg, "k")) },

@@ -183,7 +183,7 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*L
 			"%s is in use with another size than %d; each claim is judged by its own", printable(a.key), d.Capacity))
 	}
 	if t.Granted {
-		a.short = a.short && cl.ttl < a.fixedTTL+a.lockDelay
+		a.short = a.short && cl.ttl < a.fullTTL+a.lockDelay
 		return a.takeGrant()
 	}
 	a.blocker, a.ahead = t.Head, t.Ahead
@@ -317,9 +317,9 @@ func (a *acquisition) awaitedLocked(got *driver.Ticket, now int64) {
 func (a *acquisition) renewGrant() error {
 	cl, c := a.claim, a.c
 	t := cl.ticket()
-	timeout := c.options.renewTimeout(t.TTL - a.lockDelay)
-	if a.fixedTTL > 0 {
-		t.TTL = a.fixedTTL + a.lockDelay
+	timeout := renewTimeout(t.TTL - a.lockDelay)
+	if a.fullTTL > 0 {
+		t.TTL = a.fullTTL + a.lockDelay
 	}
 	sent := c.clock.now()
 	call := a.call(sent, timeout)

@@ -19,7 +19,7 @@ import (
 // The holder may not have stopped working when the next one is granted: that is what
 // fencing tokens are for. With LockDelay(d), the only option, the key stays closed for d
 // after the break, and Line shows the claim as lingering. A d that is longer than
-// Options.RenewEvery of the holder, one renewal and its longest write lets the last write of
+// a third of the holder's TTL, one renewal and its longest write lets the last write of
 // the holder land before anybody else begins. Without this option the delay is the LockDelay
 // of the lease, if the lease has one. A waiting claim ends at once. A delay below the
 // backend's shortest lease lasts as long as the shortest lease. A delay above the longest

@@ -11,8 +11,7 @@ type optionSet uint16
 const (
 	optionWait optionSet = 1 << iota
 	optionTTL
-	optionFixedLease
-	optionManualRenewal
+	optionNoRenewal
 	optionMaxHold
 	optionProgress
 	optionMinHold
@@ -27,15 +26,15 @@ const (
 
 // optionNames are the names of the options, in the order of their bits.
 var optionNames = strings.Fields(
-	"Wait TTL FixedLease ManualRenewal MaxHold Progress MinHold LockDelay Reentrant Retry Note ClaimID Owner")
+	"Wait TTL NoRenewal MaxHold Progress MinHold LockDelay Reentrant Retry Note ClaimID Owner")
 
 // The options that each call takes. Every call reads its options by readOptions, which refuses
 // the others.
 const (
-	lockTakes  = optionsEnd - 1             // also RLock, Do, RDo, Acquire and all tries
+	lockTakes  = optionsEnd - 1             // also RLock, Do, Acquire and all tries
 	allTakes   = lockTakes &^ optionClaimID // of LockAll: a ClaimID names one claim
 	onceTakes  = lockTakes &^ optionReentrant
-	adoptTakes = optionTTL | optionManualRenewal | optionMaxHold | optionProgress | optionMinHold |
+	adoptTakes = optionTTL | optionNoRenewal | optionMaxHold | optionProgress | optionMinHold |
 		optionRetry | optionNote | optionOwner
 	breakTakes  = optionLockDelay // also Revoke
 	finishTakes = optionOwner
@@ -56,7 +55,6 @@ func (s optionSet) String() string {
 type callOptions struct {
 	wait      time.Duration // 0 for a try; negative: without bound
 	ttl       time.Duration
-	fixed     time.Duration // FixedLease
 	maxHold   time.Duration
 	minHold   time.Duration
 	progress  time.Duration
@@ -65,7 +63,7 @@ type callOptions struct {
 	claimID   string // "": drawn by this package
 	owner     string // "": Options.Owner
 	reentrant bool
-	manual    bool    // ManualRenewal
+	noRenewal bool
 	backoff   Backoff // nil: Options.Backoff
 	given     optionSet
 }
@@ -93,11 +91,7 @@ func (o *callOptions) checkTogether(try bool) error {
 	switch {
 	case try && o.wait > 0:
 		return invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.wait)
-	case o.fixed > 0 && o.manual:
-		return invalid("a FixedLease is never renewed; for ManualRenewal give the lease with TTL(%v)", o.fixed)
-	case o.fixed > 0 && (o.ttl > 0 || o.maxHold > 0):
-		return invalid("FixedLease is a TTL and a MaxHold in one; leave those two out")
-	case o.minHold > o.maxHold && o.maxHold > 0, o.minHold > o.fixed && o.fixed > 0:
+	case o.minHold > o.maxHold && o.maxHold > 0:
 		return invalid("MinHold %v is longer than the holding may last", o.minHold)
 	}
 	if try {
@@ -112,8 +106,8 @@ func (o *callOptions) checkProgress() error {
 	switch {
 	case o.progress == 0:
 		return nil
-	case o.fixed > 0 || o.manual:
-		return invalid("Progress says when the watchdog renews; FixedLease and ManualRenewal have no watchdog")
+	case o.noRenewal:
+		return invalid("Progress says when the watchdog renews; with NoRenewal there is no watchdog")
 	case o.maxHold > 0 && o.progress >= o.maxHold:
 		return invalid("MaxHold %v ends the lease before Progress %v; make Progress shorter", o.maxHold, o.progress)
 	}

@@ -34,8 +34,7 @@ type claim struct {
 	queue            *localQueue // where its goroutines queue; nil if it serves one call only
 	key, id          string
 	capacity, weight int32
-	manual           bool // not renewed by the schedule while it is held
-	fixed            bool // a FixedLease: manual, and Lease.Renew refuses it
+	noRenewal        bool // not renewed by the schedule while it is held
 	named            bool // by a ClaimID: other processes may have it, so only its Release makes it leave
 
 	// deadline is when this process stops believing in the lease. It is written under mu,
@@ -246,7 +245,7 @@ func (cl *claim) confirmLeaseLocked(sent, now int64, left time.Duration) bool {
 	if deadline > cl.deadline.Load() {
 		cl.deadline.Store(deadline)
 		cl.sent = sent
-		cl.retryAt = sent + int64(min(cl.c.options.renewEvery(counted), counted/2))
+		cl.retryAt = sent + int64(renewEvery(counted))
 	}
 	cl.leaseEnd = max(cl.leaseEnd, now+int64(left))
 	cl.failures = 0
@@ -305,14 +304,11 @@ func (cl *claim) planLocked(now int64) {
 
 // renewsLocked reports whether the schedule is to renew the claim.
 func (cl *claim) renewsLocked() bool {
-	return !cl.renewing && !(cl.manual && cl.state == stateHeld) && cl.progressLocked().renews()
+	return !cl.renewing && !(cl.noRenewal && cl.state == stateHeld) && cl.progressLocked().renews()
 }
 
 // riskAtLocked is when two thirds of the lease have passed.
 func (cl *claim) riskAtLocked() int64 {
-	if cl.fixed && cl.state == stateHeld {
-		return never
-	}
 	return cl.sent + 2*(cl.deadline.Load()-cl.sent)/3
 }
 

@@ -134,7 +134,8 @@ func (c *Client) lock(ctx context.Context, op, key string, weight int64, try boo
 	return c.acquire(ctx, request{op: op, key: key, capacity: driver.RW, weight: weight, try: try}, opts)
 }
 
-// Do holds key while f runs. It locks, calls f with the lease's context and the
+// Do holds key alone while f runs. For readers, permits or a try, take the lease and call
+// Lease.Do. It locks, calls f with the lease's context and the
 // lease, and releases, also when f panics; the panic goes on.
 //
 // It returns f's error, joined with ErrLost if the lease ended before f did. A
@@ -145,17 +146,6 @@ func (c *Client) Do(
 	ctx context.Context, key string, f func(ctx context.Context, l *Lease) error, opts ...Option,
 ) error {
 	l, err := c.Lock(ctx, key, opts...)
-	if err != nil {
-		return err
-	}
-	return l.run(ctx, &l.ctx, f)
-}
-
-// RDo shares key with other readers while f runs. Otherwise it is as Do.
-func (c *Client) RDo(
-	ctx context.Context, key string, f func(ctx context.Context, l *Lease) error, opts ...Option,
-) error {
-	l, err := c.RLock(ctx, key, opts...)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ const opAdopt = "adopt"
 //
 // ErrInvalid: the backend cannot pass claims between processes (ZooKeeper, a quorum), others
 // share the lease, another Detach of it is under way, its key is longer than about 300 bytes, or
-// it has a MaxHold, a MinHold, a FixedLease, a Progress or a LockDelay, which only its process
+// it has a MaxHold, a MinHold, a Progress or a LockDelay, which only its process
 // keeps.
 func (c *Client) Detach(ctx context.Context, l *Lease) (Handle, error) {
 	h, err := c.detach(ctx, l)
@@ -57,7 +57,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	c.life.beginWork()
 	defer c.life.endWork()
 	sent := c.clock.now()
-	call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(h.ticket.TTL))
+	call := c.life.renewing.call(ctx, sent, renewTimeout(h.ticket.TTL))
 	err = d.Detach(call, h.ticket)
 	call.end()
 	if err == nil {
@@ -115,8 +115,8 @@ func (l *Lease) beginDetach() (handle, error) {
 		return handle{}, invalid("the lease is shared: release the other handles on it before")
 	case g.detaches:
 		return handle{}, invalid("another Detach of the lease is under way")
-	case cl.fixed || g.endAt != never || g.progress != nil || cl.readRare().minHold > 0 || cl.readRare().lockDelay > 0:
-		return handle{}, invalid("FixedLease, MaxHold, MinHold, Progress and LockDelay end with the process of the " +
+	case g.endAt != never || g.progress != nil || cl.readRare().minHold > 0 || cl.readRare().lockDelay > 0:
+		return handle{}, invalid("MaxHold, MinHold, Progress and LockDelay end with the process of the " +
 			"holder; leave them out")
 	}
 	g.detaches = true
@@ -161,7 +161,7 @@ func (l *Lease) endDetached() error {
 // Client renews it. Of several who adopt one handle, one gets the lease, and the handle is
 // used up. It costs one round trip.
 //
-// It takes the options TTL, Note, Owner, MaxHold, MinHold, Progress, ManualRenewal and Retry; all
+// It takes the options TTL, Note, Owner, MaxHold, MinHold, Progress, NoRenewal and Retry; all
 // bounds count from now. Without TTL the lease has that of the Client. The claim gets a new ID,
 // also if the lease was taken with a ClaimID.
 //
@@ -289,7 +289,7 @@ func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration)
 			p.ticket.TTL = c.info.clampTTL(ttl)
 		}
 		sent := c.clock.now()
-		call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(p.ticket.TTL))
+		call := c.life.renewing.call(ctx, sent, renewTimeout(p.ticket.TTL))
 		defer call.end()
 		if err := renewOne(call, c.backend, p.ticket); err != nil {
 			return p.failure(ctx, c, err)

@@ -38,7 +38,7 @@
 //   - RLock shares a key, and Semaphore counts permits.
 //   - LockAll takes several keys without deadlock.
 //   - Once runs a function once per slot of time.
-//   - FixedLease, MaxHold and MinHold bound how long a lock is held. With ManualRenewal
+//   - MaxHold and MinHold bound how long a lock is held. With NoRenewal
 //     only Lease.Renew extends it; with Progress the Client renews it only while the work
 //     calls Lease.Tick.
 //   - A call that would wait for itself returns ErrDeadlock. With Reentrant the call

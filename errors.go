@@ -194,7 +194,6 @@ func invalid(format string, args ...any) error {
 // what is known beside.
 type lossError struct {
 	kind   error // ErrExpired, ErrStalled, ErrBroken, ErrMaxHold, ErrClosed
-	also   error // a second kind that is just as true, or nil
 	key    string
 	token  fence.Token
 	detail string
@@ -209,7 +208,7 @@ func (e *lossError) Error() string {
 }
 
 func (e *lossError) Is(target error) bool {
-	return target == ErrLost || target == e.kind || (e.also != nil && target == e.also)
+	return target == ErrLost || target == e.kind
 }
 
 // withLoss adds released, the result of a Release, to the error of the work, if it is a loss

@@ -66,13 +66,10 @@ func ExampleClient_LockAll() {
 		fmt.Println(err)
 		return
 	}
-	err = both.Do(ctx, func(ctx context.Context, both *fencelock.MultiLease) error {
-		for _, lease := range both.Leases() {
-			fmt.Println(lease.Key(), lease.Err())
-		}
-		return nil
-	})
-	fmt.Println(err)
+	for _, lease := range both.Leases() {
+		fmt.Println(lease.Key(), lease.Err())
+	}
+	fmt.Println(both.Release(ctx))
 	// Output:
 	// account/7 <nil>
 	// account/9 <nil>

@@ -109,25 +109,6 @@ func ExampleMaxHold() {
 	// Output: true true
 }
 
-// FixedLease is for those who cannot be renewed: a lock for an hour, no watchdog.
-func ExampleFixedLease() {
-	client, _ := fencelock.New(memlock.New(), nil)
-	defer client.Close()
-	ctx := context.Background()
-
-	lease, err := client.Lock(ctx, "maintenance", fencelock.FixedLease(time.Hour))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(time.Until(lease.Deadline()).Round(time.Minute) <= time.Hour)
-	fmt.Println(errors.Is(lease.Renew(ctx), fencelock.ErrInvalid))
-	lease.Release(ctx)
-	// Output:
-	// true
-	// true
-}
-
 // MinHold keeps the key taken though the work was quick, so that a machine whose
 // clock is a little slow finds the job taken and not free again.
 func ExampleMinHold() {

@@ -61,12 +61,12 @@ func ExampleLimitTime() {
 }
 
 // The lease is extended where the work knows that it gets on. A loop that hangs loses it.
-func ExampleManualRenewal() {
+func ExampleNoRenewal() {
 	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 
-	lease, err := client.Lock(ctx, "import", fencelock.ManualRenewal(), fencelock.TTL(time.Minute))
+	lease, err := client.Lock(ctx, "import", fencelock.NoRenewal(), fencelock.TTL(time.Minute))
 	if err != nil {
 		return
 	}
@@ -91,11 +91,16 @@ func ExampleNew() {
 }
 
 // Three of at most ten permits, held while the function runs.
-func ExampleSemaphore_Do() {
+func ExampleSemaphore() {
 	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	slots := client.Semaphore("partner", 10)
-	err := slots.Do(context.Background(), 3, func(ctx context.Context, _ *fencelock.Lease) error {
+	permits, err := slots.Acquire(context.Background(), 3)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = permits.Do(context.Background(), func(ctx context.Context, _ *fencelock.Lease) error {
 		fmt.Println("calls with three permits", ctx.Err() == nil)
 		return nil
 	})

@@ -103,7 +103,7 @@ func (q *localQueue) reserveLocked(cl *claim, now int64) bool {
 	c := cl.c
 	more := max(cl.usedSoon, int32(c.options.HandOff))
 	switch {
-	case c.reserver == nil, cl.reserving, cl.behindOthers, cl.contended, cl.uncertain, cl.manual:
+	case c.reserver == nil, cl.reserving, cl.behindOthers, cl.contended, cl.uncertain, cl.noRenewal:
 		return false
 	case cl.span-cl.used > more, cl.span+more > driver.MaxSpan:
 		return false

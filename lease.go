@@ -123,9 +123,6 @@ func (l *Lease) renew(ctx context.Context) error {
 	}
 	cl := l.grant.claim
 	c := cl.c
-	if cl.fixed {
-		return invalid("a FixedLease is not renewed; use MaxHold or ManualRenewal instead")
-	}
 	cl.mu.Lock()
 	if l.over.Load() {
 		cl.mu.Unlock()
@@ -136,7 +133,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	cl.mu.Unlock()
 	defer c.life.endWork()
 	sent := c.clock.now()
-	call := c.life.renewing.call(ctx, sent, c.options.renewTimeout(counted))
+	call := c.life.renewing.call(ctx, sent, renewTimeout(counted))
 	err := renewOne(call, c.backend, t)
 	call.end()
 	now := c.clock.now()

@@ -40,11 +40,7 @@ func (cl *claim) loseLocked(kind error, detail string) {
 
 // loss describes the loss of a grant.
 func (cl *claim) loss(kind error, token fence.Token, detail string) error {
-	e := &lossError{kind: kind, key: cl.key, token: token, detail: detail}
-	if kind == ErrExpired && cl.fixed {
-		e.also = ErrMaxHold
-	}
-	return e
+	return &lossError{kind: kind, key: cl.key, token: token, detail: detail}
 }
 
 // lapseLocked ends the claim if its deadline or its MaxHold has passed, and reports whether

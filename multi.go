@@ -120,22 +120,3 @@ func (m *MultiLease) Release(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
-
-// Do runs f under all leases and then releases them, as Lease.Do does for one. If
-// one of them is over already, f does not run.
-func (m *MultiLease) Do(ctx context.Context, f func(ctx context.Context, m *MultiLease) error) (err error) {
-	defer func() {
-		err = withLoss(err, m.Release(ctx))
-	}()
-	if err := m.Err(); err != nil {
-		return wrap("do", m.leases[0].Key(), err)
-	}
-	both, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(m.Context(), func() { cancel(context.Cause(m.Context())) })()
-	under := innermostHold(ctx)
-	for _, l := range m.leases {
-		under = &leaseCtx{lease: l, outer: under, built: &builtCtx{both, nil}}
-	}
-	return f(under, m)
-}

@@ -35,15 +35,6 @@ type Options struct {
 	// long a crashed holder blocks the others, not how long one may hold.
 	TTL time.Duration
 
-	// RenewEvery is how long after a renewal the next one is sent; default a third of the
-	// lease. At most half of it, so that a renewal that fails can be repeated: a TTL of a
-	// call that is shorter than twice RenewEvery is ErrInvalid.
-	RenewEvery time.Duration
-
-	// RenewTimeout is how long one renewal may take; default a third of the lease. With
-	// RenewEvery it must be less than the lease.
-	RenewTimeout time.Duration
-
 	// HandOff is how many goroutines of this process may hold a key one after
 	// another on one claim, without asking the store; default 64, at most 65535. Then
 	// the claim leaves, and the next goroutine joins the line behind others. On Redis
@@ -105,28 +96,8 @@ func (o *Options) withDefaults() (Options, error) {
 	return s, cmp.Or(
 		bad,
 		checkTTL("Options.TTL", s.TTL),
-		checkNotNegative("Options.RenewEvery", s.RenewEvery),
-		checkNotNegative("Options.RenewTimeout", s.RenewTimeout),
-		s.checkRenewal(s.TTL),
 	)
 }
-
-// checkRenewal says whether a lease of length ttl can be renewed in time.
-func (o *Options) checkRenewal(ttl time.Duration) error {
-	every, timeout := o.renewEvery(ttl), o.renewTimeout(ttl)
-	switch {
-	case every > ttl/2:
-		return invalid("Options.RenewEvery is %v; want at most half of the lease of %v", every, ttl)
-	case every+timeout >= ttl:
-		return invalid("a renewal after %v that may take %v ends after the lease of %v; "+
-			"make Options.RenewEvery or RenewTimeout shorter", every, timeout, ttl)
-	}
-	return nil
-}
-
-func (o *Options) renewEvery(ttl time.Duration) time.Duration { return cmp.Or(o.RenewEvery, ttl/3) }
-
-func (o *Options) renewTimeout(ttl time.Duration) time.Duration { return cmp.Or(o.RenewTimeout, ttl/3) }
 
 // minTTL catches TTL(30), which is 30 ns, before it reaches a store.
 const minTTL = time.Millisecond
@@ -173,7 +144,8 @@ func Wait(d time.Duration) Option {
 }
 
 // TTL gives this claim another lease than Options.TTL. A TTL outside the backend's limits
-// is raised or cut to the limit, and Hooks.Warn reports that.
+// is raised or cut to the limit, and Hooks.Warn reports that; with NoRenewal it is ErrInvalid.
+// The lease is renewed after a third of it, and each renewal may take another third.
 func TTL(d time.Duration) Option {
 	return Option{optionTTL, func(o *callOptions) error {
 		o.ttl = d
@@ -181,25 +153,16 @@ func TTL(d time.Duration) Option {
 	}}
 }
 
-// FixedLease takes the lock for d and does not renew it: after d it is lost. It
-// is TTL(d) with MaxHold(d) and no watchdog, and excludes both. A d that the
-// backend cannot do is ErrInvalid. It costs one more round trip if the call has waited. On
-// stores other than Redis and memory it also does if the call may wait and d is longer than
-// Options.TTL: a waiter that dies must not keep its place for d.
-func FixedLease(d time.Duration) Option {
-	return Option{optionFixedLease, func(o *callOptions) error {
-		o.fixed = d
-		return checkTTL("FixedLease", d)
-	}}
-}
-
-// ManualRenewal lets Lease.Renew alone extend the lease: it lasts its whole TTL from the
-// grant, and from each Renew. Without one in time it ends with ErrExpired; Hooks.AtRisk
-// warns when two thirds have passed. As FixedLease, it may cost one more round trip, and
-// goroutines of one process queue in the store.
-func ManualRenewal() Option {
-	return Option{optionManualRenewal, func(o *callOptions) error {
-		o.manual = true
+// NoRenewal switches the watchdog off: the lease lasts its whole TTL from the grant, and from
+// each Lease.Renew. Without one in time it is lost with ErrExpired; Hooks.AtRisk warns when two
+// thirds have passed. Its length is a promise, so a TTL that the backend cannot do is ErrInvalid.
+//
+// It costs one more round trip if the call has waited. On stores other than Redis and memory it
+// also does if the call may wait and the TTL is longer than Options.TTL: a waiter that dies must
+// not keep its place for that long. Goroutines of one process queue in the store.
+func NoRenewal() Option {
+	return Option{optionNoRenewal, func(o *callOptions) error {
+		o.noRenewal = true
 		return nil
 	}}
 }
@@ -219,8 +182,8 @@ func MaxHold(d time.Duration) Option {
 // after the last Tick, it is lost with ErrStalled. A Tick before that renews it at once. So
 // nothing renews a job that hangs. Time in which the process or the machine is paused counts.
 //
-// d is at least the time between two renewals, Options.RenewEvery, and shorter than MaxHold;
-// else the call is ErrInvalid, as with FixedLease and ManualRenewal, which have no watchdog.
+// d is at least the time between two renewals, a third of the TTL, and shorter than MaxHold;
+// else the call is ErrInvalid, as with NoRenewal, which has no watchdog.
 // With Reentrant, a Tick of any handle is one of the shared lease, and Progress belongs to the
 // outer call. With LockAll each lease needs its own Tick. Goroutines of one process queue in
 // the store.

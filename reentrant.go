@@ -59,7 +59,7 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 	case a.claimID != "" && a.claimID != cl.id:
 		return nil, invalid("the lease of %s is shared, and its claim has another ClaimID", printable(a.key))
 	case a.ownLease():
-		return nil, invalid("the lease of %s is shared: TTL, FixedLease, ManualRenewal, MaxHold, MinHold, Progress "+
+		return nil, invalid("the lease of %s is shared: TTL, NoRenewal, MaxHold, MinHold, Progress "+
 			"and LockDelay belong to the outer call", printable(a.key))
 	}
 	return g.addLeaseLocked(a.ctx, &Lease{}), nil
@@ -67,5 +67,5 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 
 // ownLease reports whether the options are about a lease of the call's own.
 func (a *acquisition) ownLease() bool {
-	return a.ttl > 0 || a.fixed > 0 || a.manual || a.maxHold > 0 || a.minHold > 0 || a.progress > 0 || a.lockDelay > 0
+	return a.ttl > 0 || a.noRenewal || a.maxHold > 0 || a.minHold > 0 || a.progress > 0 || a.lockDelay > 0
 }

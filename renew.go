@@ -8,6 +8,13 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+// renewEvery is how long after the grant or a renewal of a lease the next one is sent. Two
+// thirds are left then: one for the renewal, and one to repeat it.
+func renewEvery(lease time.Duration) time.Duration { return lease / 3 }
+
+// renewTimeout is how long one renewal may take.
+func renewTimeout(lease time.Duration) time.Duration { return lease / 3 }
+
 const (
 	renewalBatch   = 512 // claims in one call of Backend.Renew
 	renewalsAtOnce = 64  // such calls under way
@@ -98,7 +105,7 @@ func (c *Client) sendRenewal(r *renewal) {
 			tickets[i] = cl.ticket()
 		}
 		sent := c.clock.now()
-		call := c.life.renewing.call(context.Background(), sent, c.options.renewTimeout(r.lease))
+		call := c.life.renewing.call(context.Background(), sent, renewTimeout(r.lease))
 		errs := c.backend.Renew(call, tickets)
 		call.end()
 		now := c.clock.now()

@@ -31,17 +31,6 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int64, opts ...Option) (*L
 	return s.acquire(ctx, "try acquire", n, true, opts)
 }
 
-// Do holds n permits while f runs, as Client.Do holds a key.
-func (s *Semaphore) Do(
-	ctx context.Context, n int64, f func(ctx context.Context, l *Lease) error, opts ...Option,
-) error {
-	l, err := s.Acquire(ctx, n, opts...)
-	if err != nil {
-		return err
-	}
-	return l.run(ctx, &l.ctx, f)
-}
-
 func (s *Semaphore) acquire(ctx context.Context, op string, n int64, try bool, opts []Option) (*Lease, error) {
 	return s.c.acquire(ctx, request{op: op, key: s.key, capacity: s.size, weight: n, permits: true, try: try}, opts)
 }

@@ -230,7 +230,7 @@ func TestLateEnterOfAWaiterIsKeptOut(t *testing.T) {
 			}()
 			return driver.Ticket{}, errCut
 		}
-		_, err := c.Lock(context.Background(), "k", fencelock.FixedLease(6*time.Hour), fencelock.Wait(5*time.Second))
+		_, err := c.Lock(context.Background(), "k", fencelock.NoRenewal(), fencelock.TTL(6*time.Hour), fencelock.Wait(5*time.Second))
 		if !errors.Is(err, fencelock.ErrNotAcquired) {
 			t.Fatalf("Lock answered %v; want ErrNotAcquired", err)
 		}

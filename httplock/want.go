@@ -103,7 +103,7 @@ func (w *want) options() []fencelock.Option {
 		note = joinSlot(*w.slot, note)
 	}
 	return []fencelock.Option{
-		fencelock.ManualRenewal(), fencelock.TTL(w.ttl), fencelock.Note(note), fencelock.Owner(w.Owner),
+		fencelock.NoRenewal(), fencelock.TTL(w.ttl), fencelock.Note(note), fencelock.Owner(w.Owner),
 	}
 }
 

@@ -207,7 +207,7 @@ func TestResultsAndCauses(t *testing.T) {
 		long := lock(t, c, fencelock.MaxHold(time.Minute))
 		<-long.Context().Done()
 		time.Sleep(time.Minute)
-		late := lock(t, c, fencelock.ManualRenewal())
+		late := lock(t, c, fencelock.NoRenewal())
 		<-late.Context().Done()
 		time.Sleep(time.Minute)
 		l = lock(t, c)

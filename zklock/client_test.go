@@ -122,8 +122,7 @@ func TestLeaseLongerThanTheSessionIsShortened(t *testing.T) {
 	c := testclient.New(t, New([]string{s.Addr()}, nil), &fencelock.Options{TTL: time.Second})
 	defer c.Close()
 	for name, opts := range map[string][]fencelock.Option{
-		"manual": {fencelock.ManualRenewal(), fencelock.TTL(20 * time.Second)},
-		"fixed":  {fencelock.FixedLease(20 * time.Second)},
+		"not renewed": {fencelock.NoRenewal(), fencelock.TTL(20 * time.Second)},
 	} {
 		l := lock(t, c, name, append(opts, fencelock.Wait(10*time.Second))...)
 		if l.TTL() != 4*time.Second {

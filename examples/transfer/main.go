@@ -77,25 +77,25 @@ func newBank(rdb *redis.Client) (*bank, error) {
 var errFunds = errors.New("not enough on the account")
 
 // transfer reads both accounts and writes both. Nobody else does so meanwhile.
-func (b *bank) transfer(ctx context.Context, from, to string, amount int64) error {
+func (b *bank) transfer(ctx context.Context, from, to string, amount int64) (err error) {
 	both, err := b.locks.LockAll(ctx, []string{"account/" + from, "account/" + to})
 	if err != nil {
 		return err
 	}
-	return both.Do(ctx, func(ctx context.Context, _ *fencelock.MultiLease) error {
-		has, err := b.rdb.Get(ctx, from).Int64()
-		if err != nil {
-			return err
-		}
-		other, err := b.rdb.Get(ctx, to).Int64()
-		if err != nil {
-			return err
-		}
-		if has < amount {
-			return fmt.Errorf("%s: %w", from, errFunds)
-		}
-		return b.rdb.MSet(ctx, from, has-amount, to, other+amount).Err()
-	})
+	defer func() { err = errors.Join(err, both.Release(ctx)) }()
+	ctx = both.Context()
+	has, err := b.rdb.Get(ctx, from).Int64()
+	if err != nil {
+		return err
+	}
+	other, err := b.rdb.Get(ctx, to).Int64()
+	if err != nil {
+		return err
+	}
+	if has < amount {
+		return fmt.Errorf("%s: %w", from, errFunds)
+	}
+	return b.rdb.MSet(ctx, from, has-amount, to, other+amount).Err()
 }
 
 func (b *bank) open(ctx context.Context, names ...string) error {

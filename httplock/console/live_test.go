@@ -184,7 +184,7 @@ func TestWatchingEndsWithoutVisitors(t *testing.T) {
 func TestHistoryTellsHowClaimsEnd(t *testing.T) {
 	in(t, &console.Options{Always: true}, func(s *site) {
 		nextLook()
-		dies, err := s.client.Lock(s.Context(), "dies", fencelock.Owner("dave@d"), fencelock.ManualRenewal(), fencelock.TTL(5*time.Second))
+		dies, err := s.client.Lock(s.Context(), "dies", fencelock.Owner("dave@d"), fencelock.NoRenewal(), fencelock.TTL(5*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,8 +91,8 @@ func drawUse(t *rapid.T, lease time.Duration) use {
 	if u.Verb.try() || u.Verb == lockAll {
 		u.Wait = -1
 	}
-	switch u.Times = pick(t, "times", usual, usual, usual, usual, ttl, fixed, maxHold, minHold); u.Times {
-	case ttl, fixed, maxHold:
+	switch u.Times = pick(t, "times", usual, usual, usual, usual, ttl, noRenewal, maxHold, minHold); u.Times {
+	case ttl, noRenewal, maxHold:
 		u.Length = ms(t, "length", lease/2, 2*lease)
 	case minHold:
 		u.Length = ms(t, "length", 0, lease)

@@ -120,11 +120,11 @@ func (v verb) try() bool { return v == tryLock || v == tryRLock || v == tryAcqui
 type times string
 
 const (
-	usual   times = ""
-	ttl     times = "ttl"
-	fixed   times = "fixed"
-	maxHold times = "maxhold"
-	minHold times = "minhold"
+	usual     times = ""
+	ttl       times = "ttl"
+	noRenewal times = "no renewal"
+	maxHold   times = "maxhold"
+	minHold   times = "minhold"
 )
 
 // inner is what is done under the context of a lease, before it is released.

@@ -239,8 +239,8 @@ func (w *worker) take(ctx context.Context, u use, claim string) ([]*holding, err
 	switch u.Times {
 	case ttl:
 		opts = append(opts, fencelock.TTL(u.Length))
-	case fixed:
-		opts = append(opts, fencelock.FixedLease(u.Length))
+	case noRenewal:
+		opts = append(opts, fencelock.NoRenewal(), fencelock.TTL(u.Length))
 	case maxHold:
 		opts = append(opts, fencelock.MaxHold(u.Length))
 	case minHold:
@@ -428,8 +428,7 @@ func (w *worker) hold(ctx context.Context, held []*holding, u use) {
 			if d := time.Since(begun); d > max(w.Lease, u.Length)/3+time.Millisecond {
 				w.wrong("%s: Renew took %v", w.name, d)
 			}
-			ok := err == nil || errors.Is(err, fencelock.ErrLost) || errors.Is(err, fencelock.ErrUnavailable) ||
-				u.Times == fixed && errors.Is(err, fencelock.ErrInvalid)
+			ok := err == nil || errors.Is(err, fencelock.ErrLost) || errors.Is(err, fencelock.ErrUnavailable)
 			if !ok {
 				w.wrong("%s: renew: %v", w.name, err)
 			}

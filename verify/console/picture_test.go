@@ -128,7 +128,7 @@ func (s *scene) play() {
 	for s.busy() {
 		time.Sleep(time.Second)
 	}
-	s.takes(sceneKey, "dave@ci-2/4470", time.Hour, fencelock.Note("release 2.14.0"), fencelock.ManualRenewal(),
+	s.takes(sceneKey, "dave@ci-2/4470", time.Hour, fencelock.Note("release 2.14.0"), fencelock.NoRenewal(),
 		fencelock.TTL(20*time.Second))
 	time.Sleep(25 * time.Second)
 	s.takes(sceneKey, "erin@ci-1/4507", time.Hour, fencelock.Note("release 2.14.0"))

@@ -103,7 +103,7 @@ func TestClaimIsFoundFromElsewhere(t *testing.T) {
 	})
 }
 
-// TestEnterArrivesAfterARefusal does as a FixedLease does: Enter with NoWait, again when no answer
+// TestEnterArrivesAfterARefusal does as a lease without renewal does: Enter with NoWait, again when no answer
 // came, and without NoWait once refused. The first arrives last: they are one claim.
 func TestEnterArrivesAfterARefusal(t *testing.T) {
 	each(t, kinds(), func(t *testing.T, x *scene, c driver.Claim) {

@@ -16,15 +16,13 @@ import (
 
 // A holder hears of a break with its next renewal, and is in the middle of a write then.
 const (
-	renewEvery = 100 * time.Millisecond
 	slowWrite  = 50 * time.Millisecond
-	breakDelay = 500 * time.Millisecond // longer than both together
+	breakDelay = ttl / 2 // longer than a third of the lease, after which it is renewed, and a write
 )
 
 // A holder that is broken goes on until it hears of that, and finishes its write. If LockDelay is
 // longer, the first write of the next holder never overlaps its last one: in 500 runs, on five
-// stores. Without LockDelay they overlap. It runs before all others: its holders renew so often that
-// leases beside them would run out.
+// stores. Without LockDelay they overlap.
 func TestBrokenHolderNeverOverlapsTheNext(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
 		t.Parallel()
@@ -48,7 +46,7 @@ func breakOften(t *testing.T, open func() driver.Backend) {
 	const workers, runs = 10, 10
 	r := breaking{
 		// Without push: the holder hears of a break as late as it can.
-		holder: testclient.New(t, struct{ driver.Backend }{open()}, &fencelock.Options{TTL: ttl, RenewEvery: renewEvery}),
+		holder: testclient.New(t, struct{ driver.Backend }{open()}, &fencelock.Options{TTL: ttl}),
 		next:   testclient.New(t, open(), &fencelock.Options{HandOff: 1}), // its requests have ten seconds
 	}
 	t.Cleanup(func() { r.holder.Close() })

@@ -54,7 +54,7 @@ func staleStandby(t *testing.T) {
 		return err == nil && there
 	})
 	link.Close()
-	first, err := a.Lock(ctx, "key", fencelock.ManualRenewal()) // it may not ask before there is a second
+	first, err := a.Lock(ctx, "key", fencelock.NoRenewal()) // it may not ask before there is a second
 	must(t, err)
 	granted := time.Now()
 	must(t, primary.Kill())

@@ -92,17 +92,17 @@ func TestMaxHoldEndsAllHandles(t *testing.T) {
 	})
 }
 
-func TestFixedLeaseIsNotRenewed(t *testing.T) {
+func TestNoRenewalSendsNone(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		start := time.Now()
-		l := w.lock(c, "k", fencelock.FixedLease(time.Hour))
+		l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
 		w.store.taken() // the grant came with a renewal to the full length
 		<-l.Context().Done()
 		if d := time.Since(start); d < 59*time.Minute || d > time.Hour {
 			t.Errorf("ended after %v", d)
 		}
-		w.is(l.Err(), fencelock.ErrLost, fencelock.ErrMaxHold)
+		w.is(l.Err(), fencelock.ErrLost, fencelock.ErrExpired)
 		if steps := w.store.taken(); slices.Contains(steps, "renew") {
 			t.Errorf("steps %q", steps)
 		}
@@ -113,13 +113,15 @@ func TestFixedLeaseIsNotRenewed(t *testing.T) {
 
 // A waiter that would hold for six hours is, while it waits, a waiter like any other:
 // if it dies, the line goes on after one normal lease.
-func TestDeadWaiterForAFixedLeaseDoesNotJamTheLine(t *testing.T) {
+func TestDeadWaiterForALeaseWithoutRenewalDoesNotJamTheLine(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, c := w.client(nil), w.client(nil)
 		net := &probe{Store: w.store.Store, info: w.store.info}
 		dead := testclient.New(t, net, nil)
 		first := w.lock(a, "k")
-		dies := w.begin(func() (*fencelock.Lease, error) { return dead.Lock(bg, "k", fencelock.FixedLease(6*time.Hour)) })
+		dies := w.begin(func() (*fencelock.Lease, error) {
+			return dead.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(6*time.Hour))
+		})
 		next := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
 		time.Sleep(time.Minute)
 		net.meddle(down, nil)
@@ -136,7 +138,7 @@ func TestDeadWaiterForAFixedLeaseDoesNotJamTheLine(t *testing.T) {
 
 // A lock that is free when a call comes that would wait for it costs one request, also for a
 // lease that is not renewed: a backend with WaitTTL starts the whole lease with the grant.
-func TestFreeFixedLeaseCostsOneRequest(t *testing.T) {
+func TestFreeLeaseWithoutRenewalCostsOneRequest(t *testing.T) {
 	for _, d := range []time.Duration{10 * time.Second, 6 * time.Hour} {
 		for _, knows := range []bool{true, false} {
 			runInWorld(t, fmt.Sprint(d, " WaitTTL ", knows), func(t *testing.T, w *world) {
@@ -147,7 +149,7 @@ func TestFreeFixedLeaseCostsOneRequest(t *testing.T) {
 				}
 				c := w.client(nil)
 				start := time.Now()
-				l := w.lock(c, "k", fencelock.FixedLease(d))
+				l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(d))
 				if steps := w.store.taken(); !slices.Equal(steps, want) {
 					t.Errorf("steps %q, want %q", steps, want)
 				}
@@ -160,7 +162,7 @@ func TestFreeFixedLeaseCostsOneRequest(t *testing.T) {
 }
 
 // However long it waited, what it gets on the grant is d.
-func TestFixedLeaseThatWaitedIsFullOnItsGrant(t *testing.T) {
+func TestLeaseWithoutRenewalThatWaitedIsFullOnItsGrant(t *testing.T) {
 	for _, d := range []time.Duration{10 * time.Second, 30 * time.Second, 6 * time.Hour} {
 		// None of them ends just when a renewal of the waiting claim is due.
 		for i, waited := range []time.Duration{time.Second, 3*time.Second + time.Millisecond, 17 * time.Second, 61 * time.Second} {
@@ -168,7 +170,7 @@ func TestFixedLeaseThatWaitedIsFullOnItsGrant(t *testing.T) {
 				w.store.info.WaitTTL = i%2 == 0
 				a, b := w.client(nil), w.client(nil)
 				first := w.lock(a, "k")
-				k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.FixedLease(d)) })
+				k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(d)) })
 				claims := w.store.entered()
 				if lease := claims[len(claims)-1].Lease(false); lease > 30*time.Second {
 					t.Errorf("waits with a lease of %v", lease)
@@ -183,7 +185,7 @@ func TestFixedLeaseThatWaitedIsFullOnItsGrant(t *testing.T) {
 				start := time.Now()
 				<-l.Context().Done()
 				tookAtMost(t, start, d)
-				w.is(l.Err(), fencelock.ErrMaxHold)
+				w.is(l.Err(), fencelock.ErrExpired)
 				if steps := w.store.taken(); slices.Contains(steps, "renew") {
 					t.Errorf("steps %q", steps)
 				}
@@ -192,26 +194,28 @@ func TestFixedLeaseThatWaitedIsFullOnItsGrant(t *testing.T) {
 	}
 }
 
-func TestFixedLeaseReleasesLikeAnyOther(t *testing.T) {
+func TestLeaseWithoutRenewalReleasesLikeAnyOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
-		l := w.lock(c, "k", fencelock.FixedLease(time.Hour), fencelock.MinHold(time.Minute))
+		l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour), fencelock.MinHold(time.Minute))
 		w.release(l)
 		w.taken("k")
 		time.Sleep(time.Minute)
 		w.free("k")
-		l = w.lock(c, "k", fencelock.FixedLease(time.Hour))
+		l = w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
 		w.release(l)
 		w.free("k")
 	})
 }
 
-func TestFixedLeaseOnABackendThatCannotQueue(t *testing.T) {
+func TestLeaseWithoutRenewalOnABackendThatCannotQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.Fair = false
 		a, b := w.client(nil), w.client(nil)
 		first := w.lock(a, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.FixedLease(time.Hour)) })
+		k := w.begin(func() (*fencelock.Lease, error) {
+			return b.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
+		})
 		time.Sleep(time.Minute)
 		for _, c := range w.store.entered() {
 			if !c.NoWait {
@@ -227,8 +231,8 @@ func TestFixedLeaseOnABackendThatCannotQueue(t *testing.T) {
 	})
 }
 
-// TestFixedLeaseIsWholeAfterALoss: the first claim is granted, and lost before its call returns.
-func TestFixedLeaseIsWholeAfterALoss(t *testing.T) {
+// TestLeaseWithoutRenewalIsWholeAfterALoss: the first claim is granted, and lost before its call returns.
+func TestLeaseWithoutRenewalIsWholeAfterALoss(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(&fencelock.Options{TTL: 30 * time.Second})
 		w.store.meddle(nil, func(_ context.Context, step string) error {
@@ -238,7 +242,7 @@ func TestFixedLeaseIsWholeAfterALoss(t *testing.T) {
 			}
 			return nil
 		})
-		l := w.lock(c, "k", fencelock.FixedLease(time.Minute))
+		l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Minute))
 		if left := time.Until(l.Deadline()); left < 55*time.Second || len(w.store.entered()) < 2 {
 			w.Errorf("a lease of a minute has %v, after %d claims", left, len(w.store.entered()))
 		}

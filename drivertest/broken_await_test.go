@@ -25,14 +25,14 @@ func (b *broken) slowIf(f func(t driver.Ticket) bool) {
 		if f(t) {
 			return b.byTimer(ctx, t)
 		}
-		return b.Store.Await(ctx, t)
+		return b.Member.Await(ctx, t)
 	}
 }
 
 // awaited lets f change the ticket that Await answers.
 func (b *broken) awaited(f func(t *driver.Ticket)) {
 	b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-		t, err := b.Store.Await(ctx, t)
+		t, err := b.Member.Await(ctx, t)
 		f(&t)
 		return t, err
 	}
@@ -66,13 +66,13 @@ var brokenAwaits = []breaker{
 					b.byTimer(ctx, t)
 				}
 			}
-			return b.Store.Await(ctx, t)
+			return b.Member.Await(ctx, t)
 		}
 	}, "AwaitOfAHolderReturns"},
 	{"Await returns only for news", func(b *broken) {
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 			for {
-				now, err := b.Store.Await(ctx, t)
+				now, err := b.Member.Await(ctx, t)
 				if err != nil || now.Granted || now.Ahead != t.Ahead || b.count("rounds", 1) > 100 {
 					return now, err
 				}
@@ -89,7 +89,7 @@ var brokenAwaits = []breaker{
 	}, "AwaitReturnsAfterAboutASecond ExpiredHolderLetsWaiterIn LingerEndsByItself"},
 	{"Await does not hear of the end", func(b *broken) {
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			now, err := b.Store.Await(ctx, t)
+			now, err := b.Member.Await(ctx, t)
 			if driver.Gone(err) {
 				b.byTimer(ctx, t)
 				return t, ctx.Err()
@@ -100,15 +100,15 @@ var brokenAwaits = []breaker{
 		"NoResurrection Model"},
 	{"Await renews", func(b *broken) {
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			b.Store.Renew(ctx, []driver.Ticket{t})
-			return b.Store.Await(ctx, t)
+			b.Member.Renew(ctx, []driver.Ticket{t})
+			return b.Member.Await(ctx, t)
 		}
 	}, "AwaitDoesNotRenew Model"},
 	{"Await brings claims back", func(b *broken) {
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			now, err := b.Store.Await(ctx, t)
+			now, err := b.Member.Await(ctx, t)
 			if driver.Gone(err) {
-				return b.Store.Enter(ctx, t.Claim)
+				return b.Member.Enter(ctx, t.Claim)
 			}
 			return now, err
 		}
@@ -121,7 +121,7 @@ var brokenAwaits = []breaker{
 	}, "MarkReachesTheWaiter Model"},
 	{"Await ends slowly", func(b *broken) {
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			now, err := b.Store.Await(ctx, t)
+			now, err := b.Member.Await(ctx, t)
 			if ctx.Err() != nil {
 				for range 10 {
 					b.byTimer(context.Background(), t)
@@ -132,9 +132,9 @@ var brokenAwaits = []breaker{
 	}, "AwaitEndsWithItsContext"},
 	{"Await takes the claim with it", func(b *broken) {
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-			now, err := b.Store.Await(ctx, t)
+			now, err := b.Member.Await(ctx, t)
 			if ctx.Err() != nil {
-				b.Store.Leave(context.Background(), t, driver.Exit{})
+				b.Member.Leave(context.Background(), t, driver.Exit{})
 			}
 			return now, err
 		}

@@ -11,14 +11,14 @@ import (
 // floor, and shows it with the one it asked for.
 func (b *broken) forced(f func(c driver.Claim, floor int64) bool) {
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-		t, err := b.Store.Enter(ctx, c)
+		t, err := b.Member.Enter(ctx, c)
 		var floor driver.BallotError
 		if !errors.As(err, &floor) || !f(c, floor.Last) {
 			return t, err
 		}
 		forced := c
 		forced.Ballot = floor.Last + 1
-		t, err = b.Store.Enter(ctx, forced)
+		t, err = b.Member.Enter(ctx, forced)
 		t.Claim = c
 		if err == nil {
 			t.Token = c.Ballot
@@ -29,23 +29,23 @@ func (b *broken) forced(f func(c driver.Claim, floor int64) bool) {
 
 // last is the largest token of key.
 func (b *broken) last(key string) int64 {
-	l, _ := b.Store.Line(context.Background(), key)
+	l, _ := b.Member.Line(context.Background(), key)
 	return l.Last
 }
 
 // reenters lets a claim that cannot re-enter enter anew, if f says so.
 func (b *broken) reenters(f func(err error) bool) {
 	b.again = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-		t, err := b.Store.Reenter(ctx, c)
+		t, err := b.Member.Reenter(ctx, c)
 		if err == nil || !f(err) {
 			return t, err
 		}
 		for _, s := range b.standings(c.Key) {
-			b.Store.Break(ctx, c.Key, s.Token, "", 0)
+			b.Member.Break(ctx, c.Key, s.Token, "", 0)
 		}
 		sent := c
 		sent.ID, sent.Ballot = newID(), 0
-		t, err = b.Store.Enter(ctx, sent)
+		t, err = b.Member.Enter(ctx, sent)
 		t.Claim, t.Token = c, c.Ballot
 		return t, err
 	}
@@ -56,7 +56,7 @@ var brokenBallots = []breaker{
 		plain := func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			sent := c
 			sent.Ballot = 0
-			t, err := b.Store.Enter(ctx, sent)
+			t, err := b.Member.Enter(ctx, sent)
 			t.Claim = c
 			return t, err
 		}
@@ -113,7 +113,7 @@ var brokenBallots = []breaker{
 	{"a refused ballot stays in line", func(b *broken) {
 		refusals(b, func(c driver.Claim, floor driver.BallotError) error {
 			c.Ballot = 0
-			b.Store.Enter(context.Background(), c)
+			b.Member.Enter(context.Background(), c)
 			return floor
 		})
 	}, "RefusedBallotLeavesNothing"},
@@ -122,13 +122,13 @@ var brokenBallots = []breaker{
 			return c.Ballot != 0 && c.Ballot <= b.last(c.Key) || c.Ballot == 1
 		})
 	}, "IdComesBeforeBallot OthersComeBeforeBallot"},
-	{"nobody re-enters", func(b *broken) { b.again = b.Store.Enter }, "LostClaimReenters"},
+	{"nobody re-enters", func(b *broken) { b.again = b.Member.Enter }, "LostClaimReenters"},
 	{"re-entry is judged by the clock", func(b *broken) {
 		b.again = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
+			t, err := b.Member.Enter(ctx, c)
 			var floor driver.BallotError
 			if errors.As(err, &floor) && b.last(c.Key) == c.Ballot+c.Span-1 {
-				return b.Store.Reenter(ctx, c)
+				return b.Member.Reenter(ctx, c)
 			}
 			return t, err
 		}
@@ -137,7 +137,7 @@ var brokenBallots = []breaker{
 		b.forced(func(c driver.Claim, _ int64) bool { return b.count(c.Key, 0) > 1 })
 		b.again = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			b.count(c.Key, 1)
-			return b.Store.Reenter(ctx, c)
+			return b.Member.Reenter(ctx, c)
 		}
 	}, "LostClaimReenters"},
 	{"re-entry ends whoever holds", func(b *broken) {
@@ -149,11 +149,11 @@ var brokenBallots = []breaker{
 	{"re-entry ignores tombstones", func(b *broken) { b.reenters(driver.Gone) }, "ReentryDisturbsNobody"},
 	{"Initialise forgets everything", func(b *broken) {
 		b.init = func(ctx context.Context) error {
-			b.Store.Flush()
-			return b.Store.Initialise(ctx)
+			b.Member.Flush()
+			return b.Member.Initialise(ctx)
 		}
 	}, "InitialiseForgetsNothing"},
-	{"a new store takes part at once", func(b *broken) { b.Store.Initialise(context.Background()) },
+	{"a new store takes part at once", func(b *broken) { b.Member.Initialise(context.Background()) },
 		"NewStoreIsInQuarantine"},
 	{"a new store lets claims re-enter", func(b *broken) {
 		b.reenters(func(err error) bool { return errors.As(err, new(*driver.QuarantineError)) })

@@ -16,7 +16,7 @@ func (b *broken) breaksFor(f func(now driver.Standing, linger time.Duration) tim
 				linger = f(s, linger)
 			}
 		}
-		return b.Store.Break(ctx, key, token, reason, linger)
+		return b.Member.Break(ctx, key, token, reason, linger)
 	}
 }
 
@@ -28,7 +28,7 @@ func (b *broken) overlooks(f func(s driver.Standing, token int64, reason string)
 				return driver.GoneError{}
 			}
 		}
-		return b.Store.Break(ctx, key, token, reason, linger)
+		return b.Member.Break(ctx, key, token, reason, linger)
 	}
 }
 
@@ -47,15 +47,15 @@ var brokenBreaks = []breaker{
 			if s := b.standings(key); len(s) > 0 {
 				token = s[0].Token
 			}
-			return b.Store.Break(ctx, key, token, reason, linger)
+			return b.Member.Break(ctx, key, token, reason, linger)
 		}
 	}, "BreakMatchesTheWholeSpan BreakOfAWaiter Model"},
 	{"Break ends everybody", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-			err := b.Store.Break(ctx, key, token, reason, linger)
+			err := b.Member.Break(ctx, key, token, reason, linger)
 			for _, s := range b.standings(key) {
 				if err == nil {
-					b.Store.Break(ctx, key, s.Token, reason, linger)
+					b.Member.Break(ctx, key, s.Token, reason, linger)
 				}
 			}
 			return err
@@ -71,7 +71,7 @@ var brokenBreaks = []breaker{
 	}, "LingeringClaimCanBeBroken Model"},
 	{"Break of nobody is well", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-			b.Store.Break(ctx, key, token, reason, linger)
+			b.Member.Break(ctx, key, token, reason, linger)
 			return ctx.Err()
 		}
 	}, "BreakOfNobody BreakOfAnExpiredClaimFindsNobody BreakMatchesTheWholeSpan BreakOrLeaveNotBoth Model"},
@@ -83,7 +83,7 @@ var brokenBreaks = []breaker{
 			if !ok {
 				return driver.GoneError{}
 			}
-			return b.Store.Leave(ctx, t, driver.Exit{})
+			return b.Member.Leave(ctx, t, driver.Exit{})
 		}
 	}, "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText Model"},
 	{"Break keeps the id out for a moment", func(b *broken) {
@@ -91,12 +91,12 @@ var brokenBreaks = []breaker{
 	}, "BreakKeepsTheIdOut"},
 	{"Break forgets the reason", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-			return b.Store.Break(ctx, key, token, "", linger)
+			return b.Member.Break(ctx, key, token, "", linger)
 		}
 	}, "BreakEndsTheHolder BreakReasonIsText BreakKeepsTheIdOut AwaitLearnsOfABreak AlarmTellsTheHolder Model"},
 	{"Break cuts the reason", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-			return b.Store.Break(ctx, key, token, strings.Map(func(r rune) rune {
+			return b.Member.Break(ctx, key, token, strings.Map(func(r rune) rune {
 				if r > 127 {
 					return '?'
 				}
@@ -153,28 +153,28 @@ var brokenBreaks = []breaker{
 			for _, s := range b.standings(key) {
 				t, ok := b.find(func(t driver.Ticket) bool { return t.Token == s.Token && s.Token == token })
 				if ok && !s.Granted && linger > 0 {
-					err := b.Store.Break(ctx, key, token, reason, 0)
+					err := b.Member.Break(ctx, key, token, reason, 0)
 					t.ID = newID()
-					b.Store.Enter(ctx, t.Claim)
+					b.Member.Enter(ctx, t.Claim)
 					return err
 				}
 			}
-			return b.Store.Break(ctx, key, token, reason, linger)
+			return b.Member.Break(ctx, key, token, reason, linger)
 		}
 	}, "BreakOfAWaiterDoesNotLinger Model"},
 	{"whoever is broken and lingers has left", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 			t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key && t.Token == token })
 			if !ok || linger == 0 {
-				return b.Store.Break(ctx, key, token, reason, linger)
+				return b.Member.Break(ctx, key, token, reason, linger)
 			}
-			return b.Store.Leave(ctx, t, driver.Exit{Linger: linger})
+			return b.Member.Leave(ctx, t, driver.Exit{Linger: linger})
 		}
 	}, "BreakThatLingersIsHeardAtOnce BreakThatLingersKeepsTheIdOut Model"},
 	{"whoever is broken and lingers may go on", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 			if linger == 0 {
-				return b.Store.Break(ctx, key, token, reason, linger)
+				return b.Member.Break(ctx, key, token, reason, linger)
 			}
 			return ctx.Err()
 		}
@@ -185,9 +185,9 @@ var brokenBreaks = []breaker{
 			t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key && t.Token == token })
 			if ok && linger > 0 {
 				t.TTL = linger
-				b.Store.Leave(ctx, t, driver.Exit{Linger: linger, Tombstone: true})
+				b.Member.Leave(ctx, t, driver.Exit{Linger: linger, Tombstone: true})
 			}
-			return b.Store.Break(ctx, key, token, reason, linger)
+			return b.Member.Break(ctx, key, token, reason, linger)
 		}
 	}, "BreakThatLingersKeepsTheIdOut"},
 	{"the alarm is never raised", func(b *broken) {

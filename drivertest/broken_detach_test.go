@@ -11,7 +11,7 @@ import (
 func (b *broken) adopts(f func(t *driver.Ticket, by *driver.Claim) (after func(got *driver.Ticket, err *error))) {
 	b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
 		after := f(&t, &by)
-		got, err := b.Store.Adopt(ctx, t, by)
+		got, err := b.Member.Adopt(ctx, t, by)
 		if after != nil {
 			after(&got, &err)
 		}
@@ -29,7 +29,7 @@ var brokenDetaches = []breaker{
 	}, "AdoptedClaimGoesOn"},
 	{"Adopt keeps the old ID alive", func(b *broken) {
 		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
-			if err := b.Store.Renew(ctx, []driver.Ticket{t})[0]; err != nil {
+			if err := b.Member.Renew(ctx, []driver.Ticket{t})[0]; err != nil {
 				return driver.Ticket{}, err
 			}
 			t.ID, t.Owner, t.Note, t.Detached = by.ID, by.Owner, by.Note, false
@@ -39,7 +39,7 @@ var brokenDetaches = []breaker{
 		"HolderTakesItsOwnBack"},
 	{"an adopted claim is gone without a reason", func(b *broken) {
 		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-			errs := b.Store.Renew(ctx, ts)
+			errs := b.Member.Renew(ctx, ts)
 			for i, err := range errs {
 				if err == error(driver.Adopted) {
 					errs[i] = driver.GoneError{}
@@ -58,10 +58,10 @@ var brokenDetaches = []breaker{
 	}, "AdoptIsForOne"},
 	{"an adopted claim goes to the end of the line", func(b *broken) {
 		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
-			if err := b.Store.Leave(ctx, t, driver.Exit{}); err != nil {
+			if err := b.Member.Leave(ctx, t, driver.Exit{}); err != nil {
 				return driver.Ticket{}, err
 			}
-			got, err := b.Store.Enter(ctx, by)
+			got, err := b.Member.Enter(ctx, by)
 			got.Token, got.Granted = t.Token, true
 			return got, err
 		}
@@ -69,12 +69,12 @@ var brokenDetaches = []breaker{
 	{"a detached claim stays for ever", func(b *broken) {
 		b.detach = func(ctx context.Context, t driver.Ticket) error {
 			t.TTL = time.Hour
-			return b.Store.Detach(ctx, t)
+			return b.Member.Detach(ctx, t)
 		}
 	}, "DetachedEndsWithItsLease"},
 	{"a detached claim ends with its process", func(b *broken) {
 		b.close = func() error {
-			b.Store.Flush()
+			b.Member.Flush()
 			return nil
 		}
 	}, "DetachedOutlivesItsProcess"},
@@ -83,7 +83,7 @@ var brokenDetaches = []breaker{
 			errs := make([]error, len(ts))
 			for i, t := range ts {
 				if !t.Detached {
-					errs[i] = b.Store.Renew(ctx, ts[i:i+1])[0]
+					errs[i] = b.Member.Renew(ctx, ts[i:i+1])[0]
 				}
 			}
 			return errs
@@ -97,8 +97,8 @@ var brokenDetaches = []breaker{
 	}, "AdoptStartsTheLease"},
 	{"a claim that waits can be adopted", func(b *broken) {
 		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
-			got, err := b.Store.Adopt(ctx, t, by)
-			if driver.Gone(err) && b.Store.Renew(ctx, []driver.Ticket{t})[0] == nil {
+			got, err := b.Member.Adopt(ctx, t, by)
+			if driver.Gone(err) && b.Member.Renew(ctx, []driver.Ticket{t})[0] == nil {
 				return t, nil
 			}
 			return got, err
@@ -109,14 +109,14 @@ var brokenDetaches = []breaker{
 			if _, entered := b.known(t.Key, t.ID); !entered && !t.Granted && t.Token > 0 {
 				return driver.GoneError{}
 			}
-			return b.Store.Leave(ctx, t, e)
+			return b.Member.Leave(ctx, t, e)
 		}
 	}, "AdoptWithoutAnAnswerIsUndone"},
 	{"a broken claim can be adopted", func(b *broken) {
 		b.adopt = func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
-			got, err := b.Store.Adopt(ctx, t, by)
+			got, err := b.Member.Adopt(ctx, t, by)
 			if driver.Gone(err) && err.Error() == "the claim was broken: stuck" {
-				return b.Store.Enter(ctx, by)
+				return b.Member.Enter(ctx, by)
 			}
 			return got, err
 		}
@@ -127,9 +127,9 @@ var brokenNames = []breaker{
 	{"a named claim that enters again goes to the end of the line", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			if t, again := b.known(c.Key, c.ID); again && c.Named {
-				_ = b.Store.Leave(ctx, t, driver.Exit{})
+				_ = b.Member.Leave(ctx, t, driver.Exit{})
 			}
-			return b.Store.Enter(ctx, c)
+			return b.Member.Enter(ctx, c)
 		}
 	}, "NamedClaimKeepsItsPlace NamedGrantIsFoundAgain"},
 	{"a named claim is woken where it entered first", func(b *broken) {
@@ -138,29 +138,29 @@ var brokenNames = []breaker{
 				<-ctx.Done()
 				return t, ctx.Err()
 			}
-			return b.Store.Await(ctx, t)
+			return b.Member.Await(ctx, t)
 		}
 	}, "NamedClaimIsWokenWhereItWaits"},
 	{"a named claim ends with its process", func(b *broken) {
 		b.close = func() error {
-			b.Store.Flush()
+			b.Member.Flush()
 			return nil
 		}
 	}, "NamedClaimOutlivesItsProcess"},
 	{"a named claim is renewed with the others of its process", func(b *broken) {
 		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 			if t, found := b.find(func(t driver.Ticket) bool { return t.Named }); found {
-				b.Store.Renew(ctx, []driver.Ticket{t})
+				b.Member.Renew(ctx, []driver.Ticket{t})
 			}
-			return b.Store.Renew(ctx, ts)
+			return b.Member.Renew(ctx, ts)
 		}
 	}, "NamedClaimEndsWithItsLease"},
 	{"a named claim can be entered after its end", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
+			t, err := b.Member.Enter(ctx, c)
 			if driver.Gone(err) && c.Named {
 				c.ID += "2"
-				return b.Store.Enter(ctx, c)
+				return b.Member.Enter(ctx, c)
 			}
 			return t, err
 		}

@@ -28,7 +28,7 @@ func (b *broken) sends(f func(c *driver.Claim)) {
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 		sent := c
 		f(&sent)
-		t, err := b.Store.Enter(ctx, sent)
+		t, err := b.Member.Enter(ctx, sent)
 		t.Claim = c
 		return t, err
 	}
@@ -40,14 +40,14 @@ func (b *broken) refuses(err error, f func(c driver.Claim) bool) {
 		if f(c) {
 			return driver.Ticket{}, err
 		}
-		return b.Store.Enter(ctx, c)
+		return b.Member.Enter(ctx, c)
 	}
 }
 
 // refusals lets f change each refusal of type E.
 func refusals[E error](b *broken, f func(c driver.Claim, refusal E) error) {
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-		t, err := b.Store.Enter(ctx, c)
+		t, err := b.Member.Enter(ctx, c)
 		var refusal E
 		if errors.As(err, &refusal) {
 			err = f(c, refusal)
@@ -85,11 +85,11 @@ var brokenEnters = []breaker{
 	}, "SmallClaimDoesNotOvertakeLargeOne Model"},
 	{"claims that do not wait overtake", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
+			t, err := b.Member.Enter(ctx, c)
 			var busy *driver.BusyError
 			if errors.As(err, &busy) && b.holdersLeaveRoom(c) {
 				c.NoWait = false
-				t, err = b.Store.Enter(ctx, c)
+				t, err = b.Member.Enter(ctx, c)
 				claimGranted(&t)
 			}
 			return t, err
@@ -98,11 +98,11 @@ var brokenEnters = []breaker{
 	{"the last waiter comes first", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			last, ok := b.find(func(t driver.Ticket) bool { return t.Key == c.Key })
-			if !ok || last.Granted || last.ID == c.ID || b.Store.Leave(ctx, last, driver.Exit{}) != nil {
-				return b.Store.Enter(ctx, c)
+			if !ok || last.Granted || last.ID == c.ID || b.Member.Leave(ctx, last, driver.Exit{}) != nil {
+				return b.Member.Enter(ctx, c)
 			}
-			t, err := b.Store.Enter(ctx, c)
-			b.Store.Enter(ctx, last.Claim)
+			t, err := b.Member.Enter(ctx, c)
+			b.Member.Enter(ctx, last.Claim)
 			return t, err
 		}
 	}, "GrantsComeInOrderOfArrival LinesShowClaimsInOrder Model"},
@@ -151,7 +151,7 @@ var brokenEnters = []breaker{
 	{"refusal leaves a trace", func(b *broken) {
 		refusals(b, func(c driver.Claim, busy *driver.BusyError) error {
 			c.NoWait = false
-			b.Store.Enter(context.Background(), c)
+			b.Member.Enter(context.Background(), c)
 			return busy
 		})
 	}, "NoTrace NoWaitDoesNotOvertakeWaiters Model"},
@@ -169,7 +169,7 @@ var brokenEnters = []breaker{
 	}, "SecondWaitsBehindFirst Model"},
 	{"grant without waiting is not kept", func(b *broken) {
 		b.sends(func(c *driver.Claim) { c.NoWait = true })
-		b.changed(func(c driver.Claim, t *driver.Ticket) { b.Store.Leave(context.Background(), *t, driver.Exit{}) })
+		b.changed(func(c driver.Claim, t *driver.Ticket) { b.Member.Leave(context.Background(), *t, driver.Exit{}) })
 	}, "NoWaitIsGrantedWhenItFits HolderExcludesOthers OneWinsARace KeysAreBytes"},
 	{"repeated Enter makes another claim", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
@@ -177,7 +177,7 @@ var brokenEnters = []breaker{
 			if _, ok := b.known(c.Key, c.ID); ok {
 				c.ID = newID()
 			}
-			t, err := b.Store.Enter(ctx, c)
+			t, err := b.Member.Enter(ctx, c)
 			t.ID = id
 			return t, err
 		}
@@ -185,14 +185,14 @@ var brokenEnters = []breaker{
 	{"repeated Enter goes to the end of the line", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			if t, ok := b.known(c.Key, c.ID); ok {
-				b.Store.Leave(ctx, t, driver.Exit{})
+				b.Member.Leave(ctx, t, driver.Exit{})
 			}
-			return b.Store.Enter(ctx, c)
+			return b.Member.Enter(ctx, c)
 		}
 	}, "RepeatedEnterOfWaiterAnswersItsTicket TokenStaysTheSame Model"},
 	{"repeated Enter is refused when it does not wait", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
+			t, err := b.Member.Enter(ctx, c)
 			if err == nil && !t.Granted && c.NoWait {
 				return t, t.Head
 			}
@@ -207,18 +207,18 @@ var brokenEnters = []breaker{
 					return t, nil
 				}
 			}
-			return b.Store.Enter(ctx, c)
+			return b.Member.Enter(ctx, c)
 		}
 	}, "EnterRenews EnterRenewsWaiters Model"},
 	{"one id is one claim on all keys", func(b *broken) {
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 			for {
 				other, ok := b.find(func(o driver.Ticket) bool { return o.ID == t.ID && o.Key != t.Key })
-				if !ok || b.Store.Leave(ctx, other, e) != nil {
+				if !ok || b.Member.Leave(ctx, other, e) != nil {
 					break
 				}
 			}
-			return b.Store.Leave(ctx, t, e)
+			return b.Member.Leave(ctx, t, e)
 		}
 	}, "SameIdOnAnotherKeyIsAnotherClaim"},
 	{"all tokens are the same", func(b *broken) {
@@ -230,7 +230,7 @@ var brokenEnters = []breaker{
 					token = s[0].Token
 				}
 			}
-			return b.Store.Break(ctx, key, token, reason, linger)
+			return b.Member.Break(ctx, key, token, reason, linger)
 		}
 	}, "TokensRiseFromGrantToGrant TokensRiseAlongTheLine SpanIsReserved TokensRiseAfterABrokenClaim " +
 		"TokensRiseAfterAnExpiredClaim SpanIsReservedForWaiters Model"},
@@ -265,7 +265,7 @@ var brokenEnters = []breaker{
 	}, "LongestLeaseLasts ShortestAndLongestLease"},
 	{"kinds do not matter", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
+			t, err := b.Member.Enter(ctx, c)
 			if errors.Is(err, driver.ErrKind) {
 				return driver.Ticket{Claim: c, Token: 1, Granted: true, Left: c.TTL}, nil
 			}
@@ -309,11 +309,11 @@ var brokenEnters = []breaker{
 	}, "OwnerAndNoteAreKept"},
 	{"context is not heeded", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			return b.Store.Enter(context.WithoutCancel(ctx), c)
+			return b.Member.Enter(context.WithoutCancel(ctx), c)
 		}
 		b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 			for {
-				now, err := b.Store.Await(context.WithoutCancel(ctx), t)
+				now, err := b.Member.Await(context.WithoutCancel(ctx), t)
 				if err != nil || now.Granted || ctx.Err() != nil && b.count("awaits", 1) > 20 {
 					return now, err
 				}
@@ -327,7 +327,7 @@ var brokenEnters = []breaker{
 			} else if b.count("cancelled", 0) > 0 {
 				return driver.Ticket{}, context.Canceled
 			}
-			return b.Store.Enter(ctx, c)
+			return b.Member.Enter(ctx, c)
 		}
 	}, "OneContextEndsOneCall"},
 }

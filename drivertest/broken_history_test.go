@@ -11,21 +11,21 @@ import (
 // records lets f change what a Record is asked.
 func (b *broken) records(f func(es []driver.HistoryEntry, keep *driver.HistoryBounds) []driver.HistoryEntry) {
 	b.record = func(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
-		return b.Store.Record(ctx, f(slices.Clone(es), &keep), keep)
+		return b.Member.Record(ctx, f(slices.Clone(es), &keep), keep)
 	}
 }
 
 var brokenHistories = []breaker{
 	{"the oldest come first", func(b *broken) {
 		b.history = func(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
-			es, err := b.Store.History(ctx, key, n)
+			es, err := b.Member.History(ctx, key, n)
 			slices.Reverse(es)
 			return es, err
 		}
 	}, "HistoryIsKept HistoryMerges HistoryIsBoundedByCount"},
 	{"an entry replaces what was known of the grant", func(b *broken) {
 		b.history = func(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
-			es, err := b.Store.History(ctx, key, n)
+			es, err := b.Member.History(ctx, key, n)
 			for i := range es {
 				if es[i].End == "released" {
 					es[i].Owner = ""

@@ -13,14 +13,14 @@ import (
 func (b *broken) leavesWith(f func(t *driver.Ticket, e *driver.Exit)) {
 	b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 		f(&t, &e)
-		return b.Store.Leave(ctx, t, e)
+		return b.Member.Leave(ctx, t, e)
 	}
 }
 
 // left lets f change the answer.
 func (b *broken) left(f func(t driver.Ticket, e driver.Exit, err error) error) {
 	b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-		err := b.Store.Leave(ctx, t, e)
+		err := b.Member.Leave(ctx, t, e)
 		if ctx.Err() == nil {
 			err = f(t, e, err)
 		}
@@ -32,8 +32,8 @@ func (b *broken) left(f func(t driver.Ticket, e driver.Exit, err error) error) {
 func (b *broken) leaveFor(t driver.Ticket, e driver.Exit) {
 	c := t.Claim
 	c.ID, c.NoWait = newID(), true
-	if t, err := b.Store.Enter(context.Background(), c); err == nil {
-		b.Store.Leave(context.Background(), t, e)
+	if t, err := b.Member.Enter(context.Background(), c); err == nil {
+		b.Member.Leave(context.Background(), t, e)
 	}
 }
 
@@ -57,7 +57,7 @@ var brokenLeaves = []breaker{
 				<-time.After(time.Microsecond) // while the holder leaves
 			}
 			e.IfWaiting = false
-			return b.Store.Leave(ctx, t, e)
+			return b.Member.Leave(ctx, t, e)
 		}
 	}, "LeaveIfWaitingOrGrantNotBoth"},
 	{"a wait that is over keeps a grant, and keeps its repeats out", func(b *broken) {
@@ -65,7 +65,7 @@ var brokenLeaves = []breaker{
 			if e.IfWaiting && e.Tombstone {
 				b.count(t.ID, 1)
 			}
-			return b.Store.Leave(ctx, t, e)
+			return b.Member.Leave(ctx, t, e)
 		}
 		b.refuses(driver.GoneError{}, func(c driver.Claim) bool { return b.count(c.ID, 0) > 0 })
 	}, "LeaveIfWaiting Model"},
@@ -82,7 +82,7 @@ var brokenLeaves = []breaker{
 				left = ""
 				return driver.Ticket{Claim: c, Token: 1 << 40, Granted: true, Left: c.TTL}, nil
 			}
-			return b.Store.Enter(ctx, c)
+			return b.Member.Enter(ctx, c)
 		}
 	}, "NobodyOvertakesWhoWaits"},
 	{"Leave is for the key, not for the claim", func(b *broken) {
@@ -91,7 +91,7 @@ var brokenLeaves = []breaker{
 				return err
 			}
 			if s := b.standings(t.Key); len(s) > 0 {
-				b.Store.Break(context.Background(), t.Key, s[0].Token, "", 0)
+				b.Member.Break(context.Background(), t.Key, s[0].Token, "", 0)
 			}
 			return nil
 		})
@@ -110,7 +110,7 @@ var brokenLeaves = []breaker{
 					return ctx.Err()
 				}
 			}
-			return b.Store.Leave(ctx, t, e)
+			return b.Member.Leave(ctx, t, e)
 		}
 	}, "HoldersLeaveInAnyOrder WaiterLeaves TombstoneOfAWaiter WakeAllWhenAWaiterGivesUp Model"},
 	{"whoever came last takes along who came before", func(b *broken) {
@@ -121,11 +121,11 @@ var brokenLeaves = []breaker{
 				defer b.mu.Unlock()
 				for _, s := range b.seen {
 					if s.Key == t.Key && s.ID != t.ID {
-						b.Store.Leave(ctx, s, driver.Exit{})
+						b.Member.Leave(ctx, s, driver.Exit{})
 					}
 				}
 			}
-			return b.Store.Leave(ctx, t, e)
+			return b.Member.Leave(ctx, t, e)
 		}
 	}, "LeaveOfTheLastComerLeavesTheOthers Model"},
 	{"who has left may leave again", func(b *broken) {
@@ -238,7 +238,7 @@ var brokenLeaves = []breaker{
 			if e.Mark != "" && b.count(t.ID, 1) > 1 {
 				return driver.GoneError{}
 			}
-			return b.Store.Leave(ctx, t, e)
+			return b.Member.Leave(ctx, t, e)
 		}
 	}, "RepeatedLeaveOfTheMarksWriterIsNil LingerWithMark"},
 	{"marks are trimmed", func(b *broken) {
@@ -253,9 +253,9 @@ var brokenLeaves = []breaker{
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 			if e.Linger > 0 {
 				t.TTL = e.Linger
-				return b.Store.Renew(ctx, []driver.Ticket{t})[0]
+				return b.Member.Renew(ctx, []driver.Ticket{t})[0]
 			}
-			return b.Store.Leave(ctx, t, e)
+			return b.Member.Leave(ctx, t, e)
 		}
 	}, "LingeringClaimHasLeft LingerIsSeen Model"},
 	{"lingering is added to the lease", func(b *broken) {
@@ -272,7 +272,7 @@ var brokenLeaves = []breaker{
 		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
 			if e.Linger > 0 && b.count(t.ID, 1) > 1 {
 				if s := b.standings(t.Key); len(s) > 0 {
-					b.Store.Break(context.Background(), t.Key, s[0].Token, "", -1)
+					b.Member.Break(context.Background(), t.Key, s[0].Token, "", -1)
 					b.leaveFor(t, e)
 				}
 			}
@@ -281,12 +281,12 @@ var brokenLeaves = []breaker{
 	}, "LingerWithMark"},
 	{"who lingers may enter again", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
+			t, err := b.Member.Enter(ctx, c)
 			for _, s := range b.standings(c.Key) {
 				if driver.Gone(err) && s.Lingering && s.ID == driver.ShortID(c.ID) {
-					b.Store.Break(ctx, c.Key, s.Token, "", -1)
+					b.Member.Break(ctx, c.Key, s.Token, "", -1)
 					c.ID += "again"
-					return b.Store.Enter(ctx, c)
+					return b.Member.Enter(ctx, c)
 				}
 			}
 			return t, err

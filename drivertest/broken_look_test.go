@@ -46,7 +46,7 @@ var brokenLooks = []breaker{
 	{"a page of lines is lost", func(b *broken) {
 		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
 			n := 0
-			b.Store.Lines(ctx, prefix)(func(l driver.Line, err error) bool {
+			b.Member.Lines(ctx, prefix)(func(l driver.Line, err error) bool {
 				n++
 				return n == 100 || yield(l, err)
 			})
@@ -54,7 +54,7 @@ var brokenLooks = []breaker{
 	}, "LinesYieldEachLineOnce EveryByteMayOccur"},
 	{"lines are yielded twice", func(b *broken) {
 		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
-			for l, err := range b.Store.Lines(ctx, prefix) {
+			for l, err := range b.Member.Lines(ctx, prefix) {
 				for range 2 {
 					if !yield(l, err) {
 						return
@@ -66,18 +66,18 @@ var brokenLooks = []breaker{
 	{"prefixes are patterns", func(b *broken) {
 		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
 			before, _, _ := strings.Cut(prefix, "%")
-			b.Store.Lines(ctx, before)(yield)
+			b.Member.Lines(ctx, before)(yield)
 		})
 	}, "LinesTakesPrefixesAsBytes"},
 	{"empty lines are listed", func(b *broken) {
 		b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
 			if t, ok := b.find(func(t driver.Ticket) bool { return strings.HasPrefix(t.Key, prefix) }); ok {
-				l, err := b.Store.Line(ctx, t.Key)
+				l, err := b.Member.Line(ctx, t.Key)
 				if len(l.Claims) == 0 && !yield(l, err) {
 					return
 				}
 			}
-			b.Store.Lines(ctx, prefix)(yield)
+			b.Member.Lines(ctx, prefix)(yield)
 		})
 	}, "Hygiene"},
 	{"a look that is left early jams", func(b *broken) {
@@ -86,7 +86,7 @@ var brokenLooks = []breaker{
 				yield(driver.Line{}, errors.New("too many cursors"))
 				return
 			}
-			for l, err := range b.Store.Lines(ctx, prefix) {
+			for l, err := range b.Member.Lines(ctx, prefix) {
 				if !yield(l, err) {
 					b.count("cursors", 1)
 					return
@@ -96,14 +96,14 @@ var brokenLooks = []breaker{
 	}, "LinesMayBeLeftEarly"},
 	{"a line alone shows no claims", func(b *broken) {
 		b.line = func(ctx context.Context, key string) (driver.Line, error) {
-			l, err := b.Store.Line(ctx, key)
+			l, err := b.Member.Line(ctx, key)
 			l.Claims = nil
 			return l, err
 		}
 	}, "OneLineIsTheSameAsInLines"},
 	{"an empty line shows nothing", func(b *broken) {
 		b.line = func(ctx context.Context, key string) (driver.Line, error) {
-			l, err := b.Store.Line(ctx, key)
+			l, err := b.Member.Line(ctx, key)
 			if len(l.Claims) == 0 {
 				return driver.Line{Key: key}, err
 			}

@@ -11,7 +11,7 @@ import (
 // renews lets f see each ticket and its answer.
 func (b *broken) renews(f func(t driver.Ticket, err error) error) {
 	b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-		errs := b.Store.Renew(ctx, ts)
+		errs := b.Member.Renew(ctx, ts)
 		for i := range errs {
 			if ctx.Err() == nil {
 				errs[i] = f(ts[i], errs[i])
@@ -28,7 +28,7 @@ func (b *broken) renewsWith(f func(t *driver.Ticket)) {
 		for i := range ts {
 			f(&ts[i])
 		}
-		return b.Store.Renew(ctx, ts)
+		return b.Member.Renew(ctx, ts)
 	}
 }
 
@@ -37,7 +37,7 @@ var brokenRenewals = []breaker{
 		b.renews(func(t driver.Ticket, err error) error {
 			if driver.Gone(err) {
 				t.ID = newID() // past any tombstone
-				_, err = b.Store.Enter(context.Background(), t.Claim)
+				_, err = b.Member.Enter(context.Background(), t.Claim)
 			}
 			return err
 		})
@@ -64,7 +64,7 @@ var brokenRenewals = []breaker{
 		b.renews(func(t driver.Ticket, err error) error {
 			if err == nil {
 				if now, _ := b.look(t); !now.Granted {
-					b.Store.Leave(context.Background(), t, driver.Exit{})
+					b.Member.Leave(context.Background(), t, driver.Exit{})
 					return driver.GoneError{}
 				}
 			}
@@ -94,7 +94,7 @@ var brokenRenewals = []breaker{
 	}, "RenewTakesTheTicketsTTL Model"},
 	{"Renew answers backwards", func(b *broken) {
 		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-			errs := b.Store.Renew(ctx, ts)
+			errs := b.Member.Renew(ctx, ts)
 			slices.Reverse(errs)
 			if len(errs)%2 == 0 {
 				errs[0], errs[1] = errs[1], errs[0]
@@ -104,7 +104,7 @@ var brokenRenewals = []breaker{
 	}, "RenewAnswersForEachTicket RenewTakesAThousandTickets Model"},
 	{"Renew looks at the first hundred", func(b *broken) {
 		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-			errs := b.Store.Renew(ctx, ts[:min(len(ts), 100)])
+			errs := b.Member.Renew(ctx, ts[:min(len(ts), 100)])
 			return append(errs, make([]error, len(ts)-len(errs))...)
 		}
 	}, "RenewTakesAThousandTickets"},

@@ -13,7 +13,7 @@ var brokenReserves = []breaker{
 		"ReserveForAClaimThatIsGone ReserveStartsNoLease Model"},
 	{"a Reserve does nothing, as it may, and the claim has left", func(b *broken) {
 		b.reserve = func(ctx context.Context, t driver.Ticket, _ int64) (bool, error) {
-			_ = b.Store.Leave(ctx, t, driver.Exit{})
+			_ = b.Member.Leave(ctx, t, driver.Exit{})
 			return false, nil
 		}
 	}, "ReservedTokensAreTheClaims ReserveShortensNothing ReserveIsForWhoIsAlone ReserveTakesNoTokenThatWasDrawn " +
@@ -21,7 +21,7 @@ var brokenReserves = []breaker{
 	{"a Reserve that comes late shortens the span", func(b *broken) {
 		next := map[string]int64{}
 		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-			done, err := b.Store.Reserve(ctx, t, span)
+			done, err := b.Member.Reserve(ctx, t, span)
 			if done {
 				b.mu.Lock()
 				defer b.mu.Unlock()
@@ -30,7 +30,7 @@ var brokenReserves = []breaker{
 			return done, err
 		}
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Store.Enter(ctx, c)
+			t, err := b.Member.Enter(ctx, c)
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if token := next[c.Key]; token != 0 && err == nil {
@@ -44,28 +44,28 @@ var brokenReserves = []breaker{
 			if len(b.standings(t.Key)) > 1 {
 				return true, nil
 			}
-			return b.Store.Reserve(ctx, t, span)
+			return b.Member.Reserve(ctx, t, span)
 		}
 	}, "ReserveIsForWhoIsAlone Model"},
 	{"a Reserve takes tokens that were drawn", func(b *broken) {
 		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-			done, err := b.Store.Reserve(ctx, t, span)
+			done, err := b.Member.Reserve(ctx, t, span)
 			alone := len(b.standings(t.Key)) == 1 && b.standings(t.Key)[0].ID == driver.ShortID(t.ID)
 			return done || alone, err
 		}
 	}, "ReserveTakesNoTokenThatWasDrawn Model"},
 	{"a Reserve starts the lease again", func(b *broken) {
 		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-			done, err := b.Store.Reserve(ctx, t, span)
-			b.Store.Renew(ctx, []driver.Ticket{t})
+			done, err := b.Member.Reserve(ctx, t, span)
+			b.Member.Renew(ctx, []driver.Ticket{t})
 			return done, err
 		}
 	}, "ReserveStartsNoLease Model"},
 	{"a Reserve brings in again what is gone", func(b *broken) {
 		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-			done, err := b.Store.Reserve(ctx, t, span)
+			done, err := b.Member.Reserve(ctx, t, span)
 			if !done && err == nil && len(b.standings(t.Key)) == 0 {
-				_, err := b.Store.Enter(ctx, t.Claim)
+				_, err := b.Member.Enter(ctx, t.Claim)
 				return err == nil, nil
 			}
 			return done, err

@@ -15,7 +15,7 @@ const (
 // whenReused has f answer an Enter that is refused with ErrReused. t is the claim that has the ID.
 func (b *broken) whenReused(f func(ctx context.Context, c driver.Claim, t driver.Ticket, err error) (driver.Ticket, error)) {
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-		got, err := b.Store.Enter(ctx, c)
+		got, err := b.Member.Enter(ctx, c)
 		if errors.Is(err, driver.ErrReused) {
 			t, _ := b.known(c.Key, c.ID)
 			return f(ctx, c, t, err)
@@ -28,18 +28,18 @@ var brokenReuses = []breaker{
 	{"an ID alone finds its claim", func(b *broken) {
 		b.whenReused(func(ctx context.Context, c driver.Claim, t driver.Ticket, _ error) (driver.Ticket, error) {
 			c.Capacity, c.Weight = t.Capacity, t.Weight
-			return b.Store.Enter(ctx, c)
+			return b.Member.Enter(ctx, c)
 		})
 	}, reusedLawNames + waitReusedLaws + " ReusedIDDoesNotRenew"},
 	{"one ID is two claims", func(b *broken) {
 		b.whenReused(func(ctx context.Context, c driver.Claim, _ driver.Ticket, _ error) (driver.Ticket, error) {
 			c.ID += "2"
-			return b.Store.Enter(ctx, c)
+			return b.Member.Enter(ctx, c)
 		})
 	}, reusedLawNames + waitReusedLaws},
 	{"a reused ID renews", func(b *broken) {
 		b.whenReused(func(ctx context.Context, _ driver.Claim, t driver.Ticket, err error) (driver.Ticket, error) {
-			b.Store.Renew(ctx, []driver.Ticket{t})
+			b.Member.Renew(ctx, []driver.Ticket{t})
 			return driver.Ticket{}, err
 		})
 	}, "ReusedIDDoesNotRenew"},
@@ -50,7 +50,7 @@ var brokenReuses = []breaker{
 	}, "RepeatedNameKeepsItsText"},
 	{"a reused ID ends its claim", func(b *broken) {
 		b.whenReused(func(ctx context.Context, _ driver.Claim, t driver.Ticket, err error) (driver.Ticket, error) {
-			_ = b.Store.Leave(ctx, t, driver.Exit{})
+			_ = b.Member.Leave(ctx, t, driver.Exit{})
 			return driver.Ticket{}, err
 		})
 	}, reusedLawNames + waitReusedLaws},

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/internal/testmember"
 )
 
 // A law that cannot fail is no test. Each backend below is a memlock with one law
@@ -22,7 +22,7 @@ import (
 
 // broken is a Store that does some things wrong.
 type broken struct {
-	*memlock.Store
+	*testmember.Member
 	enter   func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
 	again   func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
 	init    func(ctx context.Context) error
@@ -49,7 +49,7 @@ type broken struct {
 func newBroken() *broken {
 	s := newStore()
 	return &broken{
-		Store: s, enter: s.Enter, again: s.Reenter, init: s.Initialise, await: s.Await, renew: s.Renew, leave: s.Leave,
+		Member: s, enter: s.Enter, again: s.Reenter, init: s.Initialise, await: s.Await, renew: s.Renew, leave: s.Leave,
 		brk: s.Break, lines: s.Lines, line: s.Line, alarm: s.Alarm, reserve: s.Reserve, detach: s.Detach, adopt: s.Adopt, close: s.Close,
 		record: s.Record, history: s.History, n: map[string]int{},
 	}
@@ -135,7 +135,7 @@ func (b *broken) count(name string, by int) int {
 func (b *broken) look(t driver.Ticket) (driver.Ticket, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 1)
 	defer cancel()
-	now, err := b.Store.Await(ctx, t)
+	now, err := b.Member.Await(ctx, t)
 	if err == context.DeadlineExceeded {
 		return t, nil
 	}
@@ -144,7 +144,7 @@ func (b *broken) look(t driver.Ticket) (driver.Ticket, error) {
 
 // standings is the line of key.
 func (b *broken) standings(key string) []driver.Standing {
-	l, _ := b.Store.Line(context.Background(), key)
+	l, _ := b.Member.Line(context.Background(), key)
 	return l.Claims
 }
 
@@ -158,7 +158,7 @@ func (b *broken) lists(f func(ctx context.Context, prefix string, yield func(dri
 // edit lets f change what Lines shows.
 func (b *broken) edit(f func(l driver.Line) driver.Line) {
 	b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
-		b.Store.Lines(ctx, prefix)(func(l driver.Line, err error) bool { return yield(f(l), err) })
+		b.Member.Lines(ctx, prefix)(func(l driver.Line, err error) bool { return yield(f(l), err) })
 	})
 }
 
@@ -174,14 +174,14 @@ func (b *broken) rename(f func(key string) string) {
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 		key := c.Key
 		c.Key = under(key)
-		t, err := b.Store.Enter(ctx, c)
+		t, err := b.Member.Enter(ctx, c)
 		t.Key = key
 		return t, err
 	}
 	b.await = func(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 		key := t.Key
 		t.Key = under(key)
-		t, err := b.Store.Await(ctx, t)
+		t, err := b.Member.Await(ctx, t)
 		t.Key = key
 		return t, err
 	}
@@ -190,17 +190,17 @@ func (b *broken) rename(f func(key string) string) {
 		for i := range ts {
 			ts[i].Key = under(ts[i].Key)
 		}
-		return b.Store.Renew(ctx, ts)
+		return b.Member.Renew(ctx, ts)
 	}
 	b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 		t.Key = under(t.Key)
-		return b.Store.Leave(ctx, t, e)
+		return b.Member.Leave(ctx, t, e)
 	}
 	b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-		return b.Store.Break(ctx, under(key), token, reason, linger)
+		return b.Member.Break(ctx, under(key), token, reason, linger)
 	}
 	b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
-		for l, err := range b.Store.Lines(ctx, "") {
+		for l, err := range b.Member.Lines(ctx, "") {
 			b.mu.Lock()
 			l.Key = names[l.Key]
 			b.mu.Unlock()
@@ -267,8 +267,8 @@ func record(t *testing.T, f func(r *recorder)) *recorder {
 }
 
 // newStore returns a Store that keeps all laws, those of members too.
-func newStore() *memlock.Store {
-	return memlock.NewMember(&driver.Membership{MaxTTL: 366 * 24 * time.Hour})
+func newStore() *testmember.Member {
+	return testmember.New(driver.Membership{MaxTTL: 366 * 24 * time.Hour})
 }
 
 // judge holds a backend to one law, or to the model.
@@ -276,7 +276,7 @@ func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *record
 	t.Helper()
 	open := func() func() driver.Backend {
 		b := newBroken()
-		b.Store.Initialise(context.Background())
+		b.Member.Initialise(context.Background())
 		wreck(b)
 		return func() driver.Backend { return b }
 	}

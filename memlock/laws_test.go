@@ -34,16 +34,3 @@ func TestStoreAnswersAsTheModelSays(t *testing.T) {
 	t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, shared(), fixed...) })
 	t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, shared()) })
 }
-
-// A member keeps all laws, and those of ballots.
-func TestMemberKeepsTheLaws(t *testing.T) {
-	store := memlock.NewMember(nil)
-	if err := store.Initialise(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	member := func(*testing.T) driver.Backend { return store }
-	fresh := func(*testing.T) driver.Backend { return memlock.NewMember(nil) }
-	drivertest.Run(t, member, drivertest.KeepsServing(), drivertest.ExpiryLag(time.Millisecond),
-		drivertest.Lease(60*time.Millisecond), drivertest.Fresh(t, fresh))
-	drivertest.Model(t, member, 1, 2, 3)
-}

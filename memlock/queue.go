@@ -48,8 +48,7 @@ func (c *claim) wakeWaiter() {
 	}
 }
 
-// join puts a new claim behind all others and draws its token. A ballot is the
-// token itself; the member has judged it.
+// join puts a new claim behind all others and draws its token.
 func (q *queue) join(d driver.Claim, now instant) *claim {
 	c := &claim{
 		Claim: d,
@@ -59,9 +58,6 @@ func (q *queue) join(d driver.Claim, now instant) *claim {
 	fits := q.total+c.Weight <= c.Capacity
 	c.TTL, c.WaitTTL = d.Lease(fits), 0
 	c.expires = now.mono + c.TTL
-	if c.Ballot != 0 {
-		c.token = c.Ballot
-	}
 	q.lastToken = max(q.lastToken, c.token+c.Span-1)
 	if len(q.claims) == 0 || c.expires < q.nextExpiry {
 		q.nextExpiry = c.expires

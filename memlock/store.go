@@ -20,7 +20,6 @@ const (
 type Store struct {
 	mu         sync.Mutex
 	start      time.Time // the zero of instant.mono
-	member     *member   // nil if the Store takes no ballots
 	lines      map[string]*queue
 	sweepAt    int // the number of lines at which sweep runs next
 	tombstones tombstones
@@ -45,10 +44,9 @@ func New() *Store {
 // Open lets a Store have any number of Clients: it is the store itself, not a connection.
 func (s *Store) Open() error { return nil }
 
-// Info says that a Store keeps every law. It keeps the law of ballots only if
-// NewMember made it.
+// Info says that a Store keeps every law but those of ballots.
 func (s *Store) Info() driver.Info {
-	info := driver.Info{
+	return driver.Info{
 		Name:      "memory",
 		Fair:      true,
 		Fencing:   true,
@@ -61,10 +59,6 @@ func (s *Store) Info() driver.Info {
 		MinTTL:    minTTL,
 		MaxTTL:    maxTTL,
 	}
-	if s.member != nil {
-		info.Ballot, info.MaxTTL = true, s.member.MaxTTL
-	}
-	return info
 }
 
 // Close does nothing and returns nil: the Store is the data itself, and other
@@ -73,8 +67,7 @@ func (s *Store) Close() error { return nil }
 
 // Flush forgets everything, counters and marks too, as FLUSHALL does on Redis.
 // Every waiter learns at once that its claim is gone. Tests call it to see what a
-// program does when its store loses data. Later tokens start at the clock again. A
-// member begins its quarantine with the next ballot.
+// program does when its store loses data. Later tokens start at the clock again.
 func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,9 +79,6 @@ func (s *Store) Flush() {
 	clear(s.lines)
 	clear(s.histories)
 	s.tombstones = tombstones{}
-	if s.member != nil {
-		s.member.initialised = false
-	}
 }
 
 // Alarm calls f for each claim that Break ends, on the goroutine of that Break

@@ -26,11 +26,7 @@ func (s *Store) step(ctx context.Context, key string, f func(q *queue, now insta
 
 // Enter joins the line of c.Key. If the claim with c.ID is in line already, Enter
 // starts its lease again.
-func (s *Store) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	return s.enter(ctx, c, false)
-}
-
-func (s *Store) enter(ctx context.Context, c driver.Claim, reenter bool) (t driver.Ticket, err error) {
+func (s *Store) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err error) {
 	if err := c.Validate(s.Info()); err != nil {
 		return t, err
 	}
@@ -42,7 +38,7 @@ func (s *Store) enter(ctx context.Context, c driver.Claim, reenter bool) (t driv
 			}
 			q.renew(own, c.Lease(own.granted), now)
 		} else {
-			if err := s.refusal(q, &c, reenter, now); err != nil {
+			if err := s.refusal(q, &c, now); err != nil {
 				return err
 			}
 			s.keep(c.Key, q, now)
@@ -55,7 +51,7 @@ func (s *Store) enter(ctx context.Context, c driver.Claim, reenter bool) (t driv
 }
 
 // refusal says why c may not join q, or returns nil.
-func (s *Store) refusal(q *queue, c *driver.Claim, reenter bool, now instant) error {
+func (s *Store) refusal(q *queue, c *driver.Claim, now instant) error {
 	if gone, ok := s.tombstones.find(c.Ref(), now); ok {
 		return gone
 	}
@@ -69,9 +65,6 @@ func (s *Store) refusal(q *queue, c *driver.Claim, reenter bool, now instant) er
 		if c.NoWait && q.total+c.Weight > c.Capacity {
 			return q.busy(len(q.claims), now)
 		}
-	}
-	if c.Ballot != 0 {
-		return s.member.judge(q, c, reenter, now)
 	}
 	return nil
 }
@@ -170,7 +163,7 @@ func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done 
 	}
 	err = s.step(ctx, t.Key, func(q *queue, _ instant) error {
 		c := q.findLive(t.ID)
-		if c == nil || len(q.claims) > 1 || q.lastToken != c.token+c.Span-1 || c.Ballot != 0 {
+		if c == nil || len(q.claims) > 1 || q.lastToken != c.token+c.Span-1 {
 			return nil
 		}
 		c.Span = max(c.Span, span)

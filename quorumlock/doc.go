@@ -1,6 +1,5 @@
-// Package quorumlock keeps locks on a majority of independent stores that do not know
-// of each other. It is Redlock with a fencing token, for Redis and for any mix of stores
-// that take ballots.
+// Package quorumlock keeps locks on a majority of independent Redis servers that do not know
+// of each other. It is Redlock with a fencing token.
 //
 //	quorum := quorumlock.New([]driver.Backend{
 //		redislock.New(rdb1, &redislock.Options{Member: &driver.Membership{}}),

@@ -6,23 +6,23 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
-	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
 // stores makes n members that are ready to take ballots.
-func stores(t testing.TB, n int) []*memlock.Store {
+func stores(t testing.TB, n int) []*testmember.Member {
 	t.Helper()
-	all := make([]*memlock.Store, n)
+	all := make([]*testmember.Member, n)
 	for i := range all {
-		all[i] = memlock.NewMember(nil)
+		all[i] = testmember.New(driver.Membership{})
 		check(t, all[i].Initialise(t.Context()))
 	}
 	return all
 }
 
 // quorum opens one more view of the same stores.
-func quorum(t testing.TB, all []*memlock.Store) *quorumlock.Backend {
+func quorum(t testing.TB, all []*testmember.Member) *quorumlock.Backend {
 	t.Helper()
 	members := make([]driver.Backend, len(all))
 	for i, s := range all {

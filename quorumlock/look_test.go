@@ -65,7 +65,7 @@ func listing(t *testing.T, each []time.Duration, f func(t *testing.T, b *quoruml
 		var nodes []*node
 		var members []driver.Backend
 		for i, s := range stores(t, len(each)) {
-			nodes = append(nodes, &node{Store: s})
+			nodes = append(nodes, &node{Member: s})
 			members = append(members, &lister{nodes[i], each[i], errRefuses})
 		}
 		b := quorumlock.New(members, nil)
@@ -124,7 +124,7 @@ func TestListingDoesNotWaitForANodeThatHangs(t *testing.T) {
 
 		c := exclusive("half")
 		c.Ballot = time.Now().UnixMicro()
-		_, err = nodes[0].Store.Enter(t.Context(), c)
+		_, err = nodes[0].Member.Enter(t.Context(), c)
 		check(t, err)
 		start = time.Now()
 		lines, granted, err = listed(t, t.Context(), b)
@@ -151,7 +151,7 @@ func TestLooksSayWhetherToAskAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var members []driver.Backend
 			for i, s := range stores(t, len(c.whys)) {
-				l := &lister{&node{Store: s}, time.Second, c.whys[i]}
+				l := &lister{&node{Member: s}, time.Second, c.whys[i]}
 				if l.why != nil {
 					l.each = -1
 				}
@@ -181,7 +181,7 @@ func TestLineThatANodeShowsTwiceHasItsVoteOnce(t *testing.T) {
 				_, err := s.Enter(t.Context(), c)
 				check(t, err)
 			}
-			members = append(members, stutter{&node{Store: s}})
+			members = append(members, stutter{&node{Member: s}})
 		}
 		b := quorumlock.New(members, nil)
 		defer b.Close()

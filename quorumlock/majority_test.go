@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
 // node is a member of which a test may change what it answers, and when.
 type node struct {
-	*memlock.Store
+	*testmember.Member
 	short, after time.Duration // a lease so short is granted, and so late is it said
 	before       time.Duration // so late does an Enter arrive
 	slow         time.Duration // so late does Renew answer
@@ -25,7 +25,7 @@ type node struct {
 
 func (n *node) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	pause(n.slow)
-	return n.Store.Renew(ctx, ts)
+	return n.Member.Renew(ctx, ts)
 }
 
 func (n *node) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
@@ -38,7 +38,7 @@ func (n *node) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error)
 			return driver.Ticket{}, ctx.Err()
 		}
 	}
-	t, err := n.Store.Enter(ctx, c)
+	t, err := n.Member.Enter(ctx, c)
 	if n.short > 0 {
 		t.TTL, t.Left = min(t.TTL, n.short), min(t.Left, n.short)
 	}
@@ -52,7 +52,7 @@ func (n *node) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error)
 
 func (n *node) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	n.reentered.Add(1)
-	return n.Store.Reenter(ctx, c)
+	return n.Member.Reenter(ctx, c)
 }
 
 // count returns how many claims stand in the line of "k".
@@ -80,7 +80,7 @@ func three(t *testing.T, f func(t *testing.T, nodes []*node, b *quorumlock.Backe
 		var nodes []*node
 		var members []driver.Backend
 		for _, s := range stores(t, 3) {
-			nodes = append(nodes, &node{Store: s})
+			nodes = append(nodes, &node{Member: s})
 			members = append(members, nodes[len(nodes)-1])
 		}
 		b := quorumlock.New(members, nil)
@@ -176,7 +176,7 @@ func taken(t *testing.T, nodes ...*node) {
 	for i, n := range nodes {
 		c := exclusive(fmt.Sprint("another ", i))
 		c.Ballot = time.Now().UnixMicro() + int64(i)
-		_, err := n.Store.Enter(t.Context(), c)
+		_, err := n.Member.Enter(t.Context(), c)
 		check(t, err)
 	}
 }
@@ -264,7 +264,7 @@ func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
 		for _, n := range nodes[:2] {
 			c := exclusive("another")
 			c.Ballot = time.Now().UnixMicro()
-			_, err := n.Store.Enter(t.Context(), c)
+			_, err := n.Member.Enter(t.Context(), c)
 			check(t, err)
 		}
 		for range 20 {

@@ -56,10 +56,9 @@ const maxNodes = 9
 // minTTL is the shortest lease that is of use once a majority has answered.
 const minTTL = 100 * time.Millisecond
 
-// New returns a quorum of members: 3, 5, 7 or 9 independent stores, each opened to
-// take ballots (memlock.NewMember, redislock.Options.Member, sqllock.Options.Member).
-// Three survive the loss of one, five of two. All programs name the same members, in
-// any order. New sends nothing; Open reports invalid members.
+// New returns a quorum of members: 3, 5, 7 or 9 independent Redis servers, each
+// opened with redislock.Options.Member. Three survive the loss of one, five of two. All
+// programs name the same members, in any order. New sends nothing; Open reports invalid members.
 //
 // The Backend owns its members: Close closes them.
 func New(members []driver.Backend, o *Options) *Backend {
@@ -109,8 +108,8 @@ func (b *Backend) addNode(m driver.Backend, name string) {
 	info := m.Info()
 	switch {
 	case !ok, !info.Ballot:
-		b.refuse("%s of the quorum takes no ballots: open it as a member "+
-			"(redislock.Options.Member, sqllock.Options.Member, memlock.NewMember)", name)
+		b.refuse("%s of the quorum takes no ballots: members are Redis servers, opened with "+
+			"redislock.Options.Member", name)
 	case !info.Fencing || info.Lease != driver.PerClaim:
 		b.refuse("%s of the quorum cannot be a member: it needs fencing tokens, and a lease for each claim", name)
 	}

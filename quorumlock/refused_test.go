@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
 // failing is a member that answers each Enter with err, if that is set.
 type failing struct {
-	*memlock.Store
+	*testmember.Member
 	err error
 }
 
@@ -23,7 +23,7 @@ func (f *failing) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if f.err != nil {
 		return driver.Ticket{}, f.err
 	}
-	return f.Store.Enter(ctx, c)
+	return f.Member.Enter(ctx, c)
 }
 
 // A quorum has refused, and done nothing, if too few members are left that may have the claim. A
@@ -65,7 +65,7 @@ func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
 
 // refusesLeave is a member that refuses some Leaves, as a server that has become read-only does.
 type refusesLeave struct {
-	*memlock.Store
+	*testmember.Member
 	left atomic.Int32 // how many it refuses yet
 }
 
@@ -73,7 +73,7 @@ func (r *refusesLeave) Leave(ctx context.Context, t driver.Ticket, e driver.Exit
 	if r.left.Add(-1) >= 0 {
 		return &driver.RefusedError{Err: errors.New("read-only")}
 	}
-	return r.Store.Leave(ctx, t, e)
+	return r.Member.Leave(ctx, t, e)
 }
 
 // A member that refuses a Leave for now still has the claim, so it is asked again.
@@ -82,7 +82,7 @@ func TestLeaveThatAMemberRefusesIsRepeated(t *testing.T) {
 		members := make([]driver.Backend, 3)
 		var refuses []*refusesLeave
 		for i, s := range stores(t, 3) {
-			r := &refusesLeave{Store: s}
+			r := &refusesLeave{Member: s}
 			refuses, members[i] = append(refuses, r), r
 		}
 		b := quorumlock.New(members, nil)

@@ -273,7 +273,7 @@ func TestClientsCannotClimbOnOneAnothersBallots(t *testing.T) {
 				}
 				for _, n := range nodes[:2] {
 					n.wipe()
-					n.Store.Enter(context.Background(), driver.Claim{ // the first ballot is when it notices
+					n.Member.Enter(context.Background(), driver.Claim{ // the first ballot is when it notices
 						Key: "other", ID: "x", Capacity: driver.RW, Weight: driver.RW, TTL: time.Second, Span: 1, Ballot: 1,
 					})
 				}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/internal/testmember"
 )
 
 // The nodes are memlock members with clocks of their own, behind links that lose and delay. Rules
@@ -33,7 +33,7 @@ var simMembership = driver.Membership{Skew: 500 * time.Millisecond, MaxTTL: 1100
 // simNode is one node. Its clock is ahead of the true one by offset, which is seen in
 // its ballots alone.
 type simNode struct {
-	*memlock.Store
+	*testmember.Member
 	rule   rule
 	offset int64 // µs
 
@@ -46,8 +46,8 @@ type simNode struct {
 }
 
 func newSimNode(r rule, offset time.Duration) *simNode {
-	n := &simNode{Store: memlock.NewMember(&simMembership), rule: r, offset: offset.Microseconds()}
-	n.Store.Initialise(context.Background())
+	n := &simNode{Member: testmember.New(simMembership), rule: r, offset: offset.Microseconds()}
+	n.Member.Initialise(context.Background())
 	n.forget()
 	return n
 }
@@ -62,7 +62,7 @@ func (n *simNode) wipe() {
 	n.forget()
 	n.ready = time.Now().Add(simMembership.MaxTTL)
 	if n.rule == letBack {
-		n.Store.Initialise(context.Background())
+		n.Member.Initialise(context.Background())
 	}
 }
 
@@ -79,11 +79,11 @@ func (n *simNode) isDown() bool {
 }
 
 func (n *simNode) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	return n.enter(ctx, c, n.Store.Enter)
+	return n.enter(ctx, c, n.Member.Enter)
 }
 
 func (n *simNode) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	return n.enter(ctx, c, n.Store.Reenter)
+	return n.enter(ctx, c, n.Member.Reenter)
 }
 
 func (n *simNode) enter(ctx context.Context, c driver.Claim, inner func(context.Context, driver.Claim) (driver.Ticket, error)) (driver.Ticket, error) {
@@ -126,7 +126,7 @@ func (n *simNode) falsely(ctx context.Context, c driver.Claim) (driver.Ticket, e
 	}
 	ballot := c.Ballot
 	c.Ballot = 0
-	t, err := n.Store.Enter(ctx, c)
+	t, err := n.Member.Enter(ctx, c)
 	var busy *driver.BusyError
 	switch {
 	case errors.As(err, &busy):
@@ -214,7 +214,7 @@ func (l *link) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, erro
 }
 
 func (l *link) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	errs, err := send(l, ctx, func(ctx context.Context) []error { return l.Store.Renew(ctx, ts) })
+	errs, err := send(l, ctx, func(ctx context.Context) []error { return l.Member.Renew(ctx, ts) })
 	if err != nil {
 		errs = make([]error, len(ts))
 		for i := range errs {
@@ -225,7 +225,7 @@ func (l *link) Renew(ctx context.Context, ts []driver.Ticket) []error {
 }
 
 func (l *link) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	left, err := send(l, ctx, func(ctx context.Context) error { return l.Store.Leave(ctx, t, e) })
+	left, err := send(l, ctx, func(ctx context.Context) error { return l.Member.Leave(ctx, t, e) })
 	return cmp.Or(err, left)
 }
 

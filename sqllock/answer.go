@@ -88,19 +88,6 @@ func (a *answer) refusal(r *row) error {
 		}
 		a.head.Ahead = int(r.ahead)
 		return a.head
-	case "ballot":
-		return driver.BallotError{Last: r.token}
-	case "wait":
-		return &driver.QuarantineError{Left: micros(r.remains)}
-	case "other":
-		return permanent(fmt.Errorf("%s: this database is a member of a quorum with %s: open it with the same "+
-			"driver.Membership everywhere", a.store, r.note))
-	case "careless":
-		return permanent(fmt.Errorf("%s: the member is said to be Durable, but with %s = off the server loses what it "+
-			"has acknowledged when it crashes: set it to on, or leave Durable out", a.store, r.note))
-	case "damaged":
-		return permanent(fmt.Errorf("%s: what the table %s says of the member is damaged: delete its row 'member'",
-			a.store, r.note))
 	case "torn":
 		return damaged(a.ref.Key, errors.New("a claim has numbers that no step writes"))
 	}

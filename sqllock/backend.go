@@ -1,7 +1,6 @@
 package sqllock
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -43,7 +42,6 @@ type Backend struct {
 var (
 	_ driver.Backend  = (*Backend)(nil)
 	_ driver.Alarm    = (*Backend)(nil)
-	_ driver.Member   = (*Backend)(nil)
 	_ driver.Detacher = (*Backend)(nil)
 )
 
@@ -77,17 +75,6 @@ func (b *Backend) choose(db *sql.DB, d Dialect, o *Options) error {
 	b.dialect, b.info = k, k.info()
 	b.info.Push = k.push || o.Listen != nil
 	c := config{ctx: b.ctx, name: k.name, db: db, create: o.CreateTables, node: rand.Int64(), listen: o.Listen}
-	if o.Member != nil {
-		m, err := o.Member.Settled()
-		c.member = &m
-		b.info.Ballot, b.info.MaxTTL = true, m.MaxTTL
-		if err != nil {
-			return err
-		}
-		if !k.member {
-			return errors.New("it cannot be a member of a quorum: of SQL databases, SQLite and PostgreSQL can")
-		}
-	}
 	n, err := newNames(o.Prefix)
 	switch {
 	case err != nil:
@@ -249,20 +236,6 @@ func (b *Backend) cutShort(ended, err error) error {
 // that is there already. A free lock takes one statement, any other one short
 // transaction.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	return b.enter(ctx, c, false)
-}
-
-// Reenter puts back a claim that the database has lost, in one short transaction, as
-// driver.Member says.
-func (b *Backend) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if c.Ballot == 0 || !b.info.Ballot {
-		err := fmt.Errorf("%s: a claim re-enters a member, with the ballot that it has", b.info.Name)
-		return driver.Ticket{}, permanent(err)
-	}
-	return b.enter(ctx, c, true)
-}
-
-func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driver.Ticket, error) {
 	if b.bad != nil {
 		return driver.Ticket{}, b.bad
 	}
@@ -270,7 +243,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 		return driver.Ticket{}, err
 	}
 	return call(ctx, b, func(ctx context.Context) (driver.Ticket, effects, error) {
-		t, e, err := b.store.enter(ctx, &c, reenter)
+		t, e, err := b.store.enter(ctx, &c)
 		if err == nil {
 			b.sweepSometimes(ctx)
 		}
@@ -292,18 +265,6 @@ func (b *Backend) sweepSometimes(ctx context.Context) {
 	if e, err := b.store.sweep(ctx); err == nil {
 		b.deliver(e)
 	}
-}
-
-// Initialise ends the quarantine of a member.
-func (b *Backend) Initialise(ctx context.Context) error {
-	if b.bad == nil && !b.info.Ballot {
-		return permanent(fmt.Errorf("%s: it is no member: open it with Options.Member", b.info.Name))
-	}
-	return b.step(ctx, func(ctx context.Context) (effects, error) {
-		m := b.store.member
-		a, err := b.store.step(ctx, "initialise", "", "initialise", m.MaxTTL.Microseconds(), m.Durable, m.String())
-		return a.effects, cmp.Or(err, a.refuse)
-	})
 }
 
 // read is call for what has no effects.

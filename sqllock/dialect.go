@@ -41,7 +41,6 @@ type dialect struct {
 	examine func(ctx context.Context, e *examination) error
 	push    bool // waiters are woken without Options.Listen
 	listen  bool // Options.Listen is of use
-	member  bool // it can be a member of a quorum
 	// News are polled where no notifier is active: often while a hand-over is likely, which is
 	// soon after the last one, and ever less so. A wait is prolonged by an eighth of itself,
 	// within these bounds.
@@ -71,12 +70,11 @@ func (k *dialect) info() driver.Info {
 
 var dialects = map[Dialect]dialect{
 	SQLite: {
-		name: "sqlite", schema: sqliteSchema, open: openSQLite, examine: examineSQLite, push: true, member: true,
+		name: "sqlite", schema: sqliteSchema, open: openSQLite, examine: examineSQLite, push: true,
 		minPoll: time.Millisecond, maxPoll: 10 * time.Millisecond,
 	},
 	Postgres: {
 		name: "postgres", schema: postgresSchema, open: openPostgres, examine: examinePostgres, listen: true,
-		member:  true,
 		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
 	},
 	MySQL: {
@@ -100,10 +98,9 @@ type config struct {
 	name   string          // of the dialect
 	db     *sql.DB
 	names  names
-	create bool               // create the tables if they are missing
-	node   int64              // names this Backend in claims
-	listen listen             // Options.Listen, or nil
-	member *driver.Membership // nil if no ballots are taken
+	create bool   // create the tables if they are missing
+	node   int64  // names this Backend in claims
+	listen listen // Options.Listen, or nil
 }
 
 // runSchema runs a schema in one transaction.

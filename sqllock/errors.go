@@ -17,9 +17,8 @@ import (
 // isAnswer reports whether err is an answer of the store, not a failure to get one.
 func isAnswer(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) ||
-		errors.Is(err, errUnbound) || errors.Is(err, errCircle) || errors.As(err, new(driver.BallotError)) ||
-		errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrRefused) ||
-		errors.As(err, new(*driver.QuarantineError))
+		errors.Is(err, errUnbound) || errors.Is(err, errCircle) ||
+		errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrRefused)
 }
 
 // verdict is what an error of the database says of the step: that it may have happened, that the

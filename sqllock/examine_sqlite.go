@@ -49,13 +49,7 @@ func (e *examination) sqliteJournal(journal string, synchronous int) {
 	}
 	const full, normal = 2, 1
 	e.Volatile = synchronous < full
-	switch {
-	case e.member != nil && e.member.Durable && synchronous < full:
-		e.addValue(driver.SeverityError, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
-			"This member of a quorum was opened with Membership.Durable and may forget grants when its host fails. "+
-				"Two holders are possible then.",
-			"PRAGMA synchronous = FULL; on every connection: _pragma=synchronous(FULL) in the DSN")
-	case synchronous < normal:
+	if synchronous < normal {
 		e.addValue(driver.SeverityWarning, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
 			"A power failure may destroy the file, with the marks of Once in it.",
 			"PRAGMA synchronous = NORMAL; on every connection: see SQLiteDSN")

@@ -1,10 +1,6 @@
 package sqllock
 
-import (
-	"testing"
-
-	"github.com/fencelock/fencelock/driver"
-)
+import "testing"
 
 const mountinfo = `22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -53,16 +49,6 @@ func TestNetworkFileSystemIsAnError(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s is %q, want %q", kind, got, want)
-		}
-	}
-}
-
-func TestExamineMembersThatAreNotDurable(t *testing.T) {
-	for level, want := range map[int]int{1: 1, 2: 0, 3: 0} {
-		e := &examination{config: config{member: &driver.Membership{Durable: true}}}
-		e.sqliteJournal("wal", level)
-		if len(e.Findings) != want || e.Volatile != (want == 1) {
-			t.Errorf("synchronous %s: %+v", syncLevel(level), e.Examination)
 		}
 	}
 }

@@ -1,10 +1,6 @@
 package sqllock
 
-import (
-	"context"
-
-	"github.com/fencelock/fencelock/driver"
-)
+import "context"
 
 // Options change what New does by default. The zero value and nil are ready.
 type Options struct {
@@ -47,22 +43,6 @@ type Options struct {
 	// mode a LISTEN is lost. Without Listen the database is asked again and again; other
 	// dialects refuse it.
 	Listen func(ctx context.Context, channel string, heard func()) error
-
-	// Member opens the database as a node of a quorum (package quorumlock), which takes
-	// ballots; &driver.Membership{} will do. It is for SQLite and PostgreSQL. A database
-	// that may have lost what it had acknowledged grants nothing for Membership.MaxTTL:
-	//
-	//   - SQLite after its host was started again, unless Durable says that the file loses
-	//     nothing then (PRAGMA synchronous = FULL). A file that is put back from a copy has
-	//     forgotten grants, and cannot know: delete its row 'member' in the table meta.
-	//   - PostgreSQL after the server was started again or has recovered from a crash, also
-	//     of one of its processes, unless Durable says that it loses nothing then: fsync and
-	//     synchronous_commit are on, or every ballot is refused. Whatever Durable says, after
-	//     a failover to a standby, and after a dump or a backup was put back, as far as that
-	//     can be seen: a backup of the disks under a running server cannot, so delete its
-	//     row 'member' in the table meta. A member is one server by itself: if two servers
-	//     could both take themselves for the primary, one member would have two votes.
-	Member *driver.Membership
 }
 
 // listen is the type of Options.Listen.

@@ -84,8 +84,6 @@ func (s *sqlite) free(ctx context.Context, name string, check func(d *database) 
 // step makes a step that writes.
 func (t *txn) step(step string) (err error) {
 	switch step {
-	case "initialise":
-		return t.initialise()
 	case "renew":
 		return t.renew(t.args[0].([]driver.Ticket))
 	case "sweep":
@@ -137,11 +135,6 @@ func (t *txn) enter() error {
 	case again:
 		_, err = t.run("ticket")
 		return err
-	}
-	if refused, err := t.judge(t.args); err != nil {
-		return err
-	} else if refused != nil {
-		return t.take(refused)
 	}
 	_, err = t.run("join", "ticket")
 	return err

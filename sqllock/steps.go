@@ -36,9 +36,9 @@ func (s *steps) step(ctx context.Context, what, key, step string, args ...any) (
 	return a, nil
 }
 
-// enter answers a claim; reenter says that a member of a quorum has lost it.
-func (s *steps) enter(ctx context.Context, c *driver.Claim, reenter bool) (driver.Ticket, effects, error) {
-	if free, ok := s.store.(freeStore); ok && c.Ballot == 0 {
+// enter answers a claim.
+func (s *steps) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, effects, error) {
+	if free, ok := s.store.(freeStore); ok {
 		switch t, done, err := free.enterFree(ctx, c); {
 		case err != nil:
 			return t, effects{touched: []string{c.Key}}, err
@@ -46,15 +46,9 @@ func (s *steps) enter(ctx context.Context, c *driver.Claim, reenter bool) (drive
 			return t, effects{}, nil
 		}
 	}
-	args := []any{
+	a, err := s.step(ctx, "enter the line of", c.Key, "enter",
 		[]byte(c.Key), s.text(c.ID), c.Capacity, c.Weight, c.TTL.Microseconds(), c.NoWait, c.Span, s.node,
-		s.text(c.Owner), s.text(c.Note),
-	}
-	if c.Ballot != 0 {
-		m := s.member
-		args = append(args, c.Ballot, reenter, m.Skew.Microseconds(), m.MaxTTL.Microseconds(), m.Durable, m.String())
-	}
-	a, err := s.step(ctx, "enter the line of", c.Key, "enter", args...)
+		s.text(c.Owner), s.text(c.Note))
 	if err != nil {
 		return driver.Ticket{}, a.effects, err
 	}
@@ -168,7 +162,7 @@ func (s *steps) standing(ctx context.Context, t *driver.Ticket) (*grant, driver.
 // rejoin says how the claim of t stands by a step that writes, where reads are answered by standbys.
 // An Enter finds the claim. If it has made another one instead, that one leaves.
 func (s *steps) rejoin(ctx context.Context, t *driver.Ticket) (driver.Ticket, effects, error) {
-	got, e, err := s.enter(ctx, &t.Claim, false)
+	got, e, err := s.enter(ctx, &t.Claim)
 	if err == nil && got.Token != t.Token {
 		var left effects
 		left, err = s.leave(ctx, &got, driver.Exit{})

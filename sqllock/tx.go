@@ -136,9 +136,6 @@ func newTxLocker(b *Backend, none bool) *TxLocker {
 		l.bad = b.bad
 	case none:
 		l.bad = errors.New("no transaction was given: pass the *sql.Tx that BeginTx returned")
-	case b.info.Ballot:
-		l.bad = errors.New("a member of a quorum keeps no locks of transactions: open the database without " +
-			"Options.Member, with another Prefix")
 	default:
 		if s, ok := b.store.store.(binder); ok {
 			l.store = s

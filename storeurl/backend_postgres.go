@@ -62,7 +62,7 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 		return nil, err
 	}
 	db := sql.OpenDB(newConnector(stdlib.GetConnector(*config)))
-	o := &sqllock.Options{CreateTables: true, Member: c.of()}
+	o := &sqllock.Options{CreateTables: true}
 	if c.maxConns() > 1 {
 		o.Listen = Listen(config, db)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
-// membersForm is how a quorum of several kinds of stores is written.
-const membersForm = "redlock:redis://host:port/db,postgres://user@host:port/db,…"
+// membersForm is how a quorum is written whose members differ in more than their hosts.
+const membersForm = "redlock:redis://user@host:port/db,rediss://host:port/db,…"
 
 // parseMembers reads what follows redlock: in such a URL. Nothing of it is repeated: a
 // password with a comma in it would look like a member.
@@ -28,31 +28,21 @@ func parseMembers(list string, from Source) ([]*URL, error) {
 		case err != nil:
 			return nil, fmt.Errorf("member %d of the redlock URL cannot be read; write %s, "+
 				"and percent-encode special characters of a password", i+1, membersForm)
-		case !m.scheme.server:
-			return nil, onThisHost(i)
-		case !m.scheme.member:
-			return nil, fmt.Errorf("member %d of the redlock URL cannot be one of a quorum; write %s", i+1, membersForm)
+		case m.Scheme != "redis" && m.Scheme != "rediss":
+			return nil, fmt.Errorf("member %d of the redlock URL is not a Redis server, and members of a quorum are "+
+				"Redis servers; write %s", i+1, membersForm)
 		}
 		m.takeAgreed()
 		if err := m.scheme.check(m, rest); err != nil {
 			return nil, fmt.Errorf("member %d of the redlock URL: %w", i+1, err)
 		}
-		switch {
-		case m.onSocket():
-			return nil, onThisHost(i)
-		case strings.Contains(m.Host, ","):
-			return nil, fmt.Errorf("member %d of the redlock URL names several servers; a member is one; write %s",
-				i+1, membersForm)
+		if m.onSocket() {
+			return nil, fmt.Errorf("member %d of the redlock URL is on this host alone: on another host that name is "+
+				"another store, and a majority here would be none there; write %s", i+1, membersForm)
 		}
 		members = append(members, m)
 	}
 	return members, nil
-}
-
-// onThisHost says that the i-th member is another one on each host.
-func onThisHost(i int) error {
-	return fmt.Errorf("member %d of the redlock URL is on this host alone: on another host that name is "+
-		"another store, and a majority here would be none there; write %s", i+1, membersForm)
 }
 
 // checkQuorum reads redlock://host:port,host:port,host:port/db, which are Redis servers,

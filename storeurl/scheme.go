@@ -11,7 +11,6 @@ type scheme struct {
 	form    string // how to write it, for people
 	server  bool   // it has an address and may ask for a password
 	private bool   // nobody outside this process sees its locks
-	member  bool   // a quorum may have it as a member
 	tls     bool   // ca, cert and key have a meaning
 
 	// check reads the rest of the URL into Host and Path, and sets the text for people.
@@ -22,10 +21,10 @@ type scheme struct {
 
 // schemes are all kinds of stores. A new one is a file with two functions, and a line here.
 func schemes() []scheme {
-	redis := scheme{check: checkRedis, open: openRedis, server: true, member: true}
+	redis := scheme{check: checkRedis, open: openRedis, server: true}
 	sentinel := scheme{check: checkSentinel, open: openSentinel, server: true}
 	cluster := scheme{check: checkCluster, open: openCluster, server: true}
-	postgres := scheme{check: checkPostgres, open: openPostgres, server: true, member: true, tls: true}
+	postgres := scheme{check: checkPostgres, open: openPostgres, server: true, tls: true}
 	mysql := scheme{check: checkMySQL, open: openMySQL, server: true, tls: true}
 	etcd := scheme{check: checkEtcd, open: openEtcd, server: true}
 	zookeeper := scheme{check: checkZooKeeper, open: openZooKeeper, server: true}

@@ -21,8 +21,8 @@ func TestParseReadsEachScheme(t *testing.T) {
 		{"redis+cluster://a,b:1", "redis+cluster a:6379,b:1", "a:6379,b:1", ""},
 		{"redlock://a,b,c/1", "redlock a:6379,b:6379,c:6379/1", "a:6379,b:6379,c:6379", "1"},
 		{
-			"redlock:redis://a,rediss://u:pw@b/1,postgres://me@c/db?sslmode=disable",
-			"redlock of redis a:6379, rediss b:6379/1, postgres c:5432/db", "a:6379,b:6379,c:5432", "",
+			"redlock:redis://a,rediss://u:pw@b/1,redis://c/2",
+			"redlock of redis a:6379, rediss b:6379/1, redis c:6379/2", "a:6379,b:6379,c:6379", "",
 		},
 		{"postgres://me@h/db?sslmode=disable", "postgres h:5432/db", "h:5432", "db"},
 		{"postgres://me:pw@h/db?sslmode=verify-full&connect_timeout=3&keepalives=1&application_name=a", "postgres h:5432/db", "h:5432", "db"},

@@ -46,8 +46,8 @@ processes on this host. URLs:
   redis+cluster://host:port,…   a Redis Cluster; some of its nodes are enough
                                 rediss+sentinel:// and rediss+cluster:// with TLS
   redlock://host:port,…/db      a majority of 3, 5, 7 or 9 independent Redis servers
-  redlock:redis://host:port/db,postgres://user@host:port/db,…
-                                a majority of Redis and PostgreSQL servers
+  redlock:redis://user@host:port/db,rediss://host:port/db,…
+                                the same, with a user, a database or TLS for each server
   postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same. PGSSLMODE,
                                 PGSERVICE and the other variables of psql apply. Of several
                                 hosts the one that takes writes is used

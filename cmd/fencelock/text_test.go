@@ -189,7 +189,7 @@ func TestPasswordsAloneAreCutOutOfTheURL(t *testing.T) {
 		{"etcd://app:s3cr3t@h1:1,h2:2/a%40b", "etcd://app@h1:1,h2:2/a%40b"},
 		{"redis://app:s3cr3t@[::1]:6379/0", "redis://app@[::1]:6379/0"},
 		{"redlock://app:s3cr3t@a,b,c/1", "redlock://app@a,b,c/1"},
-		{"redlock:redis://:s3cr3t@a,redis://b,postgres://app:s3cr3t@c/db", "redlock:redis://a,redis://b,postgres://app@c/db"},
+		{"redlock:redis://:s3cr3t@a,redis://b,rediss://app:s3cr3t@c/1", "redlock:redis://a,redis://b,rediss://app@c/1"},
 		// Nobody can tell where the password is in these.
 		{"redlock:redis://:s3,cr3t@a,redis://b", ""},
 		{"redlock:redis:s3cr3t@a,redis://b", ""},

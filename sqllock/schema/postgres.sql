@@ -5,8 +5,7 @@
 -- Who runs this owns the tables. Another role that shall use the locks needs
 --   GRANT SELECT, INSERT, UPDATE, DELETE
 --      ON fencelock_meta, fencelock_line, fencelock_claim, fencelock_tombstone TO role;
--- and if this database is a member of a quorum, the same ON fencelock_run; to keep a history,
--- the same ON fencelock_history.
+-- and to keep a history, the same ON fencelock_history.
 --
 -- Times are in microseconds since 1970, by the clock of this server: read them with
 -- to_timestamp(expires / 1e6). Keys, ids and texts are bytes, so that no encoding and
@@ -112,16 +111,6 @@ CREATE TABLE IF NOT EXISTS fencelock_tombstone (
 CREATE INDEX IF NOT EXISTS fencelock_tombstone_end ON fencelock_tombstone (expires);
 CREATE INDEX IF NOT EXISTS fencelock_tombstone_news ON fencelock_tombstone (node) WHERE broken;
 
--- Of use for a member of a quorum only: which run of the server has judged ballots last.
--- What is in this table says nothing; that it is there says that the server has lost
--- nothing since. PostgreSQL empties an unlogged table whenever it recovers: after a crash,
--- also when one of its processes was killed and the server as a whole runs on, when a
--- standby takes over, and when a base backup is put back.
-CREATE UNLOGGED TABLE IF NOT EXISTS fencelock_run (
-    one boolean PRIMARY KEY CHECK (one),
-    run text    NOT NULL
-);
-
 -- The history: one row per grant. entry is what is known of it: owner, note, kind, permits,
 -- asked, granted, ended, end, reason, broken, broken_by, broken_for, lost. For people:
 --   SELECT token, entry FROM fencelock_history WHERE key = 'orders/42' ORDER BY token DESC;
@@ -145,11 +134,6 @@ CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 --   kind     the line is of the other kind
 --   reused   a claim with another capacity or weight has the id
 --   gone     it is not in line: granted if it was broken, note is the reason
---   ballot   the ballot is not granted: one above token may be
---   wait     no ballot is granted yet: remains
---   other    this member has agreed on something else: note
---   careless the server is said to lose nothing, but this setting lets it: note
---   damaged  what is remembered of the member cannot be read: note is the table
 --   left     it has left
 --   holds    it is granted, and was to leave only if it waits
 --   grant    a waiting claim of the node that asked was granted: key, id, remains, mixed, mark
@@ -312,102 +296,11 @@ RETURNS void LANGUAGE sql VOLATILE AS $$
     UPDATE fencelock_line SET tombstones = greatest(tombstones, a_expires) WHERE key = a_key
 $$;
 
--- fencelock_member says whether this database takes ballots: nothing if so, or what to
--- answer. If it does not remember to be a member, or may have lost what it has acknowledged,
--- it takes none for a_quarantine µs from now on. a_durable says that restarts lose nothing,
--- a_agreed is what the members of the quorum have agreed on. With a_ready the quarantine
--- is over.
---
--- What it remembers is the row 'member' of fencelock_meta:
---   '1 ' transaction ' ' when it takes ballots ' ' origin, or '-' ' ' what was agreed on
--- The transaction is the one that wrote the row: one that was put back from a dump was
--- written by another. The origin is the same after each restart of the server, and another
--- one after a failover or a recovery to some point in time, which begin a timeline, and for
--- a copy.
-CREATE OR REPLACE FUNCTION fencelock_member(a_quarantine bigint, a_durable boolean, a_agreed text, a_ready boolean)
-RETURNS fencelock_answer LANGUAGE plpgsql AS $$
-DECLARE
-    v_answer fencelock_answer;
-    v_now    bigint;
-    v_old    text;
-    v_xmin   text;
-    v_part   text[];
-    v_seen   text;    -- the run that has judged ballots last
-    v_run    text;    -- this run, of this database: a copy of it has the same tables
-    v_same   boolean; -- the row was written here
-    v_origin text := '-';
-    v_ready  bigint;
-BEGIN
-    IF a_durable AND 'off' IN (current_setting('fsync'), current_setting('synchronous_commit')) THEN
-        v_answer.what := 'careless';
-        v_answer.note := convert_to(CASE current_setting('fsync') WHEN 'off' THEN 'fsync' ELSE 'synchronous_commit' END, 'UTF8');
-        RETURN v_answer;
-    END IF;
-    LOOP
-        SELECT m.value, m.xmin::text, r.run, (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || '/' || d.oid
-            INTO v_old, v_xmin, v_seen, v_run
-            FROM pg_database AS d LEFT JOIN fencelock_meta AS m ON m.name = 'member' LEFT JOIN fencelock_run AS r ON r.one
-            WHERE d.datname = current_database();
-        v_now := fencelock_now();
-        v_part := regexp_match(v_old, '^1 ([0-9]{1,18}) ([0-9]{1,18}) ([^ ]+) (.*)$');
-        IF v_old IS NOT NULL AND v_part IS NULL THEN
-            v_answer.what := 'damaged';
-            v_answer.note := convert_to('fencelock_meta', 'UTF8');
-            RETURN v_answer;
-        ELSIF v_part[4] <> a_agreed THEN
-            v_answer.what := 'other';
-            v_answer.note := convert_to(v_part[4], 'UTF8');
-            RETURN v_answer;
-        END IF;
-        v_same := coalesce(v_xmin = (v_part[1]::bigint & 4294967295)::text, false);
-        v_ready := v_part[2]::bigint;
-        EXIT WHEN NOT a_ready AND v_same AND v_seen = v_run AND v_ready <= v_now + a_quarantine;
-
-        -- It is new or was put back, the server was started again, or its clock was set back
-        -- in the quarantine. Of several who notice one writes, and the others look again.
-        IF a_durable THEN
-            SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || '/' || split_part(v_run, '/', 2)
-                INTO v_origin FROM pg_control_system();
-        END IF;
-        v_ready := CASE
-            WHEN a_ready THEN 0
-            WHEN a_durable AND v_same AND v_part[3] = v_origin THEN least(v_ready, v_now + a_quarantine)
-            ELSE v_now + a_quarantine
-            END;
-        INSERT INTO fencelock_meta AS m (name, value)
-            VALUES ('member', concat_ws(' ', '1', txid_current(), v_ready, v_origin, a_agreed))
-            ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE m.value = v_old;
-        IF FOUND THEN
-            INSERT INTO fencelock_run (one, run) VALUES (true, v_run)
-                ON CONFLICT (one) DO UPDATE SET run = excluded.run;
-            EXIT;
-        END IF;
-    END LOOP;
-    IF v_ready > v_now THEN
-        v_answer.what := 'wait';
-        v_answer.remains := v_ready - v_now;
-    END IF;
-    RETURN v_answer;
-END $$;
-
--- fencelock_initialise ends the quarantine of a member. It answers nothing, or why not.
-CREATE OR REPLACE FUNCTION fencelock_initialise(a_quarantine bigint, a_durable boolean, a_agreed text)
-RETURNS SETOF fencelock_answer LANGUAGE plpgsql
-    SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
-DECLARE
-    v_refusal fencelock_answer := fencelock_member(a_quarantine, a_durable, a_agreed, true);
-BEGIN
-    IF v_refusal.what IS NOT NULL THEN
-        RETURN NEXT v_refusal;
-    END IF;
-END $$;
-
--- fencelock_enter_long is fencelock_enter where somebody is in line, for the first of a line
--- and for ballots. It is a function of its own because each variable that holds a row costs
+-- fencelock_enter_long is fencelock_enter where somebody is in line, and for the first of a
+-- line. It is a function of its own because each variable that holds a row costs
 -- a call time, whether it is used or not.
 CREATE OR REPLACE FUNCTION fencelock_enter_long(a_key bytea, a_id bytea, a_capacity bigint, a_weight bigint, a_ttl bigint,
-    a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea,
-    a_ballot bigint, a_again boolean, a_skew bigint, a_quarantine bigint, a_durable boolean, a_agreed text)
+    a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
 DECLARE
     v_line    fencelock_line;
@@ -416,7 +309,6 @@ DECLARE
     v_head    fencelock_claim;
     v_mine    fencelock_claim;
     v_tombstone    fencelock_tombstone;
-    v_refusal fencelock_answer;
     v_purged  boolean := false;
     v_lazy    text;
     v_weight  numeric;
@@ -529,22 +421,8 @@ BEGIN
     IF v_line.last > 9223372036854775807 - 2 * 65535 THEN
         RAISE EXCEPTION 'the counter of the line is at %', v_line.last USING ERRCODE = '22003';
     END IF;
-    IF a_ballot > 0 THEN
-        v_refusal := fencelock_member(a_quarantine, a_durable, a_agreed, false);
-        IF v_refusal.what IS NULL AND NOT (CASE
-            WHEN a_again THEN a_ballot > v_line.last OR a_ballot + a_span - 1 = v_line.last AND v_head.token IS NULL
-            ELSE a_ballot > greatest(v_line.last, v_now - a_skew) AND a_ballot <= greatest(v_line.last + 65535, v_now + a_skew)
-            END) THEN
-            v_refusal.what := 'ballot';
-            v_refusal.token := greatest(v_line.last, v_now);
-        END IF;
-        IF v_refusal.what IS NOT NULL THEN
-            RETURN NEXT v_refusal;
-            RETURN;
-        END IF;
-    END IF;
     v_answer.what := 'ticket';
-    v_answer.token := CASE WHEN a_ballot > 0 THEN a_ballot ELSE greatest(v_line.last + 1, v_now, 1) END;
+    v_answer.token := greatest(v_line.last + 1, v_now, 1);
     v_answer.span := a_span;
     v_answer.weight := a_weight;
     v_answer.capacity := a_capacity;
@@ -572,34 +450,26 @@ END $$;
 
 -- fencelock_enter joins a line, or starts again the lease of the claim with this id that
 -- is in line already. a_ttl is in microseconds.
---
--- If a_ballot > 0, it is the very token that the claim gets, or the claim is refused. With
--- a_again the claim was lost here, and re-enters. a_skew is in microseconds, and the rest
--- is as of fencelock_member.
 CREATE OR REPLACE FUNCTION fencelock_enter(a_key bytea, a_id bytea, a_capacity bigint, a_weight bigint, a_ttl bigint,
-    a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea,
-    a_ballot bigint DEFAULT 0, a_again boolean DEFAULT false, a_skew bigint DEFAULT 0,
-    a_quarantine bigint DEFAULT 0, a_durable boolean DEFAULT false, a_agreed text DEFAULT '')
+    a_nowait boolean, a_span bigint, a_node bigint, a_owner bytea, a_note bytea)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 BEGIN
     -- A line that nobody is in, and that has no tombstone, is changed by one statement. If that
     -- has to wait for the row, it goes by the row and the clock as they are then.
-    IF a_ballot = 0 THEN
-        RETURN QUERY UPDATE fencelock_line
-            SET last = greatest(last + 1, fencelock_now(), 1) + a_span - 1, soonest = fencelock_now() + a_ttl, since = fencelock_now(),
-                id = a_id, span = a_span, capacity = a_capacity, weight = a_weight, node = a_node, owner = a_owner, note = a_note
-            WHERE key = a_key AND soonest = 9223372036854775807 AND tombstones <= fencelock_now()
-                AND last <= 9223372036854775807 - 2 * 65535
-            RETURNING 'ticket', NULL::bytea, NULL::bytea, last - a_span + 1, NULL::bigint, NULL::bigint, NULL::bigint, true,
-                a_ttl, 0::bigint, NULL::bigint, false, mark, NULL::bytea, NULL::bytea;
-        IF FOUND THEN
-            RETURN;
-        END IF;
+    RETURN QUERY UPDATE fencelock_line
+        SET last = greatest(last + 1, fencelock_now(), 1) + a_span - 1, soonest = fencelock_now() + a_ttl, since = fencelock_now(),
+            id = a_id, span = a_span, capacity = a_capacity, weight = a_weight, node = a_node, owner = a_owner, note = a_note
+        WHERE key = a_key AND soonest = 9223372036854775807 AND tombstones <= fencelock_now()
+            AND last <= 9223372036854775807 - 2 * 65535
+        RETURNING 'ticket', NULL::bytea, NULL::bytea, last - a_span + 1, NULL::bigint, NULL::bigint, NULL::bigint, true,
+            a_ttl, 0::bigint, NULL::bigint, false, mark, NULL::bytea, NULL::bytea;
+    IF FOUND THEN
+        RETURN;
     END IF;
 
     RETURN QUERY SELECT * FROM fencelock_enter_long(a_key, a_id, a_capacity, a_weight, a_ttl, a_nowait, a_span, a_node,
-        a_owner, a_note, a_ballot, a_again, a_skew, a_quarantine, a_durable, a_agreed);
+        a_owner, a_note);
 END $$;
 
 -- fencelock_enter_free is fencelock_enter for many free locks in one statement. It has one answer

@@ -35,7 +35,7 @@
 #define MAJORITY 2
 #endif
 
-/* -------- a member: memlock/member.go -------- */
+/* -------- a member: internal/testmember/member.go -------- */
 
 typedef Member {
 	unsigned holder : 2;	/* whose claim is here, or NOBODY */

@@ -3,6 +3,7 @@ package quorum_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -26,9 +27,7 @@ func TestMain(m *testing.M) {
 	redis.SetLogger(noLog{})
 	worker.Main(hold)
 	testserver.Parallel("6")
-	code := m.Run()
-	stopPostgres()
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // hold is what a worker does with a quorum of the servers at these addresses.
@@ -256,5 +255,27 @@ func rises(t *testing.T, before, after fence.Token) {
 	t.Helper()
 	if after <= before {
 		t.Errorf("token %v after %v", after, before)
+	}
+}
+
+// until waits until f returns nil.
+func until(t *testing.T, what string, f func() error) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; pause(20 * time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain until %s: %v", what, err)
+		}
+	}
+}
+
+// ballotOn is a claim with the clock for its ballot.
+func ballotOn(key string) driver.Claim {
+	return driver.Claim{
+		Key: key, ID: rand.Text(), Capacity: driver.RW, Weight: driver.RW,
+		TTL: time.Minute, NoWait: true, Span: 1, Ballot: time.Now().UnixMicro(),
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
+var durable = driver.Membership{Skew: lasting.Skew, MaxTTL: lasting.MaxTTL, Durable: true}
+
 // A restarted Redis may have lost what it acknowledged last, so it takes no locks for a
 // quarantine, unless it is Durable and writes a log. Each lock is asked for twice: the first
 // ballot notices, and the second finds its note. A dump names the old replication history if

@@ -14,7 +14,7 @@ FROM (
     LEFT JOIN pg_catalog.pg_class AS here ON here.oid = to_regclass('fencelock_line')
     WHERE t.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND t.relname IN (
         lower('fencelock_meta'), lower('fencelock_line'), lower('fencelock_claim'), lower('fencelock_tombstone'),
-        lower('fencelock_run'), lower('fencelock_history'))
+        lower('fencelock_history'))
     GROUP BY n.nspname, n.oid, here.relnamespace
 ) AS sets
 ORDER BY what DESC, note

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/note"
 )
 
 // granted is the answer of acquire and once.
@@ -39,6 +40,9 @@ func (s *Server) acquire(c *call) (any, error) {
 		return nil, err
 	}
 	if err := w.setKind(q.Kind, q.Permits, q.Size); err != nil {
+		return nil, err
+	}
+	if err := s.asked.settle(w); err != nil {
 		return nil, err
 	}
 	return s.serveWant(c, w, actAcquire, s.take)
@@ -160,7 +164,7 @@ func (c *call) granted(w *want, h *holding, deadline time.Time) *granted {
 		WaitedMS: time.Since(c.start).Milliseconds(), LeftMS: max(time.Until(deadline), 0).Milliseconds(),
 	}
 	if w.slot != nil {
-		g.Slot = slotText(*w.slot)
+		g.Slot = note.Slot(*w.slot)
 	}
 	return g
 }
@@ -184,6 +188,9 @@ func (s *Server) refusal(ctx context.Context, c *call, w *want, err error) error
 		return s.notAcquired(c, w, err)
 	}
 	p := problemOf(err)
+	if p.slug == slugReused {
+		s.asked.forget(w)
+	}
 	return p.about(w)
 }
 
@@ -195,7 +202,7 @@ func (p *problem) about(w *want) *problem {
 	}
 	p.more["request_id"] = w.RequestID
 	if w.slot != nil {
-		p.more["slot"] = slotText(*w.slot)
+		p.more["slot"] = note.Slot(*w.slot)
 	}
 	return p
 }

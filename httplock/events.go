@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/httplock/internal/watch"
+	"github.com/fencelock/fencelock/internal/note"
 )
 
 // eventReset is the name of an event before which others are missing. The other names are kinds
@@ -52,8 +53,8 @@ func formatEvent(b *strings.Builder, at watch.Position, c *watch.Change) {
 		}
 		fallthrough
 	default:
-		_, note := splitSlot(c.Note)
-		data = eventData{c.Key, c.Token, c.Owner, note, c.Kind.String(), c.Reason, c.At.UTC()}
+		text := note.Parse(c.Note).Text
+		data = eventData{c.Key, c.Token, c.Owner, text, c.Kind.String(), c.Reason, c.At.UTC()}
 	}
 	text, err := json.Marshal(data)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/httplock/internal/watch"
+	"github.com/fencelock/fencelock/internal/note"
 	"github.com/fencelock/fencelock/internal/slot"
 )
 
@@ -181,7 +182,7 @@ func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
 	if err == nil {
 		l.confirm()
 	}
-	switch of, _ := splitSlot(standing.Note); {
+	switch of := note.Parse(standing.Note).Slot; {
 	case errors.Is(err, fencelock.ErrLost):
 		line, lineErr := s.locks.Line(ctx, l.key)
 		if lineErr != nil {
@@ -193,7 +194,7 @@ func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
 	case err != nil:
 		return err
 	case of != nil && !of.Equal(slot):
-		return invalid("The lease is for the slot %s.", slotText(*of))
+		return invalid("The lease is for the slot %s.", note.Slot(*of))
 	case standing.Kind != fencelock.Exclusive:
 		return &problem{slug: slugInvalidHandle, detail: "Only the holder of an exclusive lease can finish a slot."}
 	}
@@ -234,11 +235,8 @@ func (s *Server) checkLease(ctx context.Context, l *lease) (time.Time, error) {
 // with now in it is meant. The zero now stands for no length.
 func readSlot(text string, now time.Time) (time.Time, error) {
 	const day = 24 * time.Hour
-	if text == "ever" {
-		return time.Time{}, nil
-	}
-	if t, err := time.Parse(time.RFC3339, text); err == nil && !t.IsZero() {
-		return t.UTC(), nil
+	if t, ok := note.ReadSlot(text); ok {
+		return t, nil
 	}
 	d, err := time.ParseDuration(text)
 	switch {
@@ -249,11 +247,4 @@ func readSlot(text string, now time.Time) (time.Time, error) {
 			"a time such as 2026-11-25T13:00:00Z, or ever.", text)
 	}
 	return slot.Start(now.UTC(), d), nil
-}
-
-func slotText(t time.Time) string {
-	if t.IsZero() {
-		return "ever"
-	}
-	return t.UTC().Format(time.RFC3339Nano)
 }

@@ -104,7 +104,7 @@ func (k *kept) of(id string) *holding {
 // again returns the lease that an earlier request for w was granted, or nil.
 func (k *kept) again(w *want) (*holding, error) {
 	h := k.of(w.id)
-	if h != nil && !w.isAs(h.want) {
+	if h != nil && !w.isAs(&h.want.wish) {
 		return nil, reused().about(w)
 	}
 	return h, nil

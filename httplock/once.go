@@ -3,10 +3,10 @@ package httplock
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/note"
 )
 
 // done is the answer of once for a slot that is done.
@@ -49,6 +49,9 @@ func (s *Server) once(c *call) (any, error) {
 		return nil, err
 	}
 	w.slot = &slot
+	if err := s.asked.settle(w); err != nil {
+		return nil, err
+	}
 	// Most requests of a fleet's timers come when the slot is done.
 	d, err := s.findDone(c.Context(), w)
 	if err != nil {
@@ -60,38 +63,11 @@ func (s *Server) once(c *call) (any, error) {
 	return s.serveWant(c, w, actOnce, s.takeSlot)
 }
 
-// slotPrefix begins the note of a claim of once in the store. The slot follows, and then the note
-// of the client. A request that is repeated after its slot has ended is for the same claim, at
-// whichever Server it arrives: the claim keeps the slot of the first request.
-const slotPrefix = "slot="
-
-// joinSlot returns what the store keeps as the note of a claim for slot.
-func joinSlot(slot time.Time, note string) string {
-	stored := slotPrefix + slotText(slot)
-	if note != "" {
-		stored += " " + note
-	}
-	return stored
-}
-
-// splitSlot takes apart what the store keeps as a note. The slot is nil if the claim is not one of once.
-func splitSlot(stored string) (slot *time.Time, note string) {
-	rest, ok := strings.CutPrefix(stored, slotPrefix)
-	if !ok {
-		return nil, stored
-	}
-	text, note, _ := strings.Cut(rest, " ")
-	t, err := readSlot(text, time.Time{})
-	if err != nil {
-		return nil, stored
-	}
-	return &t, note
-}
-
-// keepSlot gives w the slot of its claim, if the claim is in line.
+// keepSlot gives w the slot of its claim, if the claim is in line: a request that is repeated after
+// its slot has ended is for the same claim, at whichever Server it arrives.
 func (w *want) keepSlot(l *fencelock.Line) {
 	if c := find(l, w.id); c != nil {
-		if slot, _ := splitSlot(c.Note); slot != nil {
+		if slot := note.Parse(c.Note).Slot; slot != nil {
 			w.slot = slot
 		}
 	}
@@ -134,7 +110,7 @@ func (s *Server) findDone(ctx context.Context, w *want) (*done, error) {
 		return nil, nil
 	}
 	passed := !w.slot.IsZero() && l.Done.Slot.After(*w.slot)
-	return &done{true, w.Key, slotText(l.Done.Slot), l.Done.Done.UTC(), l.Done.Owner, passed}, nil
+	return &done{true, w.Key, note.Slot(l.Done.Slot), l.Done.Done.UTC(), l.Done.Owner, passed}, nil
 }
 
 // doneSlot is the answer for a slot that Once has found done, or passed.

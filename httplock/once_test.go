@@ -182,6 +182,35 @@ func TestRepeatedOnceThatWaitsHasItsSlot(t *testing.T) {
 	})
 }
 
+// A client waited at a server of ZooKeeper or a quorum. Its connection broke, and it repeated its
+// request when the next slot had begun. Its place in line was gone, and so was its slot.
+func TestRequestThatLostItsPlaceKeepsItsSlot(t *testing.T) {
+	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				if hide {
+					w.store = plain{w.store}
+				}
+				a := w.server(nil)
+				time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) - time.Second)
+				holder := a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t)
+				const run = `{"key":"k","slot":"1h","wait":"1m","request_id":"run-of-mine"}`
+				slot := time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339)
+				first := a.begin("/v1/once", run)
+				synctest.Wait()
+				first.cancel()
+				time.Sleep(2 * placeKept)
+				again := a.begin("/v1/once", run)
+				synctest.Wait()
+				a.verb("release", holder).ok(t)
+				if got := again.wait(t).ok(t); got.text("slot") != slot {
+					t.Errorf("the slot was %s, and is %v", slot, got.answer)
+				}
+			})
+		})
+	}
+}
+
 func TestReleaseOfAnotherSlotIsRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.server(nil)

@@ -81,6 +81,7 @@ type Server struct {
 	waits waits
 	held  held
 	kept  kept
+	asked asked
 	meter meter
 
 	reloaded atomic.Pointer[chan struct{}] // closed by the next Load of the tokens

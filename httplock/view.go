@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/note"
 )
 
 // standing is a claim in a line, as JSON.
@@ -53,9 +54,9 @@ func standingOf(c *fencelock.Standing) standing {
 
 // setNote sets the note, and the slot of a claim of once, from what the store keeps as the note.
 func (s *standing) setNote(stored string) {
-	slot, note := splitSlot(stored)
-	if s.Note = note; slot != nil {
-		s.Slot = slotText(*slot)
+	n := note.Parse(stored)
+	if s.Note = n.Text; n.Slot != nil {
+		s.Slot = note.Slot(*n.Slot)
 	}
 }
 

@@ -53,7 +53,7 @@ func (w *waits) tryBegin(c *call, what *want) (t, before *turn, err error) {
 	switch {
 	case c.s.draining.Err() != nil:
 		return nil, nil, comeAgain(1)
-	case before != nil && !what.isAs(before.want):
+	case before != nil && !what.isAs(&before.want.wish):
 		return nil, nil, reused().about(what)
 	case before != nil:
 		return nil, before, nil

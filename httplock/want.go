@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/note"
 )
 
 // acquireRequest is the body of /v1/acquire and /v1/once.
@@ -27,17 +28,10 @@ type acquireRequest struct {
 // want is a lock that a client asks for.
 type want struct {
 	acquireRequest
-	kind          fencelock.Kind
-	permits, size int64
-	ttl, wait     time.Duration
-	slot          *time.Time // of once; the zero time is once for ever
-	id            string     // of the claim
-}
-
-// isAs reports whether w and other, which have one request_id, may be one request.
-func (w *want) isAs(other *want) bool {
-	return w.kind == other.kind && w.permits == other.permits && w.size == other.size &&
-		(w.slot == nil) == (other.slot == nil)
+	wish
+	ttl, wait time.Duration
+	id        string // of the claim
+	named     bool   // the client has drawn the request_id, and may repeat the request
 }
 
 // maxTTL keeps a forgotten lock from being one for ever.
@@ -69,7 +63,7 @@ func (c *call) want(q *acquireRequest) (*want, error) {
 	if err := c.who.may(verbAcquire, q.Key); err != nil {
 		return nil, err
 	}
-	w.RequestID = cmp.Or(q.RequestID, rand.Text())
+	w.RequestID, w.named = cmp.Or(q.RequestID, rand.Text()), q.RequestID != ""
 	w.Owner = cmp.Or(q.Owner, c.defaultOwner())
 	w.id = c.who.claimID(q.Key, w.RequestID)
 	return w, nil
@@ -98,12 +92,9 @@ func (c *call) defaultOwner() string {
 
 // options are those of a call for w.
 func (w *want) options() []fencelock.Option {
-	note := w.Note
-	if w.slot != nil {
-		note = joinSlot(*w.slot, note)
-	}
+	n := note.Note{Slot: w.slot, Text: w.Note}
 	return []fencelock.Option{
-		fencelock.NoRenewal(), fencelock.TTL(w.ttl), fencelock.Note(note), fencelock.Owner(w.Owner),
+		fencelock.NoRenewal(), fencelock.TTL(w.ttl), fencelock.Note(n.String()), fencelock.Owner(w.Owner),
 	}
 }
 

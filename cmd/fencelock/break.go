@@ -164,7 +164,7 @@ func ask(l fencelock.Line, c fencelock.Standing) bool {
 	}
 	note := ""
 	if c.Note != "" {
-		note = " (" + plain(c.Note) + ")"
+		note = " (" + noteText(c.Note) + ")"
 	}
 	fmt.Fprintf(os.Stderr, "%s%s %s %s since %s. It may go on working after this. Break it? [y/N] ",
 		plain(c.Owner), note, what, quote(l.Key), clockTime(c.Since))

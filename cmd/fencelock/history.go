@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/clean"
+	"github.com/fencelock/fencelock/internal/note"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
 
@@ -25,7 +26,8 @@ type grantView struct {
 	Token    fence.Token `json:"token"`
 	Owner    string      `json:"owner"`
 	Note     string      `json:"note"`
-	Kind     string      `json:"kind"` // exclusive, shared or permits
+	Slot     string      `json:"slot,omitempty"` // of once over HTTP: a time, or "ever"
+	Kind     string      `json:"kind"`           // exclusive, shared or permits
 	Permits  int64       `json:"permits,omitzero"`
 	Asked    time.Time   `json:"asked,omitzero"`
 	Granted  time.Time   `json:"granted,omitzero"` // left out if it was broken while it waited
@@ -152,7 +154,8 @@ func showHistory(w *terminal.Output, entries []fencelock.HistoryEntry, asJSON bo
 
 func grantOf(e fencelock.HistoryEntry, now time.Time) grantView {
 	v := grantView{
-		Token: e.Token, Owner: e.Owner, Note: e.Note, Kind: e.Kind.String(), Permits: e.Permits, Asked: e.Asked,
+		Token: e.Token, Owner: e.Owner, Note: note.Parse(e.Note).Text, Slot: slotOf(e.Note),
+		Kind: e.Kind.String(), Permits: e.Permits, Asked: e.Asked,
 		Granted: e.Granted, Ended: e.Ended, Held: e.Held, End: e.End, Reason: e.Reason, BrokenBy: e.BrokenBy,
 		Missing: e.Missing,
 	}
@@ -194,5 +197,5 @@ func grantRow(v grantView) []string {
 	if v.Missing > 0 {
 		end += fmt.Sprintf(" (%d entries before are missing)", v.Missing)
 	}
-	return []string{granted, waited, held, end, plain(v.Owner), v.Token.String(), plain(v.Note)}
+	return []string{granted, waited, held, end, plain(v.Owner), v.Token.String(), shownNote(v.Slot, v.Note)}
 }

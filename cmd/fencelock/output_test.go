@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/note"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
 
@@ -171,5 +174,33 @@ func TestUnusableURLInTheEnvironmentIsConfiguration(t *testing.T) {
 	for _, line := range []string{"run n -- true", "free n", "wait n", "once n --slot hour -- true"} {
 		s.wants(exitConfig, strings.Fields(line)...)
 		s.wants(exitUsage, append([]string{"--url", "memory:"}, strings.Fields(line)...)...)
+	}
+}
+
+// fencelock serve keeps the slot of once in the note of the claim.
+func TestSlotOfOnceOverHTTPIsShownAsASlot(t *testing.T) {
+	at := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC)
+	claims := func(notes ...note.Note) (l fencelock.Line) {
+		for _, n := range notes {
+			l.Holders = append(l.Holders, fencelock.Standing{Granted: true, Owner: "alice", Note: n.String(), Since: at})
+		}
+		return l
+	}
+	l := claims(note.Note{Slot: &at, Text: "nightly"}, note.Note{Slot: &time.Time{}}, note.Note{Text: "by hand"})
+	var text strings.Builder
+	must(t, showLine(&text, l))
+	for _, want := range []string{" slot 2026-11-20T20:00:00Z: nightly\n", " slot ever\n", " by hand\n"} {
+		if !strings.Contains(text.String(), want) || strings.Contains(text.String(), "slot=") {
+			t.Errorf("%q is missing, or a raw note is shown: %s", want, &text)
+		}
+	}
+	for i, want := range [][2]string{{"2026-11-20T20:00:00Z", "nightly"}, {"ever", ""}, {"", "by hand"}} {
+		if c := viewOf(l).Holders[i]; c.Slot != want[0] || c.Note != want[1] {
+			t.Errorf("as JSON: %+v; want %q", c, want)
+		}
+		e := grantOf(fencelock.HistoryEntry{Note: l.Holders[i].Note}, at)
+		if e.Slot != want[0] || e.Note != want[1] {
+			t.Errorf("in the history: %+v; want %q", e, want)
+		}
 	}
 }

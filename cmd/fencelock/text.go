@@ -43,7 +43,7 @@ func heldBy(h *fencelock.HeldError) string {
 		b.WriteString(plain(h.Owner))
 	}
 	if h.Note != "" {
-		b.WriteString(" (" + plain(h.Note) + ")")
+		b.WriteString(" (" + noteText(h.Note) + ")")
 	}
 	if !h.Since.IsZero() {
 		b.WriteString(" since " + clockTime(h.Since))

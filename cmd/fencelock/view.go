@@ -8,11 +8,13 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/note"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
 
@@ -34,6 +36,7 @@ type claimView struct {
 	Token     fence.Token `json:"token"`
 	Owner     string      `json:"owner"`
 	Note      string      `json:"note"`
+	Slot      string      `json:"slot,omitempty"` // of once over HTTP: a time, or "ever"
 	Since     time.Time   `json:"since"`
 	LeftMS    int64       `json:"left_ms"`
 	Shared    bool        `json:"shared,omitempty"`    // of a lock: others may share it, too
@@ -55,7 +58,7 @@ func viewOf(l fencelock.Line) lineView {
 	}
 	for _, c := range l.Claims() {
 		view := claimView{
-			Token: c.Token, Owner: c.Owner, Note: c.Note,
+			Token: c.Token, Owner: c.Owner, Note: note.Parse(c.Note).Text, Slot: slotOf(c.Note),
 			Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
 		}
 		if c.Kind == fencelock.Permits {
@@ -104,10 +107,29 @@ func rows(l fencelock.Line, now time.Time) [][]string {
 		}
 		all = append(all, []string{
 			plain(l.Key), state(c, waiting), plain(c.Owner), clockTime(c.Since), span(now.Sub(c.Since)),
-			span(c.Left), c.Token.String(), plain(c.Note),
+			span(c.Left), c.Token.String(), noteText(c.Note),
 		})
 	}
 	return all
+}
+
+// slotOf is the slot of a claim of once over HTTP, or "".
+func slotOf(stored string) string {
+	n := note.Parse(stored)
+	if n.Slot == nil {
+		return ""
+	}
+	return note.Slot(*n.Slot)
+}
+
+// noteText shows the note of a claim, after the slot of one of once over HTTP.
+func noteText(stored string) string { return shownNote(slotOf(stored), note.Parse(stored).Text) }
+
+func shownNote(slot, text string) string {
+	if slot == "" {
+		return plain(text)
+	}
+	return strings.TrimSuffix("slot "+slot+": "+plain(text), ": ")
 }
 
 // state says in a word or two what a claim does. position is that among the waiters.

@@ -138,7 +138,7 @@ func byToken(l fencelock.Line) map[fence.Token]fencelock.Standing {
 func event(w io.Writer, key, what string, c fencelock.Standing) error {
 	note := ""
 	if c.Note != "" {
-		note = " (" + plain(c.Note) + ")"
+		note = " (" + noteText(c.Note) + ")"
 	}
 	shown := what
 	if colours(os.Stdout) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	template "github.com/DataDog/datadog-agent/pkg/template/html"
+
+	"github.com/fencelock/fencelock/internal/note"
 )
 
 //go:embed pages
@@ -29,6 +31,8 @@ func parse(l language) *template.Template {
 		"clock":   clock,
 		"none":    time.Time.IsZero,
 		"moment":  moment,
+		"note":    func(stored string) string { return note.Parse(stored).Text },
+		"slot":    func(stored string) string { return slotOf(l, note.Parse(stored).Slot) },
 		"owner": func(name string) string {
 			if name == "" {
 				return say(l, "nobody")

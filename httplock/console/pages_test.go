@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock/console"
+	"github.com/fencelock/fencelock/internal/note"
 )
 
 func TestNowShowsTheLongestWaitingFirst(t *testing.T) {
@@ -42,6 +43,20 @@ func TestNowShowsKinds(t *testing.T) {
 		s.get("/").says("pool", "3 of 10 permits", "taker", "report", "shared", "taker", "and 1 more")
 		s.get("/key?key=pool").says("semaphore of 10", "holds", "3 of 10 permits")
 		s.get("/key?key=report").says("2 holders", "lock", "holds", "shared", "holds", "shared")
+	})
+}
+
+// httplock keeps the slot of once in the note of the claim.
+func TestSlotIsShownAsASlot(t *testing.T) {
+	in(t, nil, func(s *site) {
+		at := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC)
+		s.lock("report", fencelock.Owner("alice@a"), fencelock.Note(note.Note{Slot: &at, Text: "nightly"}.String()))
+		ever := s.lock("import", fencelock.Owner("bob@b"), fencelock.Note(note.Note{Slot: &time.Time{}}.String()))
+		nextLook()
+		s.get("/").says("import", "bob@b once for ever", "report", "alice@a", "slot 2026-11-20 20:00:00", "nightly").lacks("slot=")
+		s.get("/key?key=report").says("alice@a slot 2026-11-20 20:00:00", "nightly").lacks("slot=")
+		s.get("/break?key=import&token=" + ever.Token().String()).says("bob@b once for ever").lacks("slot=")
+		s.get("/key?key=report&lang=zh-CN").says("时段 2026-11-20 20:00:00").lacks("slot=")
 	})
 }
 

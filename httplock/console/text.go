@@ -70,6 +70,17 @@ func clock(t time.Time) string {
 	return t.Format(time.DateTime)
 }
 
+// slotOf says which slot a claim of once is for. It is empty for other claims.
+func slotOf(l language, slot *time.Time) string {
+	switch {
+	case slot == nil:
+		return ""
+	case slot.IsZero():
+		return say(l, "key.ever")
+	}
+	return say(l, "slot", clock(*slot))
+}
+
 // moment is a time for programs.
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 

@@ -1,0 +1,28 @@
+package note_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/note"
+)
+
+func TestNoteIsReadAsItWasWritten(t *testing.T) {
+	at := time.Date(2026, 11, 25, 13, 0, 0, 0, time.UTC)
+	for stored, n := range map[string]note.Note{
+		"":                                   {},
+		"nightly":                            {Text: "nightly"},
+		"slot=2026-11-25T13:00:00Z":          {Slot: &at},
+		"slot=2026-11-25T13:00:00Z a  night": {Slot: &at, Text: "a  night"},
+		"slot=ever by hand":                  {Slot: &time.Time{}, Text: "by hand"},
+		"slot=one of many":                   {Text: "slot=one of many"},
+	} {
+		if got := n.String(); got != stored {
+			t.Errorf("%v is %q; want %q", n, got, stored)
+		}
+		got := note.Parse(stored)
+		if got.Text != n.Text || (got.Slot == nil) != (n.Slot == nil) || got.Slot != nil && !got.Slot.Equal(*n.Slot) {
+			t.Errorf("%q is read as %v", stored, got)
+		}
+	}
+}

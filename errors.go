@@ -180,7 +180,12 @@ func unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, driver.ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	case driver.Ended(ctx) == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-		err = errors.New(err.Error()) // the time limit of one request ended
+		// The time limit of one request ended.
+		if told := errors.New(err.Error()); errors.As(err, new(*driver.RefusedError)) {
+			err = &driver.RefusedError{Err: told}
+		} else {
+			err = told
+		}
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -145,11 +145,19 @@ func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context) (T
 	case o := <-done:
 		return o.t, o.err
 	case <-ctx.Done():
-		return none, b.cutShort(ctx.Err(), nil)
 	case <-b.ctx.Done():
 		return none, driver.ErrClosed
 	}
+	select {
+	case o := <-done: // most calls end with their context, and say more
+		return o.t, o.err
+	case <-time.After(endsWithin):
+		return none, b.cutShort(ctx.Err(), nil)
+	}
 }
+
+// endsWithin is how long a call that ends with its context may take to say why it had no success.
+const endsWithin = 20 * time.Millisecond
 
 // run is call up to the end of f. Close ends the context of f.
 func run[T any](caller context.Context, b *Backend, f func(ctx context.Context) (T, effects, error)) (T, error) {

@@ -34,7 +34,13 @@ const (
 // failure says what went wrong in the database of that name. advise says what to do about
 // it, if that is known. Errors of drivers name the host and the user, but no password.
 func failure(name, what, key string, err error, advise func(error) (advice string, v verdict)) error {
-	if err == nil || isAnswer(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	var out *outOfTimeError
+	switch {
+	case err == nil, isAnswer(err):
+		return err
+	case errors.As(err, &out):
+		err = out.last
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
 	if key != "" {
@@ -48,6 +54,12 @@ func failure(name, what, key string, err error, advise func(error) (advice strin
 		what += ", " + advice
 	}
 	err = fmt.Errorf("%s: cannot %s: %w", name, what, err)
+	switch {
+	case out != nil && v != refused:
+		return out.ended
+	case out != nil:
+		err = &outOfTimeError{last: err, ended: out.ended, told: true}
+	}
 	switch v {
 	case refused:
 		return &driver.RefusedError{Err: err}
@@ -56,6 +68,22 @@ func failure(name, what, key string, err error, advise func(error) (advice strin
 	}
 	return err
 }
+
+// outOfTimeError is the end of a context between two tries. Nothing is under way, and last is why the
+// try before did nothing, or the connection that it could not use.
+type outOfTimeError struct {
+	last, ended error
+	told        bool // last is what the caller is to read
+}
+
+func (e *outOfTimeError) Error() string {
+	if e.told {
+		return e.last.Error()
+	}
+	return e.ended.Error()
+}
+
+func (e *outOfTimeError) Unwrap() []error { return []error{e.last, e.ended} }
 
 // retry calls f until it returns another error than those that again accepts, or ctx ends.
 func retry(ctx context.Context, again func(error) bool, first, longest time.Duration, f func() error) error {
@@ -68,7 +96,9 @@ func retry(ctx context.Context, again func(error) bool, first, longest time.Dura
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
 		case <-ctx.Done():
-			return ctx.Err()
+		}
+		if ended := ctx.Err(); ended != nil {
+			return &outOfTimeError{last: err, ended: ended}
 		}
 	}
 }

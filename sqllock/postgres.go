@@ -112,7 +112,10 @@ var postgresErrors = serverErrors{
 	moved: []string{"25006", "55000", "0A000"},
 	// No memory, no room on the disk, no connection left, and a server that starts, ends or recovers.
 	refused: []string{"53000", "53100", "53200", "53300", "53400", "57P03"},
-	gone:    []string{"08", "57P", "58"}, // the connection, the server, its machine; also from poolers
+	// PgBouncer has no server for the statement.
+	pooler: []string{"no more connections allowed", "query_wait_timeout", "server login has been failing",
+		"server login failed"},
+	gone: []string{"08", "57P", "58"}, // the connection, the server, its machine; also from poolers
 	advice: []advice{
 		{"42P01 42883 42703 3F000", "the tables or functions of fencelock are missing: set Options.CreateTables, " +
 			"or run what fencelock schema postgres prints, in the schema that comes first in the search_path"},

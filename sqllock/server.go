@@ -67,7 +67,9 @@ type serverErrors struct {
 	// moved says that another server must be asked: this one takes no writes, so the step did not
 	// happen. gone begins the codes of all errors after which a connection is not used again.
 	moved, gone []string
-	refused     []string // the server did not do the step, and may do it later
+	// refused says that the server did not do the step, and may do it later. pooler are the texts of poolers
+	// that say the same, which have no code of their own.
+	refused, pooler []string
 	// open says that a step which fails may leave a transaction open, which would keep a line
 	// locked for as long as the pool keeps the connection. The connection is closed then.
 	open bool
@@ -192,9 +194,14 @@ func (s *server) call(ctx context.Context, what, key string, into sink, step str
 	}
 	attempt := func() error { return s.retry(ctx, once) }
 	if slices.Contains(later, step) {
-		return broke, s.fail(what, key, s.creating(ctx, attempt))
+		err = s.creating(ctx, attempt)
+	} else {
+		err = attempt()
 	}
-	return broke, s.fail(what, key, attempt())
+	if err = s.fail(what, key, err); broke {
+		err = driver.Unsettled(err) // lib/pq says ErrBadConn also of a step whose answer is lost
+	}
+	return broke, err
 }
 
 const (
@@ -378,7 +385,8 @@ func (s *server) fail(what, key string, err error) error {
 				return s.names.sql(a.text), lasting
 			}
 		}
-		if slices.Contains(s.errors.refused, code) {
+		if slices.Contains(s.errors.refused, code) || slices.Contains(s.errors.undone, code) ||
+			code != "" && says(err, s.errors.pooler...) {
 			return "", refused
 		}
 		return "", unknown

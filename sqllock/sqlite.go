@@ -101,13 +101,15 @@ func sqliteAdvice(err error) (advice string, v verdict) {
 		return "the database may not be written to", lasting
 	case says(err, "disk image is malformed", "file is not a database"):
 		return "the database file is damaged: restore it, or start with a new one", lasting
+	case busy(err):
+		return "another connection has the file locked for long: end its transaction", refused
 	case cannotOpen(err):
-		return "the database file cannot be opened: see that its folder is there and may be written to", unknown
+		return "the database file cannot be opened: see that its folder is there and may be written to", refused
 	case says(err, "disk I/O error"):
 		return "the database file or its -wal could not be read or written: check the disk; if -wal or -shm was " +
 			"deleted while processes used the database, end them, then try again", unknown
 	case says(err, "database or disk is full"):
-		return "there is no room: make some on the disk", unknown
+		return "there is no room: make some on the disk", refused
 	}
 	return "", unknown
 }

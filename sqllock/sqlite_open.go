@@ -66,7 +66,7 @@ func (s *sqlite) database(ctx context.Context) (*database, error) {
 	}
 	d, err := s.open(ctx, s.opened.Load())
 	if cannotOpen(err) {
-		return nil, permanent(s.fail("open the file", "", err))
+		return nil, permanent(errors.Unwrap(s.fail("open the file", "", err)))
 	}
 	if err != nil {
 		return nil, s.fail("open the tables", "", err)
@@ -132,7 +132,7 @@ func (s *sqlite) prepare(ctx context.Context, d *database) error {
 		return err
 	}
 	if err := s.createTables(ctx); err != nil {
-		return s.fail("create the tables", "", err)
+		return fmt.Errorf("create the tables: %w", err)
 	}
 	return s.prepareOnce(ctx, d)
 }

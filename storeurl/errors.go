@@ -9,6 +9,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // ConfigError is a fault of the environment, or of the setup of a server. Another URL, or
@@ -45,7 +47,8 @@ func Full(err error) bool {
 		return false
 	case errors.As(err, &byPostgres):
 		code := byPostgres.SQLState()
-		return code == "53300" || code == "57P03" || strings.Contains(err.Error(), "no more connections allowed") // PgBouncer
+		// PgBouncer refuses with 08P01, which is also the code of other errors: package sqllock knows which.
+		return code == "53300" || code == "57P03" || code == "08P01" && errors.As(err, new(*driver.RefusedError))
 	case errors.As(err, &byMySQL):
 		return slices.Contains([]uint16{1040, 1203, 1226}, byMySQL.Number)
 	}

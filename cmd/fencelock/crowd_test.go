@@ -4,11 +4,13 @@ package main
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -56,31 +58,66 @@ func TestWaitingCommandsHaveOneConnectionEach(t *testing.T) {
 }
 
 // TestFullServerIsWaitedFor: an application has all connections that the server takes. A command that
-// may wait begins once one is free.
+// may wait begins once one is free. Programs and the service are told the same.
 func TestFullServerIsWaitedFor(t *testing.T) {
-	server := testserver.MariaDB(t)
-	u, err := storeurl.Parse(server.URL(), storeurl.Source{})
+	t.Run("MariaDB", func(t *testing.T) {
+		server := testserver.MariaDB(t)
+		db := openURL(t, server.URL())
+		_, err := db.ExecContext(t.Context(), "SET GLOBAL max_connections = 10")
+		must(t, err)
+		waitForFull(t, server.URL(), "Too many connections")
+	})
+	t.Run("PgBouncer", func(t *testing.T) {
+		server := testserver.PgBouncer(t, testserver.Postgres(t), testserver.Config("max_client_conn = 10"))
+		waitForFull(t, server.URL(), "no more connections allowed")
+	})
+}
+
+func openURL(t *testing.T, text string) *sql.DB {
+	t.Helper()
+	u, err := storeurl.Parse(text, storeurl.Source{})
 	must(t, err)
 	db, err := u.SQL()
 	must(t, err)
-	defer db.Close()
-	_, err = db.ExecContext(t.Context(), "SET GLOBAL max_connections = 10")
-	must(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func waitForFull(t *testing.T, at, says string) {
+	t.Helper()
+	db := openURL(t, at)
 	var conns []*sql.Conn
-	for range 20 { // one more than it takes for an administrator
+	full := false
+	for range 20 { // MariaDB has one more for an administrator
 		conn, err := db.Conn(t.Context())
-		if storeurl.Full(err) {
+		if full = err != nil && strings.Contains(err.Error(), says); full {
 			break
 		}
 		must(t, err)
 		conns = append(conns, conn)
 	}
-	s := newStage(t, server.URL())
+	if !full {
+		t.Fatalf("the server takes %d connections", len(conns))
+	}
+	s := newStage(t, at)
 	p := s.start("fencelock", "run", "n", "--", "true")
 	eventually(t, "it says that it has no connection", func() bool {
-		return strings.Contains(p.err.String(), "Too many connections") && strings.Contains(p.err.String(), "asking again")
+		return strings.Contains(p.err.String(), says) && strings.Contains(p.err.String(), "asking again")
 	})
-	s.wants(exitUnavailable, "run", "-n", "n", "--", "true").wantLine("refuses for now", "Too many connections")
+	s.wants(exitUnavailable, "run", "-n", "n", "--", "true").wantLine("refuses for now", says)
+
+	u, err := storeurl.Parse(at, storeurl.Source{})
+	must(t, err)
+	open, err := u.Open(t.Context(), storeurl.Config{})
+	must(t, err)
+	defer open.Close()
+	locks, err := fencelock.New(open.Backend, nil)
+	must(t, err)
+	defer locks.Close()
+	if _, err := locks.TryLock(t.Context(), "n"); !errors.Is(err, fencelock.ErrRefused) || !strings.Contains(err.Error(), says) {
+		t.Errorf("TryLock: %v; want ErrRefused that says %q", err, says)
+	}
+
 	db.SetMaxIdleConns(-1)
 	for _, conn := range conns {
 		conn.Close()

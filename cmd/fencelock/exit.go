@@ -144,7 +144,7 @@ func cause(err error) string {
 	if err == nil {
 		return "nobody has answered yet"
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, driver.ErrRefused) {
 		return "no answer in time"
 	}
 	_, what, ok := strings.Cut(err.Error(), fencelock.ErrUnavailable.Error()+": ")

@@ -61,10 +61,10 @@ func (m *outageMonitor) lastError() error {
 // trouble says what is wrong with a store, after its name.
 func trouble(last error) string {
 	switch {
-	case last == nil || errors.Is(last, context.DeadlineExceeded):
-		return " gives no answer"
 	case errors.Is(last, driver.ErrRefused):
 		return " refuses for now: " + cause(last)
+	case last == nil || errors.Is(last, context.DeadlineExceeded):
+		return " gives no answer"
 	case storeurl.FromServer(last):
 		return " answers with an error: " + cause(last)
 	}

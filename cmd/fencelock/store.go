@@ -288,7 +288,10 @@ func (s *store) silent(name string, err error) error {
 	}
 	switch {
 	case errors.Is(err, driver.ErrRefused), storeurl.Full(err):
-		what, next = "refuses for now", "nothing happened; solve that on the server, then try again"
+		what, next = "refuses for now", "nothing happened; solve that, then try again"
+		if s.Remote() {
+			next = "nothing happened; solve that on the server, then try again"
+		}
 	case storeurl.FromServer(err):
 		what, next = "answers with an error", "solve that on the server, then try again"
 	}

@@ -48,7 +48,7 @@ func (c *Console) breaking(v *visit) {
 	defer cancel()
 	l, err := c.locks.Line(ctx, key)
 	if err != nil {
-		v.refuse(http.StatusServiceUnavailable, "unavailable")
+		v.refuse(http.StatusServiceUnavailable, trouble(err))
 		return
 	}
 	claim, ok := claimWith(&l, token)
@@ -67,6 +67,14 @@ func (c *Console) breaking(v *visit) {
 		return
 	}
 	v.render(http.StatusOK, "break", p)
+}
+
+// trouble names the texts for err, of a store that was asked in vain.
+func trouble(err error) string {
+	if errors.Is(err, fencelock.ErrRefused) {
+		return "for-now"
+	}
+	return "unavailable"
 }
 
 func claimWith(l *fencelock.Line, token fence.Token) (fencelock.Standing, bool) {
@@ -101,6 +109,8 @@ func (c *Console) breakClaim(ctx context.Context, v *visit, p *breakPage, token 
 	case errors.Is(err, fencelock.ErrInvalid):
 		p.fail(v.lang, "reason", "err.invalid")
 		v.render(http.StatusUnprocessableEntity, "break", p)
+	case errors.Is(err, fencelock.ErrRefused):
+		v.refuse(http.StatusServiceUnavailable, trouble(err))
 	default:
 		p.Unsure = true
 		p.fail(v.lang, "reason", "err.store")

@@ -30,6 +30,8 @@ type store struct {
 	down  atomic.Bool
 	mute  atomic.Bool
 	stuck atomic.Bool // Break has no answer
+	full  atomic.Bool // it refuses for now
+	fixed atomic.Bool // it refuses what writes
 	looks atomic.Int64
 }
 
@@ -41,22 +43,37 @@ func (s *store) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line,
 			yield(driver.Line{}, ctx.Err())
 		}
 	}
-	if s.down.Load() {
-		return func(yield func(driver.Line, error) bool) { yield(driver.Line{}, errors.New("the store is down")) }
+	if err := s.trouble(); err != nil {
+		return func(yield func(driver.Line, error) bool) { yield(driver.Line{}, err) }
 	}
 	return s.Backend.Lines(ctx, prefix)
 }
 
 func (s *store) Line(ctx context.Context, key string) (driver.Line, error) {
-	if s.down.Load() {
-		return driver.Line{}, errors.New("the store is down")
+	if err := s.trouble(); err != nil {
+		return driver.Line{}, err
 	}
 	return s.Backend.Line(ctx, key)
 }
 
+func (s *store) trouble() error {
+	switch {
+	case s.down.Load():
+		return errors.New("the store is down")
+	case s.full.Load():
+		return errFull
+	}
+	return nil
+}
+
+var errFull = &driver.RefusedError{Err: errors.New("too many connections")}
+
 func (s *store) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	if s.stuck.Load() {
 		return errors.New("the connection is gone")
+	}
+	if s.fixed.Load() {
+		return errFull
 	}
 	return s.Backend.Break(ctx, key, token, reason, linger)
 }

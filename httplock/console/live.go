@@ -68,7 +68,7 @@ func sumOf(s *watch.State) uint64 {
 	for _, l := range s.Lines {
 		sum += maphash.Comparable(seed, keySum{l.Key, l.Sum}) // in any order
 	}
-	return sum + maphash.Comparable(seed, s.Down.UnixNano())
+	return sum + maphash.Comparable(seed, s.Down.UnixNano()) + maphash.Comparable(seed, s.Refuses)
 }
 
 // keySum is one line of a sum.

@@ -126,6 +126,29 @@ func TestStoreDown(t *testing.T) {
 	})
 }
 
+// A store that answers and refuses is not said to give no answer.
+func TestStoreThatRefuses(t *testing.T) {
+	in(t, nil, func(s *site) {
+		lease := s.lock("nightly", fencelock.Owner("alice@a"))
+		s.get("/").says("alice@a")
+		breakPath := "/break?key=nightly&token=" + lease.Token().String()
+		form := s.get(breakPath)
+		s.store.fixed.Store(true)
+		s.request("POST", form.href("break?"), fields(form, "hangs", "alice@a")).want(http.StatusServiceUnavailable).
+			says("The store refuses for now", "Nothing was changed").lacks("nobody knows")
+		s.store.full.Store(true)
+		nextLook()
+		for _, path := range []string{"/", "/key?key=nightly"} {
+			s.get(path).says("that it cannot be read now", "Below is what was true at", "alice@a").lacks("does not answer")
+		}
+		s.request("GET", breakPath, nil).want(http.StatusServiceUnavailable).
+			says("The store refuses for now", "Nothing was changed").lacks("does not answer")
+		s.store.full.Store(false)
+		nextLook()
+		s.get("/").says("alice@a").lacks("cannot be read now")
+	})
+}
+
 // A store that says nothing at all is noticed after seconds, and when it is back, too.
 func TestStoreMute(t *testing.T) {
 	in(t, nil, func(s *site) {

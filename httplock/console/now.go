@@ -18,13 +18,20 @@ const (
 // state says how fresh a page is.
 type state struct {
 	Looked time.Time // when what is shown was true; zero: never
-	Down   time.Time // since when the store does not answer; zero: it does
+	Down   time.Time // since when the store cannot be read; zero: it can
 	Since  time.Time // since when the history goes back
 
-	DownFor time.Duration // how long the store has not answered, if it does not
+	DownFor time.Duration // how long the store could not be read, if it cannot
+	Trouble string        // the text that says so: down, or down.refuses
 }
 
-func stateOf(s *watch.State) state { return state{s.At, s.Down, s.Since, time.Since(s.Down)} }
+func stateOf(s *watch.State) state {
+	text := "down"
+	if s.Refuses {
+		text = "down.refuses"
+	}
+	return state{s.At, s.Down, s.Since, time.Since(s.Down), text}
+}
 
 type nowPage struct {
 	page

@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -136,7 +139,9 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 			c.Note = strings.Repeat("x", driver.MaxNote)
 			_, full = b.Enter(soon(t), c)
 		}
-		unsure(t, "Enter on a full disk", full)
+		if !errors.Is(full, driver.ErrRefused) || permanent(full) {
+			t.Errorf("Enter on a full disk answered %v; want that it was refused for now", full)
+		}
 		if full != nil && !strings.Contains(full.Error(), "room") {
 			t.Errorf("Enter on a full disk answered %v; want an error that says so", full)
 		}
@@ -148,6 +153,33 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 		use(t, b, "later")
 		s.sane(t)
 		leaveAll(t, b)
+	})
+}
+
+// TestFileThatIsLockedRefuses: a program has a transaction open that writes. A call that cannot wait
+// until it ends has done nothing, and says why.
+func TestFileThatIsLockedRefuses(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		backends := map[string]*sqllock.Backend{
+			"one that is open": s.polling(t), "one on one connection": s.backendOn(t, s.one(t)),
+		}
+		for _, b := range backends {
+			use(t, b, "k")
+		}
+		backends["a new one"] = s.polling(t)
+		other, err := s.open(t).Conn(soon(t))
+		must(t, err)
+		defer other.Close()
+		must(t, second(other.ExecContext(soon(t), "BEGIN IMMEDIATE")))
+		for name, b := range backends {
+			c := testclient.New(t, b, &fencelock.Options{TTL: time.Second})
+			_, err = c.TryLock(soon(t), "k")
+			if !errors.Is(err, fencelock.ErrRefused) || !strings.Contains(err.Error(), "another connection has the file locked") {
+				t.Errorf("%s: TryLock returned %v; want that another connection has the file locked", name, err)
+			}
+		}
+		must(t, second(other.ExecContext(soon(t), "ROLLBACK")))
+		use(t, s.polling(t), "k")
 	})
 }
 

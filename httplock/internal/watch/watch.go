@@ -4,6 +4,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -49,7 +50,9 @@ type State struct {
 	Cut   bool      // there are more
 	At    time.Time // of the last look that the store answered; zero: there was none
 	Since time.Time // the first look
-	Down  time.Time // since when the store does not answer; zero: it does
+	Down  time.Time // since when the store cannot be read; zero: it can
+	// Refuses says that the store answers all the same, and refuses.
+	Refuses bool
 }
 
 // New returns a Watcher that ends with ctx. It looks while somebody wants to see something, and
@@ -223,6 +226,7 @@ func (w *Watcher) lookAtAll() (pause time.Duration) {
 		if w.state.Down.IsZero() {
 			w.state.Down = began
 		}
+		w.state.Refuses = errors.Is(err, fencelock.ErrRefused)
 		return lookEvery
 	}
 	before := w.state.At
@@ -230,7 +234,7 @@ func (w *Watcher) lookAtAll() (pause time.Duration) {
 	if how.first {
 		w.state.Since = began
 	}
-	w.state.At, w.state.Cut, w.state.Down = began, cut, time.Time{}
+	w.state.At, w.state.Cut, w.state.Down, w.state.Refuses = began, cut, time.Time{}, false
 	for _, l := range lines {
 		w.noteLocked(l, how)
 	}

@@ -47,11 +47,11 @@ type acquisition struct {
 	wakeup chan wakeup // wakes the call in its queue; holds one
 
 	answered   bool   // the store has answered an Enter; guarded by the queue while the call waits there
-	waitNumber uint64 // number of the wait that was reported to Hooks.Waiting; 0 if none was
+	waitNumber uint64 // number of the wait that was reported; 0 if none was
 	attempt    int
 	lastErr    error             // of the last request, nil after an answer
 	blocker    *driver.BusyError // who held the key in the last answer
-	inTheWay   *HeldError        // who held the key when the call began to wait, for the hooks
+	inTheWay   *HeldError        // who held the key when the call began to wait, for its events
 	ahead      int
 }
 
@@ -65,17 +65,16 @@ func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease,
 
 // refused returns err, why the call got no lease, as the caller gets it, and reports it.
 func (a *acquisition) refused(err error) error {
-	hooks := &a.c.hooks
-	if err != nil && hooks.Refused != nil {
+	if events := &a.c.events; err != nil && events.on != nil {
 		e := a.event()
 		e.Err, e.Wait, e.Waited = err, a.waitNumber, time.Duration(a.c.clock.now()-a.start)
 		errors.As(err, &e.HeldBy)
-		hooks.send(hooks.Refused, e)
+		events.send(EventRefused, e)
 	}
 	return wrap(a.op, a.key, err)
 }
 
-// event is an event of the call, for one of the hooks.
+// event is an event of the call.
 func (a *acquisition) event() Event {
 	e := Event{Context: a.ctx, Key: a.key, Owner: a.owner, Note: a.note}
 	e.Kind, e.Permits = kindOf(a.capacity, a.weight)
@@ -241,7 +240,7 @@ func (a *acquisition) fitTimes() error {
 			"or the TTL shorter", a.progress, every, a.enterTTL)
 	}
 	if a.enterTTL != d {
-		c.hooks.warnOnce(a.event(), fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
+		c.events.warnOnce(a.event(), fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
 			d, info.Name, a.enterTTL))
 	}
 	if a.noRenewal && !a.try {
@@ -350,11 +349,11 @@ func (h *HeldError) describe(b *driver.BusyError) {
 	h.Note, h.Trace, _ = splitNote(b.Note)
 }
 
-// sendWaiting reports once to the hooks that the call waits, and for whom: inTheWay returns
+// sendWaiting reports once that the call waits, and for whom: inTheWay returns
 // that.
 func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
-	hooks := &a.c.hooks
-	if a.waitNumber != 0 || hooks.Waiting == nil && hooks.Acquired == nil && hooks.Refused == nil {
+	events := &a.c.events
+	if a.waitNumber != 0 || events.on == nil {
 		return
 	}
 	a.waitNumber = a.c.waits.Add(1)
@@ -364,7 +363,7 @@ func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 		a.inTheWay = h
 	}
 	e.HeldBy = a.inTheWay
-	hooks.send(hooks.Waiting, e)
+	events.send(EventWaiting, e)
 }
 
 // firstInLine is who held the key in the last answer of the store.

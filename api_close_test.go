@@ -260,16 +260,16 @@ type closing struct {
 func (p *closing) Close() error { p.closed++; return p.err }
 
 // A logger that is slow still hears of everything.
-func TestCloseWaitsForTheHooks(t *testing.T) {
+func TestCloseWaitsForOnEvent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var called atomic.Int64
 		slow := func(fencelock.Event) { time.Sleep(100 * time.Millisecond); called.Add(1) }
-		c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Acquired: slow, Lost: slow, Released: slow}})
+		c := w.client(&fencelock.Options{OnEvent: slow})
 		w.release(w.lock(c, "a"))
 		w.lock(c, "b")
 		c.Close()
 		if n := called.Load(); n != 4 {
-			t.Errorf("%d hooks of 4 were called", n)
+			t.Errorf("%d events of 4 were heard", n)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func (w *world) detach(c *fencelock.Client, l *fencelock.Lease) fencelock.Handle
 func TestDetachedLeaseGoesOnElsewhere(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(&fencelock.Options{Owner: "b", Hooks: heard.hooks()})
+		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(&fencelock.Options{Owner: "b", OnEvent: heard.on})
 		l := w.lock(a, "k", fencelock.Note("first"))
 		h := w.detach(a, l)
 		if h.Key() != "k" || h.Token() != l.Token() || len(h) > fencelock.MaxHandle {

@@ -94,7 +94,8 @@ func TestDoDoesNotFailBecauseOfAnUnconfirmedRelease(t *testing.T) {
 	for name, fault := range faults {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			var heard listener
-			c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{Released: heard.hooks().Released}})
+			heard.only = []fencelock.EventType{fencelock.EventReleased}
+			c := w.client(&fencelock.Options{OnEvent: heard.on})
 			err := c.Do(bg, "k", func(context.Context, *fencelock.Lease) error {
 				w.store.meddle(only(fault, "leave"), nil)
 				return nil

@@ -114,12 +114,12 @@ func TestHistoryIsWrittenInTheBackground(t *testing.T) {
 }
 
 // A hook that hangs keeps nothing from the history.
-func TestHistoryDoesNotWaitForHooks(t *testing.T) {
+func TestHistoryDoesNotWaitForOnEvent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		end := make(chan struct{})
 		defer close(end)
 		hang := func(fencelock.Event) { <-end }
-		o := &fencelock.Options{Owner: "c", History: fencelock.History{Keep: 10}, Hooks: fencelock.Hooks{Acquired: hang}}
+		o := &fencelock.Options{Owner: "c", History: fencelock.History{Keep: 10}, OnEvent: hang}
 		w.release(w.lock(w.client(o), "k"))
 		w.remembers("k", "c waited 0s, held 0s, released")
 	})
@@ -198,7 +198,7 @@ func TestHistoryOutlivesAnOutage(t *testing.T) {
 	for name, fault := range faults {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			var heard listener
-			c := w.client(&fencelock.Options{Owner: "c", History: fencelock.History{Keep: 10_000}, Hooks: heard.hooks()})
+			c := w.client(&fencelock.Options{Owner: "c", History: fencelock.History{Keep: 10_000}, OnEvent: heard.on})
 			w.store.meddle(only(fault, "record"), nil)
 			start := time.Now()
 			for range 5000 {

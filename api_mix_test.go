@@ -30,9 +30,8 @@ func TestEveryCallTogether(t *testing.T) {
 	store := memlock.New()
 	var clients []*fencelock.Client
 	for i := range 3 {
-		hooks := fencelock.Hooks{Acquired: func(fencelock.Event) {}, Released: func(fencelock.Event) {}, Lost: func(fencelock.Event) {}}
 		clients = append(clients, testclient.New(t, store, &fencelock.Options{
-			Owner: fmt.Sprint("process ", i), HandOff: []int{1, 4, 64}[i], Hooks: hooks,
+			Owner: fmt.Sprint("process ", i), HandOff: []int{1, 4, 64}[i], OnEvent: func(fencelock.Event) {},
 		}))
 	}
 	const size = 3

@@ -26,7 +26,7 @@ func inStallWorld(t *testing.T, limit time.Duration, f func(w *stallWorld)) {
 	t.Helper()
 	inWorld(t, func(w *world) {
 		s := &stallWorld{world: w}
-		s.c = w.client(&fencelock.Options{TTL: progressTTL, Hooks: s.heard.hooks()})
+		s.c = w.client(&fencelock.Options{TTL: progressTTL, OnEvent: s.heard.on})
 		s.l = w.lock(s.c, "k", fencelock.Progress(limit))
 		s.wantEvents(&s.heard, "acquired")
 		w.store.taken()
@@ -216,7 +216,7 @@ func TestStallDuringAnOutage(t *testing.T) {
 func TestProgressCountsFromTheGrant(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		other, c := w.client(nil), w.client(&fencelock.Options{Hooks: heard.hooks()})
+		other, c := w.client(nil), w.client(&fencelock.Options{OnEvent: heard.on})
 		first := w.lock(other, "k")
 		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", fencelock.Progress(20*time.Second)) })
 		time.Sleep(time.Hour) // a waiter is renewed without Ticks

@@ -17,7 +17,7 @@ func TestNoRenewal(t *testing.T) {
 	for _, waits := range []time.Duration{0, 17 * time.Second} {
 		inWorld(t, func(w *world) {
 			var heard listener
-			other, c := w.client(nil), w.client(&fencelock.Options{Hooks: heard.hooks()})
+			other, c := w.client(nil), w.client(&fencelock.Options{OnEvent: heard.on})
 			first := w.lock(other, "k")
 			time.AfterFunc(waits, func() { w.release(first) })
 			l := w.got(c.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(time.Minute)))
@@ -110,7 +110,7 @@ type ctxKey struct{}
 func TestEventsCarryTheCall(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{TTL: 30 * time.Second, Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: heard.on})
 		ctx := context.WithValue(bg, ctxKey{}, "mine")
 		calls := map[fencelock.Kind]func() (*fencelock.Lease, error){
 			fencelock.Exclusive: func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") },

@@ -68,9 +68,9 @@ func asked(l *fencelock.Lease) bool {
 func TestRevokeAsksTheHolder(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var events []fencelock.Event
-		a := w.client(&fencelock.Options{Hooks: fencelock.Hooks{
-			Revoked: func(e fencelock.Event) { events = append(events, e) },
-		}})
+		a := w.client(&fencelock.Options{OnEvent: testclient.On(fencelock.EventRevoked, func(e fencelock.Event) {
+			events = append(events, e)
+		})})
 		b := w.client(&fencelock.Options{Owner: "ops"})
 		l := w.lock(a, "k")
 		revoked := l.Revoked()

@@ -217,7 +217,8 @@ func TestHolderThatDiesLetsTheNextIn(t *testing.T) {
 func TestTwoSizesAreWarnedAboutOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		old, now := w.client(nil), w.client(&fencelock.Options{Hooks: fencelock.Hooks{Warn: heard.hooks().Warn}})
+		heard.only = []fencelock.EventType{fencelock.EventWarning}
+		old, now := w.client(nil), w.client(&fencelock.Options{OnEvent: heard.on})
 		var leases []*fencelock.Lease
 		for range 3 {
 			leases = append(leases, w.got(old.Semaphore("s", 3).Acquire(bg, 1)))
@@ -230,7 +231,7 @@ func TestTwoSizesAreWarnedAboutOnce(t *testing.T) {
 		for _, l := range leases {
 			w.release(l)
 		}
-		e := w.wantEvents(&heard, "warn")[0]
+		e := w.wantEvents(&heard, "warning")[0]
 		if e.Key != "s" || !strings.Contains(e.Err.Error(), "size") {
 			t.Errorf("warning: %+v", e)
 		}

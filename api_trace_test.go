@@ -26,7 +26,7 @@ func TestTraceOfTheHolderReachesThoseWhoWait(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
 		holder := w.client(&fencelock.Options{Owner: "holder", Trace: traceOf})
-		c := w.client(&fencelock.Options{Hooks: heard.hooks()}) // it has no traces itself
+		c := w.client(&fencelock.Options{OnEvent: heard.on}) // it has no traces itself
 		l := w.got(holder.Lock(traced("holder's"), "k", fencelock.Note("for people")))
 		w.steps("enter")
 
@@ -62,7 +62,7 @@ func TestTraceOfTheHolderReachesThoseWhoWait(t *testing.T) {
 func TestTraceInsideOneProcess(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{Trace: traceOf, Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{Trace: traceOf, OnEvent: heard.on})
 		lock := func(trace string) func() (*fencelock.Lease, error) {
 			return func() (*fencelock.Lease, error) { return c.Lock(traced(trace), "k") }
 		}
@@ -97,7 +97,8 @@ func TestTraceInsideOneProcess(t *testing.T) {
 func TestTraceThatCannotBeKeptIsLeftOut(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{Trace: traceOf, Hooks: fencelock.Hooks{Warn: heard.hooks().Warn}})
+		heard.only = []fencelock.EventType{fencelock.EventWarning}
+		c := w.client(&fencelock.Options{Trace: traceOf, OnEvent: heard.on})
 		long := strings.Repeat("x", 256)
 		for _, test := range []struct {
 			trace, note string
@@ -162,7 +163,7 @@ func TestTraceOfAnAdoptedLease(t *testing.T) {
 func TestRenewedHasItsMargin(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{TTL: 30 * time.Second, Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: heard.on})
 		l := w.lock(c, "k")
 		heard.take()
 		time.Sleep(9 * time.Second)

@@ -179,7 +179,7 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*L
 	cl.mu.Unlock()
 	a.answered, a.lastErr, a.attempt = true, nil, 0
 	if t.Mixed {
-		a.c.hooks.warnOnce(a.event(), fmt.Errorf(
+		a.c.events.warnOnce(a.event(), fmt.Errorf(
 			"%s is in use with another size than %d; each claim is judged by its own", printable(a.key), d.Capacity))
 	}
 	if t.Granted {

@@ -71,7 +71,7 @@ type claim struct {
 	unseen       bool // a reading did not find it in line while it waited
 	uncertain    bool // an Enter of this ID may still arrive, so Leave must leave a tombstone
 	reserving    bool // a Reserve is under way
-	atRisk       bool // reported to Hooks.AtRisk
+	atRisk       bool // reported by EventAtRisk
 	renewing     bool // a renewal is under way
 	leaveRunning bool // a background Leave is under way
 	broken       bool // an operator ended it

@@ -22,14 +22,14 @@ type Client struct {
 	options  Options
 
 	clock    clock
-	hooks    dispatcher
+	events   dispatcher
 	recorder *recorder     // nil without Options.History
 	queues   localQueues   // goroutines that wait for a key
 	schedule schedule      // claims that are renewed, or that have a Leave due
 	life     lifecycle     // what Shutdown and Close wait for
 	renewals atomic.Int32  // calls of Backend.Renew under way
 	leaves   atomic.Int32  // background Leaves under way
-	waits    atomic.Uint64 // those reported to Hooks.Waiting
+	waits    atomic.Uint64 // those reported by EventWaiting
 
 	named        sync.Map  // ClaimIDs of the calls that are under way
 	acquisitions sync.Pool // of *acquisition
@@ -66,9 +66,9 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 	c.queues.c, c.queues.byKey = c, map[string]*localQueue{}
 	c.schedule.clock, c.schedule.fire, c.schedule.firesAt = &c.clock, c.processDue, never
 	c.reserver, _ = b.(driver.Reserver)
-	c.hooks.Hooks, c.hooks.owner = c.options.Hooks, c.options.Owner
+	c.events.on, c.events.owner = c.options.OnEvent, c.options.Owner
 	if recorder != nil {
-		c.recorder, recorder.warn, recorder.owner = recorder, c.hooks.warnOnce, options.Owner
+		c.recorder, recorder.warn, recorder.owner = recorder, c.events.warnOnce, options.Owner
 	}
 	if a, ok := b.(driver.Alarm); ok {
 		c.stopAlarms = a.Alarm(c.claimBroken)
@@ -139,7 +139,7 @@ func (c *Client) lock(ctx context.Context, op, key string, weight int64, try boo
 // lease, and releases, also when f panics; the panic goes on.
 //
 // It returns f's error, joined with ErrLost if the lease ended before f did. A
-// release that merely could not be confirmed is reported to Hooks.Released only, so
+// release that merely could not be confirmed is reported as an EventReleased only, so
 // that a caller who repeats on error does not run the work again. If the lock was
 // not acquired, f has not run, and the error is that of Lock.
 func (c *Client) Do(

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// closeBudget is how long Close waits for the store, and then for the hooks.
+// closeBudget is how long Close waits for the store, and then for OnEvent.
 const closeBudget = 2 * time.Second
 
 // phase of a Client's life. It only grows.
@@ -137,7 +137,7 @@ func (c *Client) endWaiting() {
 
 // Close ends every lease with ErrClosed, and all waiting. Then it gives back in the store
 // what was held. It waits up to two seconds for the store; leases that are left run out
-// there. It waits up to two seconds for the hooks, too, and as long for the rest of the History.
+// there. It waits up to two seconds for OnEvent, too, and as long for the rest of the History.
 // It may be called twice; the second call waits for the first.
 func (c *Client) Close() error {
 	if c.life.advance(phaseClosing) >= phaseClosing {
@@ -165,7 +165,7 @@ func (c *Client) Close() error {
 	}
 	c.recorder.close(closeBudget)
 	err := c.backend.Close()
-	c.hooks.drain(closeBudget)
+	c.events.drain(closeBudget)
 	close(c.life.closed)
 	return err
 }

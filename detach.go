@@ -152,7 +152,7 @@ func (l *Lease) endDetached() error {
 	g.endLocked()
 	cl.state = stateEnded
 	cl.planLocked(now)
-	g.sendEnd(cl.c.hooks.Released, now, ErrDetached)
+	g.sendEnd(EventReleased, now, ErrDetached)
 	cl.c.life.endGrant()
 	return nil
 }

@@ -39,7 +39,7 @@ var (
 	ErrExpired error = loss("the lease ran out before it could be renewed")
 
 	// ErrStalled is a loss: the holder made no progress, so the lease was not renewed (see
-	// Progress). Hooks.AtRisk gets it too, before the loss.
+	// Progress). EventAtRisk has it too, before the loss.
 	ErrStalled error = loss("the holder made no progress")
 
 	// ErrBroken is a loss: an operator broke it, or the store no longer has it.

@@ -24,7 +24,7 @@ type grant struct {
 	detaches bool // a Detach is under way, so nobody may share the grant
 }
 
-// event is an event of g, for one of the hooks. The mutex of the claim is held.
+// event is an event of g. The mutex of the claim is held.
 func (g *grant) event() Event {
 	cl := g.claim
 	e := Event{Context: g.first.ctx.parent, Key: cl.key, Token: g.token, Owner: cl.readRare().owner}
@@ -119,11 +119,11 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 		cl.planLocked(now)
 	}
 	l := g.addLeaseLocked(a.ctx, &first.lease)
-	if hooks := &cl.c.hooks; hooks.Acquired != nil || cl.c.recorder != nil {
+	if events := &cl.c.events; events.on != nil || cl.c.recorder != nil {
 		e := g.event()
 		e.Wait, e.Waited, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
 		cl.c.recorder.begun(&e)
-		hooks.send(hooks.Acquired, e)
+		events.send(EventAcquired, e)
 	}
 	return l
 }
@@ -143,45 +143,45 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 		l.endLocked(cause)
 	}
 	g.leases = nil
-	g.sendEnd(cl.c.hooks.Lost, cl.c.clock.now(), cause)
+	g.sendEnd(EventLost, cl.c.clock.now(), cause)
 	g.endLocked()
 	cl.c.life.endGrant()
 }
 
-// sendEnd reports to the history, and to Hooks.Released or Hooks.Lost, that g has ended at time
-// now. The mutex of the claim is held.
-func (g *grant) sendEnd(hook func(Event), now int64, err error) {
+// sendEnd reports, to the history too, that g has ended at time now: EventReleased or EventLost.
+// The mutex of the claim is held.
+func (g *grant) sendEnd(t EventType, now int64, err error) {
 	c := g.claim.c
-	if hook == nil && c.recorder == nil {
+	if c.events.on == nil && c.recorder == nil {
 		return
 	}
 	e := g.event()
 	e.Time = time.Now().Add(time.Duration(now - c.clock.now())) // the store's answer took time
 	e.Held, e.Err = time.Duration(now-g.at), err
 	c.recorder.ended(&e)
-	c.hooks.send(hook, e)
+	c.events.send(t, e)
 }
 
-// sendRenewed reports to Hooks.Renewed that the lease was renewed when margin of it was left.
+// sendRenewed reports that the lease was renewed when margin of it was left.
 func (g *grant) sendRenewed(now, margin int64) {
-	hooks := &g.claim.c.hooks
-	if hooks.Renewed == nil {
+	events := &g.claim.c.events
+	if events.on == nil {
 		return
 	}
 	e := g.event()
 	e.Left, e.Margin = time.Duration(g.claim.deadline.Load()-now), time.Duration(margin)
-	hooks.send(hooks.Renewed, e)
+	events.send(EventRenewed, e)
 }
 
-// sendAtRisk reports to Hooks.AtRisk how much of the lease is left. The mutex of the claim is held.
+// sendAtRisk reports how much of the lease is left. The mutex of the claim is held.
 func (g *grant) sendAtRisk(now int64, err error) {
-	hooks := &g.claim.c.hooks
-	if hooks.AtRisk == nil {
+	events := &g.claim.c.events
+	if events.on == nil {
 		return
 	}
 	e := g.event()
 	e.Left, e.Err = time.Duration(g.claim.deadline.Load()-now), err
-	hooks.send(hooks.AtRisk, e)
+	events.send(EventAtRisk, e)
 }
 
 // exitLocked is how the claim leaves the line at time now, when g has ended.

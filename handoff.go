@@ -29,7 +29,7 @@ const maxReserve = 4
 
 // handOff gives the claim of l, whose grant has just ended, to the next goroutine here. It
 // does not if other processes have waited for a whole turn, or if little of the lease is
-// left. The hooks get released before the next grant.
+// left. The release is reported before the next grant.
 func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	cl := l.grant.claim
 	q.queues.mu.Lock()
@@ -40,7 +40,7 @@ func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if q.keepsLocked(cl, now) {
-		l.grant.sendEnd(cl.c.hooks.Released, now, nil)
+		l.grant.sendEnd(EventReleased, now, nil)
 		q.passLocked(cl, now)
 		return handedOff
 	}

@@ -18,7 +18,7 @@ import (
 // call waits for it, and grants that began and ended meanwhile are one entry each. Up to 200
 // entries are one request on SQL databases, and one request for each of their keys, sent
 // together, on Redis. While the store gives no answer, the last 4096 entries are kept and
-// Hooks.Warn says so; HistoryEntry.Missing counts the rest. Close writes what is left.
+// an EventWarning says so; HistoryEntry.Missing counts the rest. Close writes what is left.
 type History struct {
 	Keep int           // grants of each key, the last ones; default 1000. Redis keeps up to twice as many.
 	For  time.Duration // after a grant has ended; default 30 days
@@ -72,7 +72,7 @@ func historian(b driver.Backend) (driver.Historian, error) {
 		return h, nil
 	}
 	return nil, invalid("the %s backend keeps no history: it has neither tables nor streams for it; "+
-		"leave Options.History out, or use Hooks", b.Info().Name)
+		"leave Options.History out, or use Options.OnEvent", b.Info().Name)
 }
 
 // History returns what the store remembers of the last n grants of key, the newest first,

@@ -156,7 +156,7 @@ func (l *Lease) renew(ctx context.Context) error {
 // Do runs f under the lease and then releases it, also when f panics; the panic
 // goes on. f's context ends with the lease and with ctx. The error is f's, joined
 // with ErrLost if the lease ended before f did. A release that could not be
-// confirmed is reported to Hooks.Released only. If the lease is over already, f does
+// confirmed is reported by EventReleased only. If the lease is over already, f does
 // not run, and the error says why it ended.
 func (l *Lease) Do(ctx context.Context, f func(ctx context.Context, l *Lease) error) error {
 	if err := l.Err(); err != nil {

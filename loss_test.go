@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -23,14 +24,16 @@ func TestFailedRenewalIsARiskNotALoss(t *testing.T) {
 			return do()
 		}
 		var risks, losses atomic.Int32
-		c := client(t, b, &fencelock.Options{TTL: ttl, Hooks: fencelock.Hooks{
-			AtRisk: func(e fencelock.Event) {
+		c := client(t, b, &fencelock.Options{TTL: ttl, OnEvent: func(e fencelock.Event) {
+			switch e.Type {
+			case fencelock.EventAtRisk:
 				risks.Add(1)
 				if e.Err == nil || e.Left <= 0 {
 					t.Errorf("at risk, with error %v and %v left", e.Err, e.Left)
 				}
-			},
-			Lost: func(fencelock.Event) { losses.Add(1) },
+			case fencelock.EventLost:
+				losses.Add(1)
+			}
 		}})
 		l := mustLock(t, c, "k")
 		down.Store(true)
@@ -79,7 +82,7 @@ func TestLostLeaseNeverComesBack(t *testing.T) {
 			return errs
 		}
 		var lost atomic.Int32
-		c := client(t, b, &fencelock.Options{TTL: ttl, Hooks: fencelock.Hooks{Lost: func(fencelock.Event) { lost.Add(1) }}})
+		c := client(t, b, &fencelock.Options{TTL: ttl, OnEvent: testclient.On(fencelock.EventLost, func(fencelock.Event) { lost.Add(1) })})
 		l := mustLock(t, c, "k")
 		<-l.Context().Done()
 		err := l.Err()

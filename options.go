@@ -45,8 +45,12 @@ type Options struct {
 	// 1 switches the hand-off off: goroutines queue in the store, in strict order.
 	HandOff int
 
-	// Hooks are called when something happens.
-	Hooks Hooks
+	// OnEvent is called with each Event, one at a time and in order, on one goroutine of the
+	// Client. The Client holds no lock meanwhile, and no renewal waits for it: a slow OnEvent
+	// delays only the next events. At most 4096 events wait. Further events are dropped and
+	// counted in Event.Dropped. OnEvent may call the Client, and must not panic. Nil costs
+	// nothing. LogEvents writes the events to a log.
+	OnEvent func(Event)
 
 	// History makes the store remember who held what. It is off by default. ErrInvalid on a
 	// backend that keeps no history (etcd, ZooKeeper, a quorum).
@@ -144,7 +148,7 @@ func Wait(d time.Duration) Option {
 }
 
 // TTL gives this claim another lease than Options.TTL. A TTL outside the backend's limits
-// is raised or cut to the limit, and Hooks.Warn reports that; with NoRenewal it is ErrInvalid.
+// is raised or cut to the limit, and an EventWarning reports that; with NoRenewal it is ErrInvalid.
 // The lease is renewed after a third of it, and each renewal may take another third.
 func TTL(d time.Duration) Option {
 	return Option{optionTTL, func(o *callOptions) error {
@@ -154,7 +158,7 @@ func TTL(d time.Duration) Option {
 }
 
 // NoRenewal switches the watchdog off: the lease lasts its whole TTL from the grant, and from
-// each Lease.Renew. Without one in time it is lost with ErrExpired; Hooks.AtRisk warns when two
+// each Lease.Renew. Without one in time it is lost with ErrExpired; EventAtRisk warns when two
 // thirds have passed. Its length is a promise, so a TTL that the backend cannot do is ErrInvalid.
 //
 // It costs one more round trip if the call has waited. On stores other than Redis and memory it
@@ -178,7 +182,7 @@ func MaxHold(d time.Duration) Option {
 
 // Progress bounds how long the lease is renewed without a call of Lease.Tick: the watchdog
 // renews it only while the last Tick, or the grant, is less than d ago. Otherwise the holder
-// is stalled: Hooks.AtRisk gets ErrStalled, and when the lease ends, less than d and one TTL
+// is stalled: EventAtRisk has ErrStalled, and when the lease ends, less than d and one TTL
 // after the last Tick, it is lost with ErrStalled. A Tick before that renews it at once. So
 // nothing renews a job that hangs. Time in which the process or the machine is paused counts.
 //

@@ -92,7 +92,7 @@ func (cl *claim) progressLocked() *progress {
 // stalledLocked reports whether the holder is stalled at time now.
 func (cl *claim) stalledLocked(now int64) bool { return now >= cl.progressLocked().stallAt() }
 
-// checkStallLocked reports the holder to Hooks.AtRisk when it begins to be stalled. From then
+// checkStallLocked reports the holder by EventAtRisk when it begins to be stalled. From then
 // on the claim is not renewed until the next Tick.
 func (cl *claim) checkStallLocked(now int64) {
 	p := cl.progressLocked()

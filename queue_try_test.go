@@ -105,11 +105,11 @@ func TestHotKeyServesEverybodyAlike(t *testing.T) {
 	const n, total = 64, 64 * 200
 	var queued atomic.Int32
 	everybody := make(chan struct{})
-	c := testclient.New(t, memlock.New(), &fencelock.Options{Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) {
+	c := testclient.New(t, memlock.New(), &fencelock.Options{OnEvent: testclient.On(fencelock.EventWaiting, func(fencelock.Event) {
 		if queued.Add(1) == n {
 			close(everybody)
 		}
-	}}})
+	})})
 	defer c.Close()
 	first := mustLock(t, c, "k")
 	var counts [n]float64

@@ -106,15 +106,13 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 		cl.awaitRenewal(now + int64(budget))
 	}
 	err = cl.releaseError(g, err)
-	hook := c.hooks.Released
+	end := EventReleased
 	if errors.Is(err, ErrLost) {
-		hook = c.hooks.Lost
+		end = EventLost
 	}
-	if hook != nil || c.recorder != nil {
-		cl.mu.Lock()
-		g.sendEnd(hook, now, err)
-		cl.mu.Unlock()
-	}
+	cl.mu.Lock()
+	g.sendEnd(end, now, err)
+	cl.mu.Unlock()
 	return wrap("release", cl.key, err)
 }
 

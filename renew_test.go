@@ -205,7 +205,7 @@ func TestRenewThatRunsOutOfTimeSaysNothingOfTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		b := newTap(s)
 		risks := 0
-		c := client(t, b, &fencelock.Options{TTL: ttl, Hooks: fencelock.Hooks{AtRisk: func(fencelock.Event) { risks++ }}})
+		c := client(t, b, &fencelock.Options{TTL: ttl, OnEvent: testclient.On(fencelock.EventAtRisk, func(fencelock.Event) { risks++ })})
 		l := mustLock(t, c, "k")
 		b.set(func() {
 			b.renew = func(ctx context.Context, ts []driver.Ticket, _ func() []error) []error {

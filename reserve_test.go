@@ -89,15 +89,17 @@ func TestHotKeyOfOneProcessNeverLeaves(t *testing.T) {
 		b := newReserveTap(s)
 		var events []string
 		var handoffs int
-		note := func(what string) func(fencelock.Event) {
-			return func(e fencelock.Event) {
-				events = append(events, fmt.Sprint(what, " ", e.Token))
-				if e.Handoff {
-					handoffs++
-				}
+		note := func(e fencelock.Event) {
+			what := map[fencelock.EventType]string{fencelock.EventAcquired: "got", fencelock.EventReleased: "left"}[e.Type]
+			if what == "" {
+				return
+			}
+			events = append(events, fmt.Sprint(what, " ", e.Token))
+			if e.Handoff {
+				handoffs++
 			}
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 4, Hooks: fencelock.Hooks{Acquired: note("got"), Released: note("left")}})
+		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 4, OnEvent: note})
 		tokens := passOn(t, c, 40)
 		c.Close()
 		if e, l := len(b.entered()), len(b.left()); e != 1 || b.reserves > 40/4+1 || l != 1 {

@@ -96,9 +96,9 @@ func (w *revokeWatch) found(request *Standing) {
 	w.by = &Revocation{Owner: request.Owner, Reason: request.Note, Since: request.Since}
 	cl.revoked = true
 	close(w.asked)
-	if hooks := &cl.c.hooks; hooks.Revoked != nil {
+	if events := &cl.c.events; events.on != nil {
 		e := g.event()
 		e.Revoked = w.by
-		hooks.send(hooks.Revoked, e)
+		events.send(EventRevoked, e)
 	}
 }

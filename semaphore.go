@@ -5,7 +5,7 @@ import "context"
 // Semaphore is a counter over all machines: at most Size permits are held at once.
 // It is a value to call methods on, not an object in the store, and costs nothing
 // to make. All who use a key should give the same size; during a change of size
-// each claim is judged by its own, and Hooks.Warn says so.
+// each claim is judged by its own, and an EventWarning says so.
 type Semaphore struct {
 	c    *Client
 	key  string

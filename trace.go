@@ -45,12 +45,12 @@ func (a *acquisition) readTrace() {
 	trace := f(a.ctx)
 	switch {
 	case !isText(trace) || strings.Contains(trace, traceSeparator):
-		a.c.hooks.warnOnce(a.event(), fmt.Errorf("Options.Trace returned no text; the claims go without it"))
+		a.c.events.warnOnce(a.event(), fmt.Errorf("Options.Trace returned no text; the claims go without it"))
 	case len(trace) > maxTrace:
-		a.c.hooks.warnOnce(a.event(), fmt.Errorf("Options.Trace returned more than %d bytes; the claims go without it",
+		a.c.events.warnOnce(a.event(), fmt.Errorf("Options.Trace returned more than %d bytes; the claims go without it",
 			maxTrace))
 	case len(joinNote(a.note, trace, a.lockDelay)) > driver.MaxNote:
-		a.c.hooks.warnOnce(a.event(), fmt.Errorf("the note leaves no room for the trace; at most %d bytes with both",
+		a.c.events.warnOnce(a.event(), fmt.Errorf("the note leaves no room for the trace; at most %d bytes with both",
 			driver.MaxNote))
 	default:
 		a.trace = trace

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -88,11 +89,11 @@ func TestHandOffThatCrossesACancellationIsReleasedInTheBackground(t *testing.T) 
 			return do()
 		}
 		handedOn := 0
-		c := client(t, k, &fencelock.Options{TTL: ttl, HandOff: 64, Hooks: fencelock.Hooks{Acquired: func(e fencelock.Event) {
+		c := client(t, k, &fencelock.Options{TTL: ttl, HandOff: 64, OnEvent: testclient.On(fencelock.EventAcquired, func(e fencelock.Event) {
 			if e.Handoff {
 				handedOn++
 			}
-		}}})
+		})})
 		crossed := 0
 		for i := range 300 {
 			l, err := c.TryLock(context.Background(), "k")

@@ -2,12 +2,12 @@
 //
 //	instrumentation, err := otelfence.New()
 //	locks, err := fencelock.New(backend, &fencelock.Options{
-//		Hooks: instrumentation.Hooks(),
+//		OnEvent: instrumentation.OnEvent(),
 //		Trace: otelfence.Traceparent,
 //	})
 //
-// One Instrumentation serves a program; each Client needs Hooks of its own. To have other
-// hooks beside these, use fencelock.JoinHooks.
+// One Instrumentation serves a program; each Client needs a call of OnEvent of its own. To do
+// more with an event, call both from a function of your own.
 //
 // # Traces
 //
@@ -35,7 +35,7 @@
 //   - fencelock.store.errors: calls, renewals and releases without an answer.
 //   - fencelock.held, fencelock.waiting: locks held and calls that wait now.
 //   - fencelock.hold.oldest, fencelock.wait.oldest: since how many seconds.
-//   - fencelock.events.dropped: events that were lost because hooks were too slow.
+//   - fencelock.events.dropped: events that were lost because OnEvent was too slow.
 //
 // All but the last have fencelock.kind: exclusive, shared or permits. A key is no attribute of a
 // metric, because there may be millions: with WithLock, a function makes fencelock.lock of it.

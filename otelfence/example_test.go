@@ -22,8 +22,8 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	locks, err := fencelock.New(memlock.New(), &fencelock.Options{
-		Hooks: instrumentation.Hooks(),
-		Trace: otelfence.Traceparent, // so that those who wait are linked to whoever holds
+		OnEvent: instrumentation.OnEvent(),
+		Trace:   otelfence.Traceparent, // so that those who wait are linked to whoever holds
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -34,7 +34,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	job.End()
-	locks.Close() // and the hooks are through
+	locks.Close() // and all events are recorded
 	for _, s := range spans.GetSpans() {
 		if s.Parent.IsValid() {
 			fmt.Println(s.Name)

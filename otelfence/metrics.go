@@ -54,7 +54,7 @@ func (m *metrics) create(meter metric.Meter) error {
 		"Leases whose holder was asked to release them, and has heard of it.")
 	counter(&m.storeErrors, "fencelock.store.errors", "{error}",
 		"Calls, renewals and releases without an answer of the store.")
-	counter(&m.dropped, "fencelock.events.dropped", "{event}", "Events that were lost because hooks were too slow.")
+	counter(&m.dropped, "fencelock.events.dropped", "{event}", "Events that were lost because OnEvent was too slow.")
 	var err error
 	m.ahead, err = meter.Int64Histogram("fencelock.line.ahead", metric.WithUnit("{claim}"),
 		metric.WithDescription("Claims, or calls of this process, before a call that begins to wait."),

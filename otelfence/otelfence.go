@@ -66,27 +66,37 @@ func New(opts ...Option) (*Instrumentation, error) {
 	return i, nil
 }
 
-// Hooks returns hooks for one Client.
-func (i *Instrumentation) Hooks() fencelock.Hooks {
+// OnEvent returns the Options.OnEvent of one Client.
+func (i *Instrumentation) OnEvent() func(fencelock.Event) {
 	c := &client{i: i, metrics: &i.metrics, risks: map[holding][]risk{}}
 	i.metrics.clients.Add(&c.open)
-	// count is what every hook does: any event may be the one that says how many were dropped.
-	count := func(e fencelock.Event) {
-		if n := c.open.Lost(e); n > 0 {
-			clear(c.risks)
-			c.metrics.dropped.Add(contextOf(e), int64(n))
-		}
+	return c.on
+}
+
+// on measures e. Any event may be the one that says how many were dropped.
+func (c *client) on(e fencelock.Event) {
+	ctx, l := contextOf(e), c.i.lock.Labels(e)
+	if n := c.open.Lost(e); n > 0 {
+		clear(c.risks)
+		c.metrics.dropped.Add(ctx, int64(n))
 	}
-	hear := func(f func(ctx context.Context, e fencelock.Event, l observe.Labels)) func(fencelock.Event) {
-		return func(e fencelock.Event) {
-			count(e)
-			f(contextOf(e), e, c.i.lock.Labels(e))
-		}
-	}
-	return fencelock.Hooks{
-		Waiting: hear(c.waiting), Acquired: hear(c.acquired), Refused: hear(c.refused), Renewed: hear(c.renewed),
-		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released), Revoked: hear(c.revoked),
-		Warn: count,
+	switch e.Type {
+	case fencelock.EventWaiting:
+		c.waiting(ctx, e, l)
+	case fencelock.EventAcquired:
+		c.acquired(ctx, e, l)
+	case fencelock.EventRefused:
+		c.refused(ctx, e, l)
+	case fencelock.EventRenewed:
+		c.renewed(ctx, e, l)
+	case fencelock.EventAtRisk:
+		c.atRisk(ctx, e, l)
+	case fencelock.EventLost:
+		c.lost(ctx, e, l)
+	case fencelock.EventReleased:
+		c.released(ctx, e, l)
+	case fencelock.EventRevoked:
+		c.metrics.revocations.Add(ctx, 1, c.with(l))
 	}
 }
 
@@ -111,7 +121,7 @@ func spanOf(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
-// client is the hooks of one Client. They run one at a time.
+// client measures one Client. Its methods are called one at a time.
 type client struct {
 	i       *Instrumentation
 	metrics *metrics
@@ -166,10 +176,6 @@ func (c *client) released(ctx context.Context, e fencelock.Event, l observe.Labe
 	c.metrics.hold.Record(ctx, e.Held.Seconds(), c.with(l, resultKey.String(result)))
 	c.storeError(ctx, e, l)
 	c.holdSpan(ctx, e, result)
-}
-
-func (c *client) revoked(ctx context.Context, _ fencelock.Event, l observe.Labels) {
-	c.metrics.revocations.Add(ctx, 1, c.with(l))
 }
 
 func (c *client) storeError(ctx context.Context, e fencelock.Event, l observe.Labels) {

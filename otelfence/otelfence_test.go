@@ -47,7 +47,7 @@ func newProcess(t *testing.T, store *memlock.Store, name string, opts ...otelfen
 
 func (p *process) client(store *memlock.Store, name string) *fencelock.Client {
 	c := testclient.New(p.t, store, &fencelock.Options{
-		Owner: name, TTL: 30 * time.Second, Hooks: p.inst.Hooks(), Trace: otelfence.Traceparent,
+		Owner: name, TTL: 30 * time.Second, OnEvent: p.inst.OnEvent(), Trace: otelfence.Traceparent,
 	})
 	p.t.Cleanup(func() { c.Close() })
 	return c
@@ -349,45 +349,47 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-// Hooks that were too slow have missed events, so nobody knows what is open.
+// An OnEvent that was too slow has missed events, so nobody knows what is open.
 func TestDroppedEventsCloseWhatIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(t, memlock.New(), "web-1")
-		hooks := p.inst.Hooks()
-		hooks.Waiting(fencelock.Event{Key: "k", Wait: 1, Time: time.Now()})
-		hooks.Acquired(fencelock.Event{Key: "k", Token: 1, Time: time.Now()})
+		on := p.inst.OnEvent()
+		on(fencelock.Event{Type: fencelock.EventWaiting, Key: "k", Wait: 1, Time: time.Now()})
+		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 1, Time: time.Now()})
 		p.want(map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 1})
-		hooks.Acquired(fencelock.Event{Key: "k", Token: 2, Time: time.Now(), Dropped: 7})
+		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 2, Time: time.Now(), Dropped: 7})
 		p.want(map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 0, "events.dropped{}": 7})
-		hooks.Released(fencelock.Event{Key: "k", Token: 2, Time: time.Now()})
+		on(fencelock.Event{Type: fencelock.EventReleased, Key: "k", Token: 2, Time: time.Now()})
 	})
 }
 
 // Any event may be the one that says how many were dropped.
-func TestEveryHookCountsDroppedEvents(t *testing.T) {
+func TestEveryEventCountsDroppedOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(t, memlock.New(), "web-1")
 		counted := 0.0
-		testclient.EachHook(t, p.inst.Hooks(), func(name string, hook func(fencelock.Event)) {
+		on := p.inst.OnEvent()
+		for kind := fencelock.EventWaiting; kind <= fencelock.EventWarning; kind++ {
 			counted++
-			hook(fencelock.Event{Key: "k", Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1})
+			on(fencelock.Event{Type: kind, Key: "k", Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1})
 			if n := p.values()["events.dropped{}"]; n != counted {
-				t.Fatalf("%v dropped events after %s; want %v", n, name, counted)
+				t.Fatalf("%v dropped events after %s; want %v", n, kind, counted)
 			}
-		})
+		}
 	})
 }
 
 // What was noted of a holding goes with its span.
 func TestRisksEndWithTheirHolding(t *testing.T) {
 	p := newProcess(t, memlock.New(), "web-1")
-	hooks := p.inst.Hooks()
-	e := fencelock.Event{Key: "k", Token: 1, Time: time.Now()}
+	on := p.inst.OnEvent()
+	e := fencelock.Event{Type: fencelock.EventAtRisk, Key: "k", Token: 1, Time: time.Now()}
 	for range 20 {
-		hooks.AtRisk(e)
+		on(e)
 	}
-	hooks.Released(e)
-	hooks.Released(e)
+	e.Type = fencelock.EventReleased
+	on(e)
+	on(e)
 	spans := p.spans.GetSpans()
 	if len(spans) != 2 || len(spans[0].Events) != 16 || len(spans[1].Events) != 0 {
 		t.Errorf("the spans are %+v", spans)

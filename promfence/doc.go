@@ -1,10 +1,11 @@
 // Package promfence gives a Client of fencelock metrics for Prometheus.
 //
-//	hooks, err := promfence.Hooks(prometheus.DefaultRegisterer)
-//	locks, err := fencelock.New(backend, &fencelock.Options{Hooks: hooks})
+//	onEvent, err := promfence.OnEvent(prometheus.DefaultRegisterer)
+//	locks, err := fencelock.New(backend, &fencelock.Options{OnEvent: onEvent})
 //
-// Each Client needs Hooks of its own. Several of one program may use the same registry, and
-// their metrics add up. To have other hooks beside these, use fencelock.JoinHooks.
+// Each Client needs a call of OnEvent of its own. Several Clients of one program may use the
+// same registry, and their metrics add up. To do more with an event, call both from a function
+// of your own.
 //
 // # Metrics
 //
@@ -22,7 +23,7 @@
 //   - fencelock_store_errors_total{kind}: calls, renewals and releases without an answer.
 //   - fencelock_held{kind}, fencelock_waiting{kind}: locks held and calls that wait now.
 //   - fencelock_oldest_hold_seconds{kind}, fencelock_oldest_wait_seconds{kind}: since when.
-//   - fencelock_events_dropped_total: events that were lost because hooks were too slow.
+//   - fencelock_events_dropped_total: events that were lost because OnEvent was too slow.
 //
 // The kind is exclusive, shared or permits. A key is no label, because there may be millions:
 // with the option Lock, a function makes a label of it.

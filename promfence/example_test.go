@@ -15,16 +15,16 @@ import (
 )
 
 // Metrics of a Client, with the part of the key before the slash as the label lock.
-func ExampleHooks() {
+func ExampleOnEvent() {
 	reg := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
-	hooks, err := promfence.Hooks(reg, promfence.Lock(func(key string) string {
+	onEvent, err := promfence.OnEvent(reg, promfence.Lock(func(key string) string {
 		prefix, _, _ := strings.Cut(key, "/")
 		return prefix
 	}))
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := fencelock.New(memlock.New(), &fencelock.Options{Hooks: hooks})
+	locks, err := fencelock.New(memlock.New(), &fencelock.Options{OnEvent: onEvent})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func ExampleHooks() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks.Close() // and the hooks are through
+	locks.Close() // and all events are counted
 	n, err := testutil.GatherAndCount(reg, "fencelock_wait_seconds", "fencelock_hold_seconds")
 	fmt.Println(n, err)
 	// Output: 2 <nil>

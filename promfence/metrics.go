@@ -51,7 +51,7 @@ func newMetrics(c *config) *metrics {
 		storeErrors: counter("fencelock_store_errors_total",
 			"Calls, renewals and releases without an answer of the store.", common),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fencelock_events_dropped_total", Help: "Events that were lost because hooks were too slow.",
+			Name: "fencelock_events_dropped_total", Help: "Events that were lost because OnEvent was too slow.",
 		}),
 		heldDesc:       desc("fencelock_held", "Locks that are held."),
 		waitingDesc:    desc("fencelock_waiting", "Calls that wait for a lock."),

@@ -52,7 +52,7 @@ func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 // want checks some of the samples of reg.
 func want(t *testing.T, reg prometheus.Gatherer, want map[string]float64) {
 	t.Helper()
-	synctest.Wait() // for the hooks
+	synctest.Wait() // for the events
 	got := values(t, reg)
 	for series, value := range want {
 		if v, ok := got[series]; !ok || v < value-.1 || v > value+.1 {
@@ -95,9 +95,9 @@ func (r *refusing) Renew(ctx context.Context, ts []driver.Ticket) []error {
 // client returns a Client with metrics in reg.
 func client(t *testing.T, b driver.Backend, reg prometheus.Registerer, opts ...promfence.Option) *fencelock.Client {
 	t.Helper()
-	hooks, err := promfence.Hooks(reg, opts...)
+	on, err := promfence.OnEvent(reg, opts...)
 	must(t, err)
-	c := testclient.New(t, b, &fencelock.Options{TTL: 30 * time.Second, Hooks: hooks})
+	c := testclient.New(t, b, &fencelock.Options{TTL: 30 * time.Second, OnEvent: on})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -258,55 +258,55 @@ func TestClientsShareARegistry(t *testing.T) {
 		must(t, la.Release(bg))
 		want(t, reg, map[string]float64{"held{kind=exclusive,lock=orders}": 1})
 		must(t, lb.Release(bg))
-		_, err := promfence.Hooks(reg)
+		_, err := promfence.OnEvent(reg)
 		if err == nil || !strings.Contains(err.Error(), "promfence: ") {
 			t.Errorf("with other labels on the same registry: %v", err)
 		}
 	})
 }
 
-// Hooks that were too slow have missed events, so nobody knows what is open.
+// An OnEvent that was too slow has missed events, so nobody knows what is open.
 func TestDroppedEventsCloseWhatIsOpen(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	hooks, err := promfence.Hooks(reg)
+	on, err := promfence.OnEvent(reg)
 	must(t, err)
-	hooks.Waiting(fencelock.Event{Key: "k", Wait: 1, Time: time.Now()})
-	hooks.Acquired(fencelock.Event{Key: "k", Token: 1, Time: time.Now()})
+	on(fencelock.Event{Type: fencelock.EventWaiting, Key: "k", Wait: 1, Time: time.Now()})
+	on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 1, Time: time.Now()})
 	synctest.Test(t, func(t *testing.T) {
 		want(t, reg, map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 1, "events_dropped_total{}": 0})
-		hooks.Acquired(fencelock.Event{Key: "k", Token: 2, Time: time.Now(), Dropped: 7})
+		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 2, Time: time.Now(), Dropped: 7})
 		want(t, reg, map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 0, "events_dropped_total{}": 7})
 	})
-	runtime.KeepAlive(hooks)
+	runtime.KeepAlive(on)
 }
 
 // Any event may be the one that says how many were dropped.
-func TestEveryHookCountsDroppedEvents(t *testing.T) {
+func TestEveryEventCountsDroppedOnes(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	hooks, err := promfence.Hooks(reg)
+	on, err := promfence.OnEvent(reg)
 	must(t, err)
 	counted := 0.0
-	testclient.EachHook(t, hooks, func(name string, hook func(fencelock.Event)) {
+	for kind := fencelock.EventWaiting; kind <= fencelock.EventWarning; kind++ {
 		counted++
-		hook(fencelock.Event{Key: "k", Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1})
+		on(fencelock.Event{Type: kind, Key: "k", Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1})
 		if n := values(t, reg)["events_dropped_total{}"]; n != counted {
-			t.Fatalf("%v dropped events after %s; want %v", n, name, counted)
+			t.Fatalf("%v dropped events after %s; want %v", n, kind, counted)
 		}
-	})
-	runtime.KeepAlive(hooks)
+	}
+	runtime.KeepAlive(on)
 }
 
-// Hooks of a Client that is gone take no memory, and what they had open is forgotten.
-func TestHooksOfAForgottenClientAreFreed(t *testing.T) {
+// What measures a Client that is gone takes no memory, and what they had open is forgotten.
+func TestForgottenClientsAreFreed(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	func() {
-		hooks, err := promfence.Hooks(reg)
+		on, err := promfence.OnEvent(reg)
 		must(t, err)
-		hooks.Acquired(fencelock.Event{Key: "k", Token: 1, Time: time.Now()})
+		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 1, Time: time.Now()})
 		if v := values(t, reg)["held{kind=exclusive}"]; v != 1 {
 			t.Errorf("%v held", v)
 		}
-		runtime.KeepAlive(hooks)
+		runtime.KeepAlive(on)
 	}()
 	for range 100 {
 		runtime.GC()

@@ -243,7 +243,7 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	failed := make(chan struct{})
 	told := sync.OnceFunc(func() { close(failed) })
 	a := testclient.New(t, g.connect(nil), &fencelock.Options{
-		TTL: ttl, HandOff: 1, Hooks: fencelock.Hooks{AtRisk: func(fencelock.Event) { told() }},
+		TTL: ttl, HandOff: 1, OnEvent: testclient.On(fencelock.EventAtRisk, func(fencelock.Event) { told() }),
 	})
 	t.Cleanup(func() { a.Close() })
 	b := client(t, g, ttl, nil)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
 )
@@ -29,8 +30,8 @@ func obey(o order) error {
 	rdb := o.Store.dial()
 	defer rdb.Close()
 	c, err := fencelock.New(New(rdb, nil), &fencelock.Options{
-		TTL:   o.TTL,
-		Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) { worker.Say("waits") }},
+		TTL:     o.TTL,
+		OnEvent: testclient.On(fencelock.EventWaiting, func(fencelock.Event) { worker.Say("waits") }),
 	})
 	if err != nil {
 		return err

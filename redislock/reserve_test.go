@@ -30,7 +30,7 @@ func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 	var waiting atomic.Int32
 	c := testclient.New(t, connect(t, s, nil), &fencelock.Options{
 		TTL: time.Minute, HandOff: 4,
-		Hooks: fencelock.Hooks{Waiting: func(fencelock.Event) { waiting.Add(1) }},
+		OnEvent: testclient.On(fencelock.EventWaiting, func(fencelock.Event) { waiting.Add(1) }),
 	})
 	defer c.Close()
 	first := lock(t, c, "key")

@@ -82,7 +82,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 		h.waiting = newWaitingLine(f.name)
 	}
 	open.Backend = observe(open.Backend, h.outage, h.waiting)
-	h.session, err = c.newSession(where, open, fencelock.Options{TTL: f.ttl.d, Hooks: h.hooks(where)})
+	h.session, err = c.newSession(where, open, fencelock.Options{TTL: f.ttl.d, OnEvent: h.onEvent(where)})
 	if err != nil {
 		open.Close()
 		return nil, err
@@ -227,31 +227,28 @@ func (h *holding) otherKind() error {
 		"fencelock show, and %s", quote(h.f.name), h.store, next)
 }
 
-// hooks tell people what happens. Only what they cannot do without is told when
+// onEvent tells people what happens. Only what they cannot do without is told when
 // nobody sits at the terminal and nobody asked.
-func (h *holding) hooks(s *store) fencelock.Hooks {
-	name := quote(h.f.name)
-	k := fencelock.Hooks{
-		Renewed: func(fencelock.Event) {
+func (h *holding) onEvent(s *store) func(fencelock.Event) {
+	name, tellsWaiting := quote(h.f.name), h.f.verbose || !h.f.quiet && h.waiting == nil
+	return func(e fencelock.Event) {
+		switch {
+		case e.Type == fencelock.EventRenewed:
 			select {
 			case h.renewed <- struct{}{}:
 			default:
 			}
-		},
-		Warn: func(e fencelock.Event) { say("%s on %s: %v", name, s, e.Err) },
-	}
-	if h.f.verbose || !h.f.quiet && h.waiting == nil {
-		k.Waiting = func(e fencelock.Event) { say("waiting for %s, %s", name, inTheWay(e)) }
-	}
-	if h.f.verbose {
-		k.Acquired = func(e fencelock.Event) {
+		case e.Type == fencelock.EventWarning:
+			say("%s on %s: %v", name, s, e.Err)
+		case e.Type == fencelock.EventWaiting && tellsWaiting:
+			say("waiting for %s, %s", name, inTheWay(e))
+		case !h.f.verbose:
+		case e.Type == fencelock.EventAcquired:
 			say("%s is held on %s with token %s, after %s in line", name, s, e.Token, span(e.Waited))
-		}
-		k.AtRisk = func(e fencelock.Event) {
+		case e.Type == fencelock.EventAtRisk:
 			say("%s is at risk, with %s left: %s", name, span(e.Left), cause(e.Err))
 		}
 	}
-	return k
 }
 
 // inTheWay says who holds what is waited for, since when, and the position in line.

@@ -43,9 +43,13 @@ func pod(ctx context.Context, tool, url string) error {
 	}
 	defer pool.Close()
 	locks, err := fencelock.New(sqllock.New(pool, sqllock.Postgres, &sqllock.Options{CreateTables: true}),
-		&fencelock.Options{TTL: lease, Hooks: fencelock.Hooks{
-			Waiting:  func(fencelock.Event) { fmt.Println("waits") },
-			Acquired: func(e fencelock.Event) { fmt.Println("may migrate, token", e.Token) },
+		&fencelock.Options{TTL: lease, OnEvent: func(e fencelock.Event) {
+			switch e.Type {
+			case fencelock.EventWaiting:
+				fmt.Println("waits")
+			case fencelock.EventAcquired:
+				fmt.Println("may migrate, token", e.Token)
+			}
 		}})
 	if err != nil {
 		return err

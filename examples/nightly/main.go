@@ -63,7 +63,7 @@ func twoMachines(ctx context.Context, out io.Writer) error {
 // nightly runs job while it holds the lock, and waits its turn before.
 func nightly(ctx context.Context, rdb redis.UniversalClient, job func(ctx context.Context, l *fencelock.Lease) error) error {
 	client, err := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{
-		Hooks: fencelock.LogHooks(slog.Default()), // losses and warnings, and more at debug level
+		OnEvent: fencelock.LogEvents(slog.Default()), // losses and warnings, and more at debug level
 	})
 	if err != nil {
 		return err

@@ -92,10 +92,10 @@ func (f Labeler) Labels(e fencelock.Event) Labels {
 // called from many goroutines at once.
 type Clients struct {
 	mu   sync.Mutex
-	list []weak.Pointer[Open] // of those whose hooks are still in use
+	list []weak.Pointer[Open] // of those that still measure
 }
 
-// Add adds what one Client has open, for as long as its hooks refer to o.
+// Add adds what one Client has open, for as long as its OnEvent refers to o.
 func (c *Clients) Add(o *Open) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

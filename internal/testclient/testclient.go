@@ -4,7 +4,6 @@ package testclient
 import (
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"testing"
 
 	"github.com/fencelock/fencelock"
@@ -21,17 +20,12 @@ func New(t testing.TB, b driver.Backend, o *fencelock.Options) *fencelock.Client
 	return c
 }
 
-// EachHook calls f with each of the hooks, and the name of its field. None may be nil.
-func EachHook(t testing.TB, hooks fencelock.Hooks, f func(name string, hook func(fencelock.Event))) {
-	t.Helper()
-	all := reflect.ValueOf(hooks)
-	for i := range all.NumField() {
-		name := all.Type().Field(i).Name
-		hook, ok := all.Field(i).Interface().(func(fencelock.Event))
-		if !ok || hook == nil {
-			t.Fatalf("nobody hears %s", name)
+// On returns an Options.OnEvent that calls f with the events of one type.
+func On(t fencelock.EventType, f func(fencelock.Event)) func(fencelock.Event) {
+	return func(e fencelock.Event) {
+		if e.Type == t {
+			f(e)
 		}
-		f(name, hook)
 	}
 }
 

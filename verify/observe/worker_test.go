@@ -52,7 +52,7 @@ func work(url string) error {
 	if err != nil {
 		return err
 	}
-	metrics, err := promfence.Hooks(prometheus.DefaultRegisterer)
+	metrics, err := promfence.OnEvent(prometheus.DefaultRegisterer)
 	if err != nil {
 		return err
 	}
@@ -62,9 +62,10 @@ func work(url string) error {
 	if err != nil {
 		return err
 	}
+	spanned := traces.OnEvent()
 	locks, err := fencelock.New(redislock.New(redis.NewClient(opts), nil), &fencelock.Options{
 		Owner: os.Getenv(workerName), TTL: 2 * time.Second,
-		Hooks: fencelock.JoinHooks(metrics, traces.Hooks()), Trace: otelfence.Traceparent,
+		OnEvent: func(e fencelock.Event) { metrics(e); spanned(e) }, Trace: otelfence.Traceparent,
 	})
 	if err != nil {
 		return err

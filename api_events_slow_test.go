@@ -11,44 +11,41 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 )
 
-// A hook may do what any caller may, the Client's methods included.
-func TestHooksMayCallTheClient(t *testing.T) {
+// OnEvent may do what any caller may, the Client's methods included.
+func TestOnEventMayCallTheClient(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var c *fencelock.Client
 		var lease *fencelock.Lease
 		did := map[string]bool{}
 		var mu sync.Mutex
-		use := func(name string) func(fencelock.Event) {
-			return func(e fencelock.Event) {
-				mu.Lock()
-				again := did[name]
-				did[name] = true
-				mu.Unlock()
-				if again || e.Key != "k" {
-					return
-				}
-				l, err := c.TryLock(bg, "in "+name)
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-					return
-				}
-				l.Deadline()
-				l.Err()
-				ok(t, errOf(c.Line(bg, "k")))
-				for range c.Lines(bg, "") {
-				}
-				ok(t, l.Release(bg))
-				if lease != nil && name == "lost" {
-					lease.Release(bg)
-				}
+		use := func(e fencelock.Event) {
+			name := e.Type.String()
+			mu.Lock()
+			again := did[name]
+			did[name] = true
+			mu.Unlock()
+			if again || e.Key != "k" {
+				return
+			}
+			l, err := c.TryLock(bg, "in "+name)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			l.Deadline()
+			l.Err()
+			ok(t, errOf(c.Line(bg, "k")))
+			for range c.Lines(bg, "") {
+			}
+			ok(t, l.Release(bg))
+			if lease != nil && name == "lost" {
+				lease.Release(bg)
 			}
 		}
-		c = w.client(&fencelock.Options{TTL: 30 * time.Second, Hooks: fencelock.Hooks{
-			Waiting: use("waiting"), Acquired: use("acquired"), Refused: use("refused"), Renewed: use("renewed"),
-			AtRisk: use("at risk"), Lost: use("lost"), Released: use("released"), Warn: use("warn"),
-		}})
+		c = w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: use})
 		l := w.lock(c, "k", fencelock.TTL(time.Nanosecond*1e6)) // below the least: a warning
 		if _, err := c.TryLock(bg, "k"); err == nil {
 			t.Error("granted twice")
@@ -65,20 +62,20 @@ func TestHooksMayCallTheClient(t *testing.T) {
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		for _, name := range []string{"waiting", "acquired", "refused", "renewed", "at risk", "lost", "released", "warn"} {
+		for _, name := range []string{"waiting", "acquired", "refused", "renewed", "at risk", "lost", "released", "warning"} {
 			if !did[name] {
-				t.Errorf("the hook %q was never called", name)
+				t.Errorf("no event %q was heard", name)
 			}
 		}
 	})
 }
 
-func TestHookMayCloseTheClient(t *testing.T) {
+func TestOnEventMayCloseTheClient(t *testing.T) {
 	for _, how := range []string{"Close", "Shutdown"} {
 		runInWorld(t, how, func(t *testing.T, w *world) {
 			var c *fencelock.Client
 			done := false
-			c = w.client(&fencelock.Options{Hooks: fencelock.Hooks{Lost: func(fencelock.Event) {
+			c = w.client(&fencelock.Options{OnEvent: testclient.On(fencelock.EventLost, func(fencelock.Event) {
 				if done {
 					return
 				}
@@ -88,7 +85,7 @@ func TestHookMayCloseTheClient(t *testing.T) {
 					c.Shutdown(bg)
 				}
 				done = true
-			}}})
+			})})
 			l := w.lock(c, "k")
 			other := w.lock(c, "other")
 			if how == "Shutdown" {
@@ -106,9 +103,9 @@ func TestHookMayCloseTheClient(t *testing.T) {
 	}
 }
 
-// A slow hook delays the next ones only: no lock waits for it, no renewal does, and
+// A slow OnEvent delays the next events only: no lock waits for it, no renewal does, and
 // what no longer fits is counted.
-func TestSlowHookDelaysNobodyAndDropsAreCounted(t *testing.T) {
+func TestSlowOnEventDelaysNobodyAndDropsAreCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var mu sync.Mutex
 		var got, dropped, running uint64
@@ -116,7 +113,7 @@ func TestSlowHookDelaysNobodyAndDropsAreCounted(t *testing.T) {
 		slow := func(e fencelock.Event) {
 			mu.Lock()
 			if running++; running > 1 {
-				t.Error("two hooks at once")
+				t.Error("two events at once")
 			}
 			mu.Unlock()
 			<-gate
@@ -126,7 +123,7 @@ func TestSlowHookDelaysNobodyAndDropsAreCounted(t *testing.T) {
 			got++
 			dropped += e.Dropped
 		}
-		c := w.client(&fencelock.Options{TTL: 3 * time.Second, Hooks: fencelock.Hooks{Acquired: slow, Released: slow, Renewed: slow}})
+		c := w.client(&fencelock.Options{TTL: 3 * time.Second, OnEvent: slow})
 		held := w.lock(c, "held") // event 1: is being told
 		start := time.Now()
 		const n = 3000
@@ -136,7 +133,7 @@ func TestSlowHookDelaysNobodyAndDropsAreCounted(t *testing.T) {
 		took(t, start, 0)
 		time.Sleep(time.Minute)
 		if held.Err() != nil {
-			t.Errorf("renewal waited for a hook: %v", held.Err())
+			t.Errorf("renewal waited for OnEvent: %v", held.Err())
 		}
 		for range 4096 { // one after the other: what waits stays bounded all the while
 			gate <- struct{}{}
@@ -161,12 +158,12 @@ func TestSlowHookDelaysNobodyAndDropsAreCounted(t *testing.T) {
 	})
 }
 
-func TestLogHooks(t *testing.T) {
+func TestLogEvents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var buf bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&buf, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		other := w.client(&fencelock.Options{Owner: "other"})
-		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, Hooks: fencelock.LogHooks(logger)})
+		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, OnEvent: fencelock.LogEvents(logger)})
 		first := w.lock(other, "k", fencelock.Note("evil\nnote"))
 		w.held(errOf(c.TryLock(bg, "k")))
 		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
@@ -197,9 +194,10 @@ func TestEventTimesAreWhenThingsHappened(t *testing.T) {
 	inWorld(t, func(w *world) {
 		gate := make(chan struct{})
 		var events []fencelock.Event
-		c := w.client(&fencelock.Options{Hooks: fencelock.Hooks{
-			Acquired: func(e fencelock.Event) { <-gate; events = append(events, e) },
-		}})
+		c := w.client(&fencelock.Options{OnEvent: testclient.On(fencelock.EventAcquired, func(e fencelock.Event) {
+			<-gate
+			events = append(events, e)
+		})})
 		var want []time.Time
 		for i := range 3 {
 			w.release(w.lock(c, fmt.Sprint(i)))

@@ -3,7 +3,6 @@ package fencelock_test
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -17,24 +16,19 @@ import (
 // listener notes all events in the order in which it hears them.
 type listener struct {
 	mu     sync.Mutex
+	only   []fencelock.EventType // empty: all
 	names  []string
 	events []fencelock.Event
 }
 
-func (l *listener) hooks() fencelock.Hooks {
-	record := func(name string) func(fencelock.Event) {
-		return func(e fencelock.Event) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.names = append(l.names, name)
-			l.events = append(l.events, e)
-		}
+func (l *listener) on(e fencelock.Event) {
+	if len(l.only) > 0 && !slices.Contains(l.only, e.Type) {
+		return
 	}
-	return fencelock.Hooks{
-		Waiting: record("waiting"), Acquired: record("acquired"), Refused: record("refused"), Renewed: record("renewed"),
-		AtRisk: record("at risk"), Revoked: record("revoked"), Lost: record("lost"), Released: record("released"),
-		Warn: record("warn"),
-	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names = append(l.names, e.Type.String())
+	l.events = append(l.events, e)
 }
 
 // take returns the events since the last call.
@@ -56,11 +50,11 @@ func (w *world) wantEvents(l *listener, want ...string) []fencelock.Event {
 	return events
 }
 
-func TestHooksReportTheLifeOfALease(t *testing.T) {
+func TestEventsReportTheLifeOfALease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
 		other := w.client(&fencelock.Options{Owner: "other"})
-		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, OnEvent: heard.on})
 
 		l := w.lock(c, "k")
 		e := w.wantEvents(&heard, "acquired")[0]
@@ -116,7 +110,7 @@ func TestHooksReportTheLifeOfALease(t *testing.T) {
 func TestRefusedReportsBadInput(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{OnEvent: heard.on})
 		time.Sleep(time.Hour)
 		if _, err := c.Lock(bg, "k", fencelock.TTL(0)); err == nil {
 			t.Error("granted")
@@ -132,7 +126,7 @@ func TestRefusedReportsBadInput(t *testing.T) {
 func TestAtRiskIsReportedOncePerOutage(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{TTL: 30 * time.Second, Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: heard.on})
 		l := w.lock(c, "k")
 		w.store.meddle(only(down, "renew"), nil)
 		time.Sleep(15 * time.Second)
@@ -158,7 +152,7 @@ func TestAtRiskIsReportedOncePerOutage(t *testing.T) {
 func TestRenewUnderACancelledContextIsNoRisk(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		l := w.lock(w.client(&fencelock.Options{Hooks: heard.hooks()}), "k")
+		l := w.lock(w.client(&fencelock.Options{OnEvent: heard.on}), "k")
 		ctx, cancel := context.WithCancel(bg)
 		cancel()
 		w.is(l.Renew(ctx), context.Canceled)
@@ -171,7 +165,7 @@ func TestRenewUnderACancelledContextIsNoRisk(t *testing.T) {
 func TestHandOffIsReportedInOrder(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{OnEvent: heard.on})
 		l := w.lock(c, "k")
 		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
 		w.release(l)
@@ -191,7 +185,7 @@ func TestHandOffIsReportedInOrder(t *testing.T) {
 func TestNoEventPrecedesAcquired(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{TTL: 30 * time.Second, Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: heard.on})
 		other := w.client(nil)
 		first := w.lock(other, "k")
 		k := w.begin(func() (*fencelock.Lease, error) {
@@ -207,10 +201,10 @@ func TestNoEventPrecedesAcquired(t *testing.T) {
 	})
 }
 
-func TestReentrantHandlesAreOneGrantToTheHooks(t *testing.T) {
+func TestReentrantHandlesAreOneGrantInTheEvents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		c := w.client(&fencelock.Options{Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{OnEvent: heard.on})
 		l := w.lock(c, "k")
 		in := w.got(c.Lock(l.Context(), "k", fencelock.Reentrant()))
 		w.release(l)
@@ -224,7 +218,7 @@ func TestWarnReportsATTLThatTheBackendCannotDo(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.MinTTL, w.store.info.MaxTTL = 2*time.Second, time.Hour
 		var heard listener
-		c := w.client(&fencelock.Options{Hooks: heard.hooks()})
+		c := w.client(&fencelock.Options{OnEvent: heard.on})
 		for range 3 {
 			w.release(w.lock(c, "k", fencelock.TTL(time.Second)))
 			w.release(w.lock(c, "k", fencelock.TTL(2*time.Hour)))
@@ -237,7 +231,7 @@ func TestWarnReportsATTLThatTheBackendCannotDo(t *testing.T) {
 		names, events := heard.take()
 		n := 0
 		for i, name := range names {
-			if name == "warn" {
+			if name == "warning" {
 				n++
 				if !strings.Contains(events[i].Err.Error(), "lease") {
 					t.Error(events[i].Err)
@@ -250,41 +244,12 @@ func TestWarnReportsATTLThatTheBackendCannotDo(t *testing.T) {
 	})
 }
 
-// Every hook of every set is called, in order; a hook that no set has stays nil, as it costs
-// nothing then.
-func TestJoinHooks(t *testing.T) {
-	var heard []string
-	set := func(name string) fencelock.Hooks {
-		var h fencelock.Hooks
-		for i := range reflect.TypeFor[fencelock.Hooks]().NumField() {
-			field := reflect.TypeFor[fencelock.Hooks]().Field(i).Name
-			reflect.ValueOf(&h).Elem().Field(i).Set(reflect.ValueOf(func(e fencelock.Event) {
-				heard = append(heard, name+field+e.Key)
-			}))
-		}
-		return h
-	}
-	one := reflect.ValueOf(fencelock.JoinHooks(fencelock.Hooks{}, set("a"), fencelock.Hooks{}, set("b"), set("c")))
-	for i := range one.NumField() {
-		heard = nil
-		one.Field(i).Call([]reflect.Value{reflect.ValueOf(fencelock.Event{Key: "k"})})
-		field := one.Type().Field(i).Name
-		if want := []string{"a" + field + "k", "b" + field + "k", "c" + field + "k"}; !slices.Equal(heard, want) {
-			t.Errorf("%s called %q, want %q", field, heard, want)
-		}
-	}
-	some := fencelock.JoinHooks(fencelock.Hooks{Lost: func(fencelock.Event) {}}, fencelock.Hooks{})
-	if some.Lost == nil || some.Warn != nil || fencelock.JoinHooks().Lost != nil {
-		t.Error("a hook is nil exactly if no set has it")
-	}
-}
-
 // Each wait has a number, so that its end can be told from the end of another call, and from
 // that of a call that did not wait.
 func TestWaitsAreNumbered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		other, c := w.client(nil), w.client(&fencelock.Options{Hooks: heard.hooks()})
+		other, c := w.client(nil), w.client(&fencelock.Options{OnEvent: heard.on})
 		first := w.lock(other, "k")
 		a := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") }) // in the store's line
 		b := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") }) // behind a, in this process

@@ -10,9 +10,9 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-// LogHooks writes what happens to a logger: losses as errors, risks as warnings, the
+// LogEvents writes what happens to a logger: losses as errors, risks as warnings, the
 // rest at debug level.
-func ExampleLogHooks() {
+func ExampleLogEvents() {
 	quiet := func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {
 		case slog.TimeKey, "token", "held", "waited":
@@ -21,27 +21,29 @@ func ExampleLogHooks() {
 		return a
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: quiet}))
-	client, _ := fencelock.New(memlock.New(), &fencelock.Options{Hooks: fencelock.LogHooks(logger)})
+	client, _ := fencelock.New(memlock.New(), &fencelock.Options{OnEvent: fencelock.LogEvents(logger)})
 
 	client.Do(context.Background(), "report", func(context.Context, *fencelock.Lease) error { return nil })
-	client.Close() // waits for the hooks
+	client.Close() // waits until all is written
 	// Output:
 	// level=DEBUG msg="lock acquired" key=report
 	// level=DEBUG msg="lock released" key=report
 }
 
-// Hooks of one's own: here, who waits for what.
-func ExampleHooks() {
+// Who waits for what.
+func ExampleEvent() {
 	store := memlock.New()
 	holder, _ := fencelock.New(store, &fencelock.Options{Owner: "web-3"})
 	defer holder.Close()
 	waiting := make(chan struct{})
-	client, _ := fencelock.New(store, &fencelock.Options{Hooks: fencelock.Hooks{
-		Waiting: func(e fencelock.Event) {
+	client, _ := fencelock.New(store, &fencelock.Options{OnEvent: func(e fencelock.Event) {
+		switch e.Type {
+		case fencelock.EventWaiting:
 			fmt.Println("waiting for", e.HeldBy.Owner)
 			close(waiting)
-		},
-		Acquired: func(e fencelock.Event) { fmt.Println("acquired", e.Key, e.Waited > 0) },
+		case fencelock.EventAcquired:
+			fmt.Println("acquired", e.Key, e.Waited > 0)
+		}
 	}})
 	ctx := context.Background()
 

@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/internal/observe"
 )
 
-// Option changes what Hooks measures.
+// Option changes what OnEvent measures.
 type Option struct{ set func(*config) }
 
 type config struct {
@@ -34,9 +34,10 @@ func HoldBuckets(seconds ...float64) Option {
 	return Option{func(c *config) { c.hold = seconds }}
 }
 
-// Hooks registers the metrics with reg, unless they are, and returns hooks for one Client. The
-// error is that of reg, for example because the metrics are registered with other labels.
-func Hooks(reg prometheus.Registerer, opts ...Option) (fencelock.Hooks, error) {
+// OnEvent registers the metrics with reg, unless they are, and returns the Options.OnEvent of one
+// Client. The error is that of reg, for example because the metrics are registered with other
+// labels.
+func OnEvent(reg prometheus.Registerer, opts ...Option) (func(fencelock.Event), error) {
 	c := config{
 		wait: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		hold: []float64{.001, .01, .1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600},
@@ -56,12 +57,12 @@ func Hooks(reg prometheus.Registerer, opts ...Option) (fencelock.Hooks, error) {
 		}
 	}
 	if err != nil {
-		return fencelock.Hooks{}, fmt.Errorf("promfence: %w", err)
+		return nil, fmt.Errorf("promfence: %w", err)
 	}
-	return m.hooks(c.lock), nil
+	return m.client(c.lock).on, nil
 }
 
-// client is the hooks of one Client.
+// client measures one Client.
 type client struct {
 	m    *metrics
 	lock observe.Labeler
@@ -77,21 +78,33 @@ func (m *metrics) values(l observe.Labels, others ...string) []string {
 	return values
 }
 
-func (m *metrics) hooks(lock func(key string) string) fencelock.Hooks {
+func (m *metrics) client(lock func(key string) string) *client {
 	c := &client{m: m, lock: lock}
 	m.clients.Add(&c.open)
-	// count is what every hook does: any event may be the one that says how many were dropped.
-	count := func(e fencelock.Event) { m.dropped.Add(float64(c.open.Lost(e))) }
-	hear := func(f func(e fencelock.Event, l observe.Labels)) func(fencelock.Event) {
-		return func(e fencelock.Event) {
-			count(e)
-			f(e, c.lock.Labels(e))
-		}
-	}
-	return fencelock.Hooks{
-		Waiting: hear(c.waiting), Acquired: hear(c.acquired), Refused: hear(c.refused), Renewed: hear(c.renewed),
-		AtRisk: hear(c.atRisk), Lost: hear(c.lost), Released: hear(c.released), Revoked: hear(c.revoked),
-		Warn: count,
+	return c
+}
+
+// on measures e. Any event may be the one that says how many were dropped.
+func (c *client) on(e fencelock.Event) {
+	c.m.dropped.Add(float64(c.open.Lost(e)))
+	l := c.lock.Labels(e)
+	switch e.Type {
+	case fencelock.EventWaiting:
+		c.waiting(e, l)
+	case fencelock.EventAcquired:
+		c.acquired(e, l)
+	case fencelock.EventRefused:
+		c.refused(e, l)
+	case fencelock.EventRenewed:
+		c.renewed(e, l)
+	case fencelock.EventAtRisk:
+		c.atRisk(e, l)
+	case fencelock.EventLost:
+		c.lost(e, l)
+	case fencelock.EventReleased:
+		c.released(e, l)
+	case fencelock.EventRevoked:
+		c.m.revocations.WithLabelValues(c.m.values(l)...).Inc()
 	}
 }
 
@@ -135,10 +148,6 @@ func (c *client) released(e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	c.m.hold.WithLabelValues(c.m.values(l, observe.Release(e.Err))...).Observe(e.Held.Seconds())
 	c.storeError(e, l)
-}
-
-func (c *client) revoked(_ fencelock.Event, l observe.Labels) {
-	c.m.revocations.WithLabelValues(c.m.values(l)...).Inc()
 }
 
 func (c *client) storeError(e fencelock.Event, l observe.Labels) {

@@ -1,0 +1,196 @@
+package fencelock
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/fence"
+)
+
+// EventType says what happened.
+type EventType int
+
+// The types of an event.
+const (
+	EventWaiting  EventType = iota // a call waits, in line or behind another call of this process
+	EventAcquired                  // a lease was granted
+	EventRefused                   // a call ended without a lease
+	EventRenewed                   // a lease was renewed
+	EventAtRisk                    // a renewal failed, two thirds of a lease have passed, or its holder is stalled
+	EventRevoked                   // somebody asks for the lock by Client.Revoke, and its holder uses Lease.Revoked
+	EventLost                      // a lease ended before its holder did
+	EventReleased                  // a lease was released; Err if the store has not confirmed it yet
+	EventWarning                   // something an operator should know
+)
+
+// eventTypes has the name of each type, and how important it is in a log.
+var eventTypes = [...]struct {
+	name  string
+	level slog.Level
+}{
+	EventWaiting:  {"waiting", slog.LevelDebug},
+	EventAcquired: {"acquired", slog.LevelDebug},
+	EventRefused:  {"refused", slog.LevelDebug},
+	EventRenewed:  {"renewed", slog.LevelDebug},
+	EventAtRisk:   {"at risk", slog.LevelWarn},
+	EventRevoked:  {"revoked", slog.LevelWarn},
+	EventLost:     {"lost", slog.LevelError},
+	EventReleased: {"released", slog.LevelDebug},
+	EventWarning:  {"warning", slog.LevelWarn},
+}
+
+// String returns the name of the type, such as "at risk".
+func (t EventType) String() string { return eventTypes[t].name }
+
+// Event is something that has happened to a lease or a call. Fields that do not apply are zero;
+// their comments name the types that have them.
+type Event struct {
+	Type    EventType
+	Context context.Context // of the call that took the lease, or waits for it; nil for a warning of no call
+	Time    time.Time
+	Key     string
+	Kind    Kind
+	Permits int64  // of a semaphore's claim
+	Owner   string // who has the lease, or wants it: Owner of the call, else this Client's
+	Note    string // of the claim
+	Token   fence.Token
+	Wait    uint64        // Waiting, and the Acquired or Refused that ends it: its number in this Client; else 0
+	Waited  time.Duration // Acquired, Refused: from the call to the answer
+	Held    time.Duration // Lost, Released: from the grant to the end
+	Left    time.Duration // Renewed, AtRisk: of the lease, by this process's clock
+	Margin  time.Duration // Renewed: what was left of the lease before, as the store answered
+	Ahead   int           // Waiting: claims before this one in the store, or calls before it in this process
+	Handoff bool          // Acquired: passed on inside this process, without the store
+	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known; Acquired: who did as the wait began
+	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warning: why
+	Revoked *Revocation   // Revoked: who asks for the lock, and why
+	Dropped uint64        // events lost before this one, because OnEvent was too slow
+}
+
+// LogEvents returns an Options.OnEvent that writes every event to l: losses as errors, risks,
+// requests and warnings as warnings, the rest at debug level.
+func LogEvents(l *slog.Logger) func(Event) {
+	return func(e Event) {
+		ctx := e.Context
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		level := eventTypes[e.Type].level
+		if !l.Enabled(ctx, level) {
+			return
+		}
+		attrs := []slog.Attr{slog.String("key", e.Key)}
+		add := func(given bool, a slog.Attr) {
+			if given {
+				attrs = append(attrs, a)
+			}
+		}
+		add(e.Token != 0, slog.String("token", e.Token.String()))
+		add(e.Waited != 0, slog.Duration("waited", e.Waited))
+		add(e.Held != 0, slog.Duration("held", e.Held))
+		add(e.Left != 0, slog.Duration("left", e.Left))
+		add(e.Ahead != 0, slog.Int("ahead", e.Ahead))
+		add(e.Handoff, slog.Bool("handoff", true))
+		add(e.Dropped != 0, slog.Uint64("dropped", e.Dropped))
+		if e.HeldBy != nil {
+			attrs = append(attrs, slog.String("held_by", e.HeldBy.Error()))
+		}
+		if r := e.Revoked; r != nil {
+			attrs = append(attrs, slog.String("revoked_by", r.Owner), slog.String("reason", r.Reason))
+		}
+		if e.Err != nil {
+			attrs = append(attrs, slog.String("error", e.Err.Error()))
+		}
+		l.LogAttrs(ctx, level, "lock "+e.Type.String(), attrs...)
+	}
+}
+
+// maxEvents is how many events may wait for a slow OnEvent.
+const maxEvents = 4096
+
+// dispatcher calls OnEvent with one event after another. Its goroutine ends when no event
+// waits, so an idle Client has none.
+type dispatcher struct {
+	on     func(Event) // nil: nobody listens
+	owner  string
+	warned sync.Map // texts of the warnings sent so far
+
+	mu      sync.Mutex
+	queue   []Event
+	dropped uint64
+	running chan struct{} // closed when the goroutine ends; nil while none runs
+}
+
+// send queues one event. It may be called under any lock of the core.
+func (d *dispatcher) send(t EventType, e Event) {
+	if d.on == nil {
+		return
+	}
+	e.Type, e.Owner = t, cmp.Or(e.Owner, d.owner)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.queue) >= maxEvents {
+		d.dropped++
+		return
+	}
+	e.Time = cmp.Or(e.Time, time.Now())
+	e.Dropped, d.dropped = d.dropped, 0
+	d.queue = append(d.queue, e)
+	if d.running == nil {
+		d.running = make(chan struct{})
+		go d.run()
+	}
+}
+
+func (d *dispatcher) run() {
+	for {
+		d.mu.Lock()
+		if len(d.queue) == 0 {
+			close(d.running)
+			d.queue, d.running = nil, nil
+			d.mu.Unlock()
+			return
+		}
+		e := d.queue[0]
+		d.queue[0] = Event{}
+		d.queue = d.queue[1:]
+		d.mu.Unlock()
+		d.on(e)
+	}
+}
+
+// warnOnce sends a warning unless the same text was sent before.
+func (d *dispatcher) warnOnce(e Event, err error) {
+	if d.on == nil {
+		return
+	}
+	if _, sent := d.warned.LoadOrStore(err.Error(), true); !sent {
+		e.Err = err
+		d.send(EventWarning, e)
+	}
+}
+
+// drain waits until no event is left, and at most for limit: OnEvent may have called Close,
+// and then Close waits for it.
+func (d *dispatcher) drain(limit time.Duration) {
+	d.mu.Lock()
+	running := d.running
+	d.mu.Unlock()
+	waitFor(running, limit)
+}
+
+// waitFor waits until done is closed, and at most for limit. A nil done is not waited for.
+func waitFor(done <-chan struct{}, limit time.Duration) {
+	if done == nil {
+		return
+	}
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}

@@ -88,6 +88,36 @@ func TestBrokenLockEndsWhatLeftTheGroup(t *testing.T) {
 	}
 }
 
+// As entry points of containers do: a sidecar first, then fencelock in place of the shell. The sidecar is a
+// child of fencelock, and not one of its command.
+func TestWhatRanBeforeFencelockIsNotEnded(t *testing.T) {
+	t.Parallel()
+	for _, watchdog := range []string{"lives", "was killed"} {
+		t.Run("the watchdog "+watchdog, func(t *testing.T) {
+			t.Parallel()
+			s := sqliteStage(t)
+			holder := s.start("sh", "-c", `sleep 1000 & echo $! >before
+				exec fencelock run --ttl 10m --grace 0 n -- sh -c 'echo $$ >pid; exec sleep 1000'`)
+			before := s.pid("before")
+			defer func() { must(t, unix.Kill(before, unix.SIGKILL)) }()
+			s.pid("pid")
+			if watchdog == "was killed" {
+				old := watchdogs(t, holder.cmd.Process.Pid)
+				must(t, unix.Kill(old[0], unix.SIGKILL))
+				eventually(t, "there is another watchdog", func() bool {
+					now := watchdogs(t, holder.cmd.Process.Pid)
+					return len(now) == 1 && now[0] != old[0]
+				})
+			}
+			s.must("break", "n", "--yes", "--token", token(t, s))
+			holder.wantExit(exitLost)
+			if !alive(before) {
+				t.Error("a process that fencelock has not started was ended with its command")
+			}
+		})
+	}
+}
+
 // A command that dies of a signal has not chosen what it leaves behind.
 func TestNameStaysLockedUntilAKilledCommandLeavesNothing(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,8 @@ type Child struct {
 	left         func() time.Duration
 	watchdog     *watchdog
 	watchdogLost chan LostWatchdog
-	orphaned     bool // the watchdog was killed: this process is the parent of the command now
+	orphaned     bool  // the watchdog was killed: this process is the parent of the command now
+	strangers    []int // children of this process from before: it took the place of their parent by exec
 	terminal     *terminal
 	exited       chan Status
 	stopped      chan os.Signal
@@ -68,6 +69,7 @@ func Start(c Command) (*Child, error) {
 	children.orphanEnded = k.tellChange
 	children.mu.Unlock()
 
+	k.strangers = childrenOf(os.Getpid())
 	gate, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -336,26 +338,6 @@ func (k *Child) Terminate() {
 func (k *Child) Kill() {
 	k.Signal(unix.SIGKILL)
 	k.SignalOthers(unix.SIGKILL)
-}
-
-// Untouchable lists the descendants that this process may not signal, because they run as
-// another user.
-func (k *Child) Untouchable() []string {
-	var found []string
-	for _, pid := range k.descendants() {
-		if unix.Kill(pid, 0) == unix.EPERM && !zombie(pid) {
-			found = append(found, describe(pid))
-		}
-	}
-	return found
-}
-
-// descendants are all processes that the command has started, directly or not.
-func (k *Child) descendants() []int {
-	if k.watchdog == nil {
-		return descendants(0)
-	}
-	return descendants(k.watchdog.pid)
 }
 
 // Running reports whether any process of the group lives. Ask again until it says

@@ -13,22 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descendants lists the processes that this one has started, directly or not, and the
-// orphans that came to it, but not the child of that number, whose own descendants count.
-// It misses what is started or moved while it looks, so look again.
-func descendants(but int) []int {
+// descendants lists the processes that a process has started, directly or not, and the orphans
+// that came to it, but not those in but and what is below them. It misses what is started or
+// moved while it looks, so look again.
+func descendants(of int, but ...int) []int {
 	var found []int
-	seen := map[int]bool{os.Getpid(): true}
-	for next := []int{os.Getpid()}; len(next) > 0; {
-		of := next[0]
-		next = next[1:]
-		for _, pid := range childrenOf(of) {
-			if seen[pid] {
-				continue
-			}
-			seen[pid] = true
-			next = append(next, pid)
-			if pid != but {
+	seen := map[int]bool{of: true}
+	for _, pid := range but {
+		seen[pid] = true
+	}
+	for next := []int{of}; len(next) > 0; next = next[1:] {
+		for _, pid := range childrenOf(next[0]) {
+			if !seen[pid] {
+				seen[pid] = true
+				next = append(next, pid)
 				found = append(found, pid)
 			}
 		}

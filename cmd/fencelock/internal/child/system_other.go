@@ -28,13 +28,14 @@ func until(at int64, fds ...int) []bool { return untilTimeout(at, fds...) }
 
 // Without subreapers, orphans go to the system's first process. So only the group of the
 // command is known.
-func becomeSubreaper()             {}
-func nameProcess(string)           {}
-func descendants(int) []int        { return nil }
-func childless() bool              { return true }
-func duplicate(from, to int) error { return unix.Dup2(from, to) }
-func zombie(int) bool              { return false }
-func describe(pid int) string      { return "process " + strconv.Itoa(pid) }
+func becomeSubreaper()              {}
+func nameProcess(string)            {}
+func descendants(int, ...int) []int { return nil }
+func childrenOf(int) []int          { return nil }
+func childless() bool               { return true }
+func duplicate(from, to int) error  { return unix.Dup2(from, to) }
+func zombie(int) bool               { return false }
+func describe(pid int) string       { return "process " + strconv.Itoa(pid) }
 
 // groupGone reports whether no process of the group is left.
 func groupGone(group int) bool { return unix.Kill(-group, 0) == unix.ESRCH }

@@ -271,7 +271,7 @@ func (w *watcher) kill() {
 	if w.group > 1 && !w.noGroup {
 		_ = unix.Kill(-w.group, unix.SIGKILL)
 	}
-	signalAll(descendants(0), unix.SIGKILL, w.group)
+	signalAll(descendants(os.Getpid()), unix.SIGKILL, w.group)
 }
 
 // reap waits for the children that have ended.

@@ -125,7 +125,7 @@ func TestNameStaysLockedUntilAKilledCommandLeavesNothing(t *testing.T) {
 	holder, pid := s.escapes("setsid")
 	holder.signal("TERM")
 	eventually(t, "it says what it waits for", func() bool {
-		return strings.Contains(holder.err.String(), "processes that it has started run on; the name stays locked")
+		return strings.Contains(holder.err.String(), "processes that it has started run on: process ")
 	})
 	s.wants(exitNotAcquired, "free", "n")
 	must(t, unix.Kill(pid, unix.SIGKILL))
@@ -144,17 +144,6 @@ func TestSignalIsPassedOnToWhatLeftTheGroup(t *testing.T) {
 	if s.read("told") == "" {
 		t.Error("the command in another session was not told")
 	}
-}
-
-func TestDaemonOfACommandThatEndedByItselfLivesOn(t *testing.T) {
-	t.Parallel()
-	s := sqliteStage(t)
-	s.must("run", "n", "--", "sh", "-c", `setsid -f sh -c 'echo $$ >pid; exec sleep 1000' >/dev/null 2>&1; until [ -s pid ]; do sleep 0.02; done`)
-	pid := s.pid("pid")
-	if !alive(pid) {
-		t.Error("the daemon was ended with the command that started it")
-	}
-	must(t, unix.Kill(pid, unix.SIGKILL))
 }
 
 // asNobody starts fencelock as a user without rights.

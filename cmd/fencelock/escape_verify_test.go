@@ -2,7 +2,13 @@
 
 package main
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 // Each way out of the process group meets each way in which a lock ends. The next holder
 // must find nothing that writes.
@@ -28,5 +34,59 @@ func TestNextHolderFindsNoWriterThatLeftTheGroup(t *testing.T) {
 				holder.wait()
 			})
 		}
+	}
+}
+
+// tmux and screen start a server, which leaves the session of the command at once.
+func init() {
+	sessions["tmux"] = []string{"sh", "-c", `tmux -L fencelock-$$ new -d ./beats.sh; exec sleep 100`}
+	sessions["screen"] = []string{"sh", "-c", `screen -dm sh beats.sh; exec sleep 100`}
+}
+
+// ways are those in which commands leave a program that works on when they end.
+var ways = map[string]string{
+	"&":                 "./beats.sh &",
+	"nohup &":           "nohup ./beats.sh >/dev/null 2>&1 &",
+	"( & )":             "( ./beats.sh & )",
+	"disown":            "./beats.sh & disown",
+	"set -m &":          "set -m; ./beats.sh >/dev/null 2>&1 &",
+	"bash -i":           "bash --norc -ic './beats.sh & disown' 2>/dev/null",
+	"setsid":            "setsid -f ./beats.sh",
+	"nohup setsid &":    "nohup setsid ./beats.sh >/dev/null 2>&1 &",
+	"su -c &":           "su -s /bin/sh root -c './beats.sh &'",
+	"su -":              `su - root -s /bin/sh -c "cd '$PWD' && ./beats.sh &"`,
+	"runuser -l":        `runuser -l root -s /bin/sh -c "cd '$PWD' && ./beats.sh &"`,
+	"runuser -l setsid": `runuser -l root -s /bin/sh -c "cd '$PWD' && setsid -f ./beats.sh"`,
+	"script -c setsid":  "script -qc 'setsid -f ./beats.sh; until [ -s beats ]; do sleep 0.02; done' /dev/null",
+	"start_new_session": `python3 -c 'import subprocess; subprocess.Popen(["./beats.sh"], start_new_session=True)'`,
+	"double fork":       `python3 -c 'import os; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); os.execv("./beats.sh", ["beats.sh"])'`,
+	"tmux new -d":       "tmux -L fencelock-$$ new -d ./beats.sh",
+	"screen -dm":        "screen -dm sh beats.sh",
+}
+
+// A command ends by itself, and what it started works on. Either the name stays locked, or fencelock names the
+// process when it ends.
+func TestNothingWorksOnUnsaidWhenTheCommandHasEnded(t *testing.T) {
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sqliteStage(t)
+			holder, writer := s.leaves(way)
+			eventually(t, "it says what goes on", func() bool {
+				said := holder.err.String()
+				return holder.ended() || strings.Contains(said, "the name stays locked until they end")
+			})
+			said := holder.err.String()
+			if holder.ended() {
+				if !strings.Contains(said, fmt.Sprintf("process %d (", writer)) || !strings.Contains(said, "runs on without the lock") {
+					t.Errorf("it ended, process %d works on, and it said %q", writer, said)
+				}
+				holder.wantExit(3)
+				return
+			}
+			s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
+			must(t, unix.Kill(writer, unix.SIGKILL))
+			holder.wantExit(3)
+		})
 	}
 }

@@ -43,14 +43,18 @@ With --on-revoke HUP the command gets HUP when fencelock break --ask asks for th
 that it can finish a step and end before it is broken. To know, the lock is looked at once a
 second. A command that is asked without --on-revoke is not told.
 
-The lock is released when no process of the group is left. A command that died of a signal
-is waited for with all that it has started, also in other groups and sessions. A daemon that
-a command left behind which ended by itself lives on without the lock. KILL reaches every
-process that the command has started, in whatever session: su, runuser, script and setsid
-hide nothing. (That is so on Linux. On macOS and other Unix systems KILL reaches the process
-group only.) If fencelock is killed (-9) or stopped for too long, a watchdog process kills
-them in time, and the lock ends by its --ttl. A job stopped with Ctrl-Z keeps its lock until
-its --ttl is over, and is killed then.
+The lock is released when no process of the group is left, and no background job. A command
+that died of a signal is waited for with all that it has started, also in other sessions. A
+daemon that a command left in another session, as setsid, tmux or a double fork do, lives on
+without the lock when the command has ended by itself: fencelock names its process on stderr.
+Work that the command hands to another service (docker run -d, systemd-run, at) is not under
+the lock.
+
+KILL reaches every process that the command has started, in whatever session: su, runuser,
+script and setsid hide nothing. If fencelock is killed (-9) or stopped for too long, a watchdog
+process kills them in time, and the lock ends by its --ttl. A job stopped with Ctrl-Z keeps its
+lock until its --ttl is over, and is killed then. That is so on Linux. On macOS and other Unix
+systems KILL reaches the process group only, and nothing else is waited for or named.
 
 Out of reach are: processes that run as a user whom fencelock may not signal, as under sudo
 (fencelock says at once which), and a machine that pauses as a whole. If both fencelock and

@@ -30,7 +30,8 @@ type job struct {
 	killAt time.Time // when everything is killed, once it was asked to end
 
 	watchdogEnd time.Time // the end of the lease that the watchdog knows
-	announced   bool      // that others outlive the command, or that the lock was lost
+	announced   bool      // that others outlive the command
+	lossTold    bool      // with --on-loss ignore
 	leftover    time.Time // since when they do
 	untouchable bool      // it was said that something cannot be ended
 	watchdogs   int       // those that were replaced
@@ -194,9 +195,9 @@ func (j *job) leaseEnded(err error) {
 	j.err, j.why = err, lossOf(err)
 	switch {
 	case j.f.loss == lossIgnore && j.why.loss():
-		if j.f.verbose && j.phase == running && !j.announced {
-			j.announced = true
-			say("%s was lost: %v; the command runs on", quote(j.f.name), err)
+		if !j.lossTold && (j.f.verbose && j.status == nil || j.announced) {
+			j.lossTold = true
+			say("%s was lost: %v; the command runs on without it", quote(j.f.name), err)
 		}
 	case errors.Is(err, fencelock.ErrBroken) && j.f.loss == lossTerm:
 		// Somebody took the lock away on purpose, or the store did. It is somebody else's
@@ -214,7 +215,7 @@ func (j *job) end(d time.Duration) {
 	if d > 0 && !(j.f.loss == lossKill && j.why.loss()) {
 		j.c.Terminate()
 		if j.status != nil {
-			j.c.SignalOthers(child.SignalNamed("TERM"))
+			j.c.SignalOthers(child.SignalNamed("TERM"), true)
 		}
 	}
 	j.killAt = time.Now().Add(d)
@@ -235,7 +236,7 @@ func (j *job) commandEnded(s child.Status) {
 	if j.phase == running && (s.Name == "SIGINT" || s.Name == "SIGHUP" || s.Name == "SIGQUIT") {
 		ask = s.Name
 	}
-	j.c.SignalOthers(child.SignalNamed(ask))
+	j.c.SignalOthers(child.SignalNamed(ask), true)
 }
 
 // sayUntouchable says at once what no signal of this process can end.
@@ -295,7 +296,7 @@ func (j *job) forward(s os.Signal) {
 	}
 	j.c.Signal(s)
 	if j.status != nil {
-		j.c.SignalOthers(s)
+		j.c.SignalOthers(s, j.endsAll())
 	}
 }
 
@@ -320,32 +321,52 @@ func (j *job) replaceWatchdog(g child.LostWatchdog) {
 	}
 }
 
-// over reports whether the command has ended, and whatever has to end with it. It says once
-// what it waits for.
+// endsAll reports whether all that the command has started has to end with it: it was ended, or died of a
+// signal. What a command that ended by itself left in other sessions is a daemon, which lives on.
+func (j *job) endsAll() bool {
+	return j.phase != running || j.status != nil && j.status.Signal != 0
+}
+
+// settling is how long what left the session of the command may take to end with it.
+const settling = 250 * time.Millisecond
+
+// over reports whether the command has ended, and what has to end with it: its group and its
+// background jobs at least. It says once what it waits for, or leaves.
 func (j *job) over() bool {
-	if j.status == nil {
-		return false
+	if j.status == nil || j.c.Empty() {
+		return j.status != nil
 	}
-	// Processes that left the group of a command that ended by itself are daemons, which
-	// are to live on.
-	all := j.phase != running || j.status.Signal != 0
-	if !j.c.Running() && (!all || j.c.Empty()) {
-		return true
+	j.c.Regain()
+	jobs, daemons := j.c.Left()
+	if !j.endsAll() && !j.c.Running() && len(jobs) == 0 {
+		return j.leave(daemons)
 	}
 	if time.Since(j.leftover) <= time.Second || j.announced {
 		return false
 	}
 	j.announced = true
-	what := "other processes of its group"
+	what := "other processes of its group run on"
 	if !j.c.Running() {
-		what = "processes that it has started"
+		what = "processes that it has started run on: " + strings.Join(append(jobs, daemons...), ", ")
 	}
-	if j.phase == running {
-		say("%s: the command has ended, but %s run on; the name stays locked until they end", quote(j.f.name), what)
-	} else {
-		say("%s: the command has ended, but %s run on; the lock does not wait for them", quote(j.f.name), what)
+	then := "the name stays locked until they end"
+	if j.phase != running || j.lease.Err() != nil {
+		then = "the lock does not wait for them"
 	}
+	say("%s: the command has ended, but %s; %s", quote(j.f.name), what, then)
 	return false
+}
+
+// leave says which daemons the command leaves.
+func (j *job) leave(daemons []string) bool {
+	if len(daemons) > 0 {
+		if time.Since(j.leftover) < settling {
+			return false
+		}
+		say("%s: the command has ended and left %s; what it left runs on without the lock", quote(j.f.name),
+			strings.Join(daemons, ", "))
+	}
+	return true
 }
 
 // outcome is how a job ended, for the exit code and the report.

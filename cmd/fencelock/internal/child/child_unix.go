@@ -316,16 +316,6 @@ func (k *Child) Signal(s os.Signal) {
 	_ = unix.Kill(-k.group, n)
 }
 
-// SignalOthers sends s to the descendants that are not of the group.
-func (k *Child) SignalOthers(s os.Signal) {
-	if n, ok := s.(syscall.Signal); ok {
-		signalAll(k.descendants(), n, k.group)
-		if n == unix.SIGTERM { // what is stopped would not hear of it
-			signalAll(k.descendants(), unix.SIGCONT, k.group)
-		}
-	}
-}
-
 // Terminate asks the group to end. What is stopped is continued, or it would not
 // hear of it.
 func (k *Child) Terminate() {
@@ -337,7 +327,7 @@ func (k *Child) Terminate() {
 // are started meanwhile need another call.
 func (k *Child) Kill() {
 	k.Signal(unix.SIGKILL)
-	k.SignalOthers(unix.SIGKILL)
+	k.SignalOthers(unix.SIGKILL, true)
 }
 
 // Running reports whether any process of the group lives. Ask again until it says

@@ -101,7 +101,13 @@ func (k *Child) Continue()                          {}
 func (k *Child) Signal(os.Signal) { k.Terminate() }
 
 // SignalOthers does nothing: Signal reaches all.
-func (k *Child) SignalOthers(os.Signal) {}
+func (k *Child) SignalOthers(os.Signal, bool) {}
+
+// Left is empty, too.
+func (k *Child) Left() (jobs, daemons []string) { return nil, nil }
+
+// Regain does nothing: the command shares the console.
+func (k *Child) Regain() {}
 
 // Untouchable is empty: nothing leaves the job.
 func (k *Child) Untouchable() []string { return nil }

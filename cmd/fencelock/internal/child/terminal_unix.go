@@ -20,6 +20,7 @@ type terminal struct {
 	own    int  // the group of this process
 	handed bool // the command is to be in front whenever this process is
 	asked  bool // a person asked the whole job to stop, and it has not stopped yet
+	back   bool // it was taken back before the command was over
 }
 
 func openTerminal() *terminal {
@@ -70,13 +71,23 @@ func (t *terminal) restore(group int, by syscall.Signal) {
 	if t == nil {
 		return
 	}
-	if t.foreground() == group {
+	front := t.foreground() == group
+	if front {
 		t.give(t.own)
-		if by == unix.SIGINT || by == unix.SIGQUIT {
-			_ = unix.Kill(0, by)
-		}
+	}
+	if (front || t.back) && (by == unix.SIGINT || by == unix.SIGQUIT) {
+		_ = unix.Kill(0, by)
 	}
 	t.tty.Close()
+}
+
+// Regain takes the terminal back from a group that is gone while others are waited for: else no
+// process would hear of Ctrl-C.
+func (k *Child) Regain() {
+	if t := k.terminal; t != nil && k.noGroup.Load() && t.foreground() == k.group {
+		t.give(t.own)
+		t.back = true
+	}
 }
 
 // Stop is called when the command was stopped by sig, and does what a shell

@@ -1,0 +1,132 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// untilWritten is the end of a command whose writer has begun.
+const untilWritten = "\nuntil [ -s beats ]; do sleep 0.02; done; exit 3"
+
+// leaves starts a holder of n whose command starts a writer in this way and ends by itself.
+func (s *stage) leaves(way string, flags ...string) (holder *proc, writer int) {
+	s.t.Helper()
+	s.write("beats.sh", beats)
+	must(s.t, os.Chmod(s.path("beats.sh"), 0o755))
+	holder = s.start("fencelock", append(append([]string{"run"}, flags...), "n", "--", "bash", "-c", way+untilWritten)...)
+	writer = s.pid("pid")
+	s.t.Cleanup(func() { _ = unix.Kill(writer, unix.SIGKILL) })
+	return holder, writer
+}
+
+func TestDaemonThatACommandLeavesIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, watchdog := range []string{"lives", "was killed"} {
+		t.Run("the watchdog "+watchdog, func(t *testing.T) {
+			t.Parallel()
+			s := sqliteStage(t)
+			way := "setsid -f ./beats.sh >/dev/null 2>&1"
+			if watchdog == "was killed" {
+				way += "; until [ -e killed ]; do sleep 0.02; done"
+			}
+			holder, writer := s.leaves(way)
+			if watchdog == "was killed" {
+				must(t, unix.Kill(watchdogs(t, holder.cmd.Process.Pid)[0], unix.SIGKILL))
+				eventually(t, "it is told", func() bool { return strings.Contains(holder.err.String(), "was killed") })
+				s.touch("killed")
+			}
+			holder.wantExit(3)
+			if !alive(writer) {
+				t.Error("the daemon was ended with the command that started it")
+			}
+			s.wants(0, "run", "-n", "n", "--", "true")
+			if said := holder.err.String(); !strings.Contains(said, fmt.Sprintf("left process %d (\"beats.sh\" of ", writer)) {
+				t.Errorf("it said %q; want the daemon %d", said, writer)
+			}
+		})
+	}
+}
+
+// A shell with job control gives a background job a group of its own. It works under the lock as
+// one without job control does.
+func TestNameStaysLockedForABackgroundJob(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	holder, writer := s.leaves("set -m; ./beats.sh >/dev/null 2>&1 &")
+	eventually(t, "it says what it waits for", func() bool {
+		return strings.Contains(holder.err.String(), fmt.Sprintf("run on: process %d", writer)) &&
+			strings.Contains(holder.err.String(), "the name stays locked until they end")
+	})
+	s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
+	s.must("break", "n", "--yes", "--token", token(t, s))
+	holder.wantExit(exitLost)
+	if alive(writer) {
+		t.Error("the job goes on when its lock is lost and fencelock has ended")
+	}
+}
+
+func TestSignalReachesABackgroundJobAndNoDaemon(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	holder, daemon := s.leaves(`setsid -f ./beats.sh >/dev/null 2>&1; set -m
+		sh -c 'trap "echo told >told; exit 0" TERM; echo $$ >job; while :; do sleep 0.02; done' >/dev/null 2>&1 &`)
+	s.pid("job")
+	eventually(t, "it waits for the job", func() bool { return strings.Contains(holder.err.String(), "run on: process") })
+	holder.signal("TERM")
+	holder.wantExit(3)
+	if s.read("told") == "" || !alive(daemon) {
+		t.Errorf("the job was told %q, and the daemon lives: %v", s.read("told"), alive(daemon))
+	}
+}
+
+// With --on-loss ignore the rest of a command may outlive the lock. That the name stays locked is not true then.
+func TestNameThatIsNotLockedIsNotSaidToStay(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--on-loss", "ignore", "n", "--", "sh", "-c",
+		`echo $$ >pid; until [ -e lost ]; do sleep 0.02; done
+		sh -c 'until [ -e enough ]; do sleep 0.02; done' & exit 3`)
+	s.pid("pid")
+	s.must("break", "n", "--yes", "--token", token(t, s))
+	s.must("run", "-w", "50", "n", "--", "true")
+	s.touch("lost")
+	eventually(t, "it says that others run on", func() bool { return strings.Contains(holder.err.String(), "run on") })
+	if said := holder.err.String(); strings.Contains(said, "stays locked") {
+		t.Errorf("it said %q", said)
+	}
+	s.touch("enough")
+	holder.wantExit(exitLost)
+
+	s2 := sqliteStage(t)
+	holder = s2.start("fencelock", "run", "--on-loss", "ignore", "n", "--", "sh", "-c",
+		`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' & exit 3`)
+	s2.pid("pid")
+	eventually(t, "it says that it waits", func() bool { return strings.Contains(holder.err.String(), "stays locked") })
+	s2.must("break", "n", "--yes", "--token", token(t, s2))
+	eventually(t, "it says that this is over", func() bool {
+		return strings.Contains(holder.err.String(), "was lost: ") && strings.Contains(holder.err.String(), "runs on without it")
+	})
+	s2.touch("enough")
+	holder.wantExit(exitLost)
+}
+
+// The group of the command has the terminal. When it is gone, and a job is waited for, Ctrl-C must reach somebody.
+func TestInterruptEndsTheWaitForABackgroundJob(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	b := newTerminal(t, s)
+	b.answers(`fencelock run n -- bash -c 'set -m; sleep 1000 & echo $! >job; exit 3'; echo rc=$?.`, "run on: process")
+	job := s.pid("job")
+	b.types(ctrlC)
+	b.shows("rc=3.")
+	if alive(job) {
+		t.Error("the job goes on")
+	}
+	b.goesOn()
+}

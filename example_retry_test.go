@@ -76,7 +76,7 @@ func ExampleNoRenewal() {
 			return // ErrLost, or the store did not answer
 		}
 	}
-	fmt.Println(lease.State() == fencelock.LeaseHeld, lease.Release(ctx))
+	fmt.Println(lease.Err() == nil, lease.Release(ctx))
 	// Output:
 	// import a
 	// import b

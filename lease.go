@@ -78,36 +78,12 @@ func (l *Lease) endLocked(cause error) {
 	}
 }
 
-// LeaseState is what a holder can say of its lease.
-type LeaseState int
-
-// The states of a lease.
-const (
-	LeaseHeld   LeaseState = iota
-	LeaseAtRisk            // held; a renewal failed, two thirds of the lease have passed, or it is stalled
-	LeaseEnded             // released or lost: Err says which
-)
-
 // TTL returns the length of the lease, as the store keeps it. It costs no round trip.
 func (l *Lease) TTL() time.Duration {
 	cl := l.grant.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.ttl
-}
-
-// State returns the state of the lease, by the clock. It costs no round trip.
-func (l *Lease) State() LeaseState {
-	if l.Err() != nil {
-		return LeaseEnded
-	}
-	cl := l.grant.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if now := cl.c.clock.now(); cl.atRisk || now >= cl.riskAtLocked() || cl.stalledLocked(now) {
-		return LeaseAtRisk
-	}
-	return LeaseHeld
 }
 
 // Renew starts the lease again now, beside the automatic renewal, also while the holder is

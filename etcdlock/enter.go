@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
@@ -70,12 +71,19 @@ func (b *Backend) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, er
 
 // enterOnce is one attempt of Enter.
 func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket, error) {
+	first := b.keys.name(c.Ref()) == ""
 	l, err := b.leaseFor(ctx, c.TTL, c.Named)
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return driver.Ticket{}, &driver.RefusedError{Err: err} // a lease without a key ends by itself
+	}
 	if err != nil {
 		return driver.Ticket{}, err
 	}
 	sent := time.Now()
 	p, err := b.join(ctx, c, l)
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return driver.Ticket{}, b.noSpace(ctx, p.name, l, first || c.Named, err)
+	}
 	if leaseEnded(err) {
 		b.leases.forget(l.id)
 	}
@@ -95,6 +103,23 @@ func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket
 		}
 	}
 	return t, err
+}
+
+// noSpace takes a key out again whose put was answered with err, an ErrNoSpace. A server that finds
+// out that it has no space while it applies a put has put the key nevertheless. A deletion takes no
+// space. If an earlier Enter may have put the same key on the same lease, the key stays.
+func (b *Backend) noSpace(ctx context.Context, name string, l *lease, ours bool, err error) error {
+	if !ours {
+		return unsure(err)
+	}
+	_, failed := b.etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.LeaseValue(name), "=", l.id)).
+		Then(clientv3.OpDelete(name)).
+		Commit()
+	if failed != nil {
+		return unsure(err)
+	}
+	return &driver.RefusedError{Err: err}
 }
 
 // joined answers an Enter that has put its claim.

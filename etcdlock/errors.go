@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -28,9 +29,23 @@ var refusals = []struct {
 	{rpctypes.ErrNotCapable, "the server is too old: use etcd 3.4 or newer"},
 }
 
-// refusedForNow are errors with which the server has not done what was asked, and may do it later.
+// refusedForNow are errors with which the server has not done what was asked, and may do it
+// later. ErrNoSpace is not one of them: see enterOnce.
 var refusedForNow = []error{
-	rpctypes.ErrNoLeader, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrCorrupt,
+	rpctypes.ErrNoLeader, rpctypes.ErrNotLeader, rpctypes.ErrLeaderChanged, rpctypes.ErrTooManyRequests,
+	rpctypes.ErrCorrupt, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision,
+	rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner),
+}
+
+// proposalDropped is what a leader says that is about to pass its lead on. The proposal is not in
+// its log.
+const proposalDropped = "raft proposal dropped"
+
+const adviceNoSpace = "the server has no space left: compact, defragment, and disarm the alarm"
+
+func refusesForNow(err error) bool {
+	return errors.As(err, new(*driver.RefusedError)) || status.Convert(err).Message() == proposalDropped ||
+		slices.ContainsFunc(refusedForNow, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
 // unsureError is the error of a step of several requests, of which one before the last has put a
@@ -93,6 +108,16 @@ func (b *Backend) explain(ctx context.Context, right, doing, key string, err err
 	if ended := driver.Ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
+	told := b.refusal(what, right, err)
+	if errors.As(err, new(unsureError)) {
+		return driver.Unsettled(told)
+	}
+	return told
+}
+
+// refusal returns err as what it says became of the request. After an error that is not a refusal
+// the outcome is unknown.
+func (b *Backend) refusal(what, right string, err error) error {
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, b.permissionDenied(right), err)}
 	}
@@ -105,12 +130,14 @@ func (b *Backend) explain(ctx context.Context, right, doing, key string, err err
 		return &driver.PermanentError{Err: fmt.Errorf(
 			"%s: the etcd client has been closed: close it after the locks (%w)", what, err)}
 	}
-	err = fmt.Errorf("%s: %w", what, err)
-	if !errors.As(err, new(unsureError)) &&
-		slices.ContainsFunc(refusedForNow, func(refusal error) bool { return errors.Is(err, refusal) }) {
-		return &driver.RefusedError{Err: err}
+	told := fmt.Errorf("%s: %w", what, err)
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		told = fmt.Errorf("%s: %s (%w)", what, adviceNoSpace, err)
 	}
-	return err
+	if refusesForNow(err) {
+		return &driver.RefusedError{Err: told}
+	}
+	return told
 }
 
 // Reasons that are not an operator's.

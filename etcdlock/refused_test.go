@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -19,7 +21,11 @@ func TestServerErrorsSayWhatBecameOfTheStep(t *testing.T) {
 		refused, forGood bool
 	}{
 		{rpctypes.ErrNoLeader, true, false},
-		{rpctypes.ErrNoSpace, true, false},
+		{rpctypes.ErrNoSpace, false, false}, // a server that finds out as it applies a put has applied it
+		{rpctypes.ErrLeaderChanged, true, false},
+		{rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner), true, false},
+		{rpctypes.ErrInvalidAuthToken, true, false},
+		{status.Error(codes.Unknown, "raft proposal dropped"), true, false},
 		{rpctypes.ErrTooManyRequests, true, false},
 		{unsure(rpctypes.ErrNoLeader), false, false}, // the claim was put by the request before
 		{rpctypes.ErrTimeoutDueToLeaderFail, false, false},

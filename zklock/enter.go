@@ -74,7 +74,7 @@ func (e *entry) try() (driver.Ticket, error) {
 		return driver.Ticket{}, err
 	}
 	t, err := e.join(version)
-	if isContract(err) {
+	if _, refused := refusalOf(err); refused || isContract(err) {
 		err = e.withdraw(err)
 	}
 	if made && err != nil && e.own.state().at.node == "" {
@@ -266,7 +266,7 @@ func (e *entry) repeat(p position) (driver.Ticket, error) {
 func (e *entry) withdraw(why error) error {
 	if node := e.own.state().at.node; node != "" {
 		if _, err := e.b.remove(e.s, e.c.Key, node); err != nil {
-			return fmt.Errorf("its node could not be deleted after the answer %q: %w", why, err)
+			return unsureError{fmt.Errorf("its node could not be deleted after the answer %q: %w", why, err)}
 		}
 		e.own.left()
 	}

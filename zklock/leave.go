@@ -74,6 +74,7 @@ func (b *Backend) leave(s *session, t driver.Ticket, e driver.Exit) error {
 		// With a mark, the caller asks again until the mark is written.
 		c.end(p.node, goneLeft)
 		b.finishLeave(c.Key, p)
+		err = unsureError{err}
 	}
 	return err
 }

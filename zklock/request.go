@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/go-zookeeper/zk"
@@ -98,32 +99,56 @@ func firstFailed(rs []zk.MultiResponse) int {
 	return slices.IndexFunc(rs, func(r zk.MultiResponse) bool { return r.Error != nil })
 }
 
-// refusals are answers that asking again will not change, and what to do about
-// them. All others say nothing about the command: the connection broke, the ensemble
-// elects a leader, a server restarts.
-var refusals = map[error]string{
-	zk.ErrNoAuth:     "", // the error says which right is missing
-	zk.ErrAuthFailed: "the server refuses how the client says who it is: ",
-	zk.ErrInvalidACL: "the server refuses the ACL: it names a scheme that the server does not know, " +
-		"or users before any Digest is given: ",
-	zk.ErrInvalidPath: "this is no path that ZooKeeper takes: use another Prefix: ",
-	zk.ErrNoChildrenForEphemerals: "the Prefix leads through an ephemeral node, which has no children: " +
-		"use another Prefix: ",
-	zk.ErrBadArguments: "the server refuses the request: the Prefix may be reserved; use another one: ",
+// A refusal is an answer by which a server has not done what was asked.
+type refusal struct {
+	advice string
+	forNow bool // it may change without another request
 }
 
-// refusal returns the advice on err if it is one of the refusals.
-func refusal(err error) (advice string, ok bool) {
-	if err.Error() == "unknown error: -6" { // so zk.Conn reports a request that the server does not know
-		return "the server does not know container nodes: use ZooKeeper 3.5.3 or newer: ", true
-	}
-	for refusal, advice := range refusals {
-		if errors.Is(err, refusal) {
-			return advice, true
+// refusals are the answers of which it is known that nothing was done. All others say nothing
+// about the command: the connection broke, the ensemble elects a leader, a server restarts.
+var refusals = map[error]refusal{
+	zk.ErrNoAuth:     {}, // the error says which right is missing
+	zk.ErrAuthFailed: {advice: "the server refuses how the client says who it is: "},
+	zk.ErrInvalidACL: {advice: "the server refuses the ACL: it names a scheme that the server does not know, " +
+		"or users before any Digest is given: "},
+	zk.ErrInvalidPath: {advice: "this is no path that ZooKeeper takes: use another Prefix: "},
+	zk.ErrNoChildrenForEphemerals: {advice: "the Prefix leads through an ephemeral node, which has no children: " +
+		"use another Prefix: "},
+	zk.ErrBadArguments: {advice: "the server refuses the request: the Prefix may be reserved; use another one: "},
+	zk.ErrSessionMoved: {forNow: true},
+	errCrowded:         {forNow: true},
+}
+
+// refusalCodes are refusals by how zk.Conn reports codes that it does not know.
+var refusalCodes = map[string]refusal{
+	"unknown error: -6": {advice: "the server does not know container nodes: use ZooKeeper 3.5.3 or newer: "},
+	"unknown error: -124": {advice: "the server admits only clients that say who they are in a way that it is set " +
+		"to (enforce.auth.schemes): give the client a Digest, or admit digest: "},
+	"unknown error: -125": {forNow: true, advice: "the quota of the Prefix, or above it, is used up: raise it: "},
+	"unknown error: -127": {forNow: true, advice: "the server is overloaded and throttles requests: "},
+}
+
+// refusalOf returns the refusal that err is, if it is one.
+func refusalOf(err error) (r refusal, ok bool) {
+	for code, r := range refusalCodes {
+		if err != nil && strings.HasSuffix(err.Error(), code) {
+			return r, true
 		}
 	}
-	return "", false
+	for answer, r := range refusals {
+		if errors.Is(err, answer) {
+			return r, true
+		}
+	}
+	return refusal{}, false
 }
+
+// unsureError is the error of a step of several requests, of which one before the last has
+// changed something.
+type unsureError struct{ error }
+
+func (e unsureError) Unwrap() error { return e.error }
 
 // failed explains an error of one request.
 func failed(ctx context.Context, doing, key string, err error) error {
@@ -131,20 +156,33 @@ func failed(ctx context.Context, doing, key string, err error) error {
 		return err
 	}
 	what := fmt.Sprintf("zookeeper: %s %q", doing, key)
-	if ended := context.Cause(ctx); ended != nil && !errors.Is(err, ended) {
+	if ended := context.Cause(ctx); ended != nil {
+		if errors.Is(err, ended) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
 		return fmt.Errorf("%s: %w (%w)", what, ended, err)
 	}
-	if advice, ok := refusal(err); ok {
-		return &driver.PermanentError{Err: fmt.Errorf("%s: %s%w", what, advice, err)}
+	r, refused := refusalOf(err)
+	told := fmt.Errorf("%s: %s%w", what, r.advice, err)
+	switch {
+	case !refused:
+		return told
+	case r.forNow:
+		told = &driver.RefusedError{Err: told}
+	default:
+		told = &driver.PermanentError{Err: told}
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	if errors.As(err, new(unsureError)) {
+		return driver.Unsettled(told)
+	}
+	return told
 }
 
-// isAnswer reports whether err is the server's own word on what was asked. After
-// any other error the outcome of the request is unknown.
+// isAnswer reports whether err is the server's own word on what was asked, and will not change.
+// After any other error but a refusal the outcome of the request is unknown.
 func isAnswer(err error) bool {
-	_, refused := refusal(err)
-	return refused || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists) ||
+	r, refused := refusalOf(err)
+	return refused && !r.forNow || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists) ||
 		errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty)
 }
 

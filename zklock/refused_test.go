@@ -1,0 +1,121 @@
+package zklock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/go-zookeeper/zk"
+)
+
+// isRefused checks that err says that the server has done nothing, and may do it later.
+func isRefused(t *testing.T, err error, word string) {
+	t.Helper()
+	if !errors.As(err, new(*driver.RefusedError)) || errors.As(err, new(*driver.PermanentError)) ||
+		!strings.Contains(err.Error(), word) {
+		t.Errorf("%v (%T); want a *driver.RefusedError that says %q", err, err, word)
+	}
+}
+
+// The administrator has given the prefix a quota, and it is used up.
+func TestQuotaThatIsUsedUp(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.Config("enforceQuota=true"))
+	b := connect(t, &Options{}, s)
+	held := hold(t, b, exclusive("held"))
+	c := admin(t, s)
+	limits := func(count int) []byte {
+		return fmt.Appendf(nil, "count=%d,bytes=-1=;byteHardLimit=-1;countHardLimit=%[1]d", count)
+	}
+	quota := "/zookeeper/quota" + prefix(t)
+	for _, node := range []string{quota, quota + "/zookeeper_limits", quota + "/zookeeper_stats"} {
+		_, err := c.Create(node, limits(1), 0, zk.WorldACL(zk.PermAll))
+		must(t, err)
+	}
+	_, err := b.Enter(t.Context(), exclusive("new"))
+	isRefused(t, err, "quota")
+	_, err = b.Enter(t.Context(), exclusive("held"))
+	isRefused(t, err, "quota")
+	ok(t, renew(b, held))
+	leave(t, b, held)
+
+	must(t, errOf(c.Set(quota+"/zookeeper_limits", limits(1000), -1)))
+	leave(t, b, hold(t, b, exclusive("new")))
+	empty(t, s)
+}
+
+// The server takes one request at a time, and drops those that have waited for it. A claim that
+// it refused is not in line, and is not put there later.
+func TestServerThatThrottles(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.Config("request_throttle_max_requests=1", "throttled_op_wait_time=1"))
+	b := connect(t, &Options{}, s)
+	var throttled int
+	eventually(t, "a request is throttled", func() bool {
+		var all sync.WaitGroup
+		errs := make([]error, 50)
+		for i := range errs {
+			all.Go(func() {
+				k, err := b.Enter(within(t, 20*time.Second), exclusive(fmt.Sprint("k", i)))
+				if errs[i] = err; err != nil {
+					return // a claim that was refused is not in line: no Leave
+				}
+				for {
+					if err = b.Leave(t.Context(), k, driver.Exit{}); err == nil || driver.Gone(err) || t.Context().Err() != nil {
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		for _, err := range errs {
+			if err != nil && strings.Contains(err.Error(), "throttle") && !strings.Contains(err.Error(), "could not be deleted") {
+				isRefused(t, err, "throttle")
+				throttled++
+			}
+		}
+		return throttled > 0
+	})
+	t.Logf("%d claims were refused", throttled)
+	for i := range 50 {
+		eventually(t, "the server takes a request", func() bool {
+			k, err := b.Enter(within(t, 20*time.Second), exclusive(fmt.Sprint("k", i)))
+			if err == nil && !k.Granted {
+				t.Fatalf("a claim is in the line of %q; want none", k.Key)
+			}
+			return err == nil
+		})
+	}
+}
+
+// The server admits only those who say who they are. Without a Digest that does not change.
+func TestServerThatAdmitsNobodyUnnamed(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.Config("enforce.auth.enabled=true", "enforce.auth.schemes=digest"))
+	_, err := connect(t, &Options{}, s).Enter(within(t, 20*time.Second), exclusive("k"))
+	if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "Digest") {
+		t.Errorf("%v; want a *driver.PermanentError that names the Digest", err)
+	}
+	hold(t, connect(t, &Options{Digest: "user:password"}, s), exclusive("k"))
+}
+
+// A user may put a claim into a line, and may not read who is before it. The claim is refused,
+// and nobody waits behind it.
+func TestClaimThatMayNotReadItsLineLeavesIt(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	alice := &Options{Digest: "alice:secret", ACL: append(zk.WorldACL(zk.PermAll&^zk.PermRead), zk.DigestACL(zk.PermAll, "alice", "secret")...)}
+	a := connect(t, alice, s)
+	held := hold(t, a, exclusive("k"))
+	_, err := connect(t, &Options{}, s).Enter(t.Context(), exclusive("k"))
+	if !errors.As(err, new(*driver.PermanentError)) || !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("%v; want a *driver.PermanentError", err)
+	}
+	leave(t, a, held)
+	leave(t, a, hold(t, a, exclusive("k")))
+}

@@ -45,6 +45,15 @@ func (s *Server) acquire(c *call) (any, error) {
 	if err := s.asked.settle(w); err != nil {
 		return nil, err
 	}
+	if w.named && w.kept {
+		l, err := s.locks.Line(c.Context(), w.Key)
+		if err == nil {
+			err = s.checkReuse(w, l.Claims())
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	return s.serveWant(c, w, actAcquire, s.take)
 }
 
@@ -128,7 +137,7 @@ func (s *Server) take(ctx context.Context, c *call, w *want) (any, error) {
 	if !s.locks.Detaches() {
 		return s.takeKept(ctx, c, w)
 	}
-	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), w.waiting())
+	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.claimID()), w.waiting())
 	if err != nil {
 		return nil, err
 	}
@@ -177,11 +186,7 @@ func (s *Server) refusal(ctx context.Context, c *call, w *want, err error) error
 	case errors.As(cause, &revoked):
 		return revoked.about(w)
 	case errors.Is(cause, errStay) && errors.Is(err, cause):
-		p := comeAgain(0)
-		if s.draining.Err() != nil {
-			p.retry = 1
-		}
-		return p.about(w)
+		return s.comeAgain(c, w)
 	case c.Context().Err() != nil && errors.Is(err, context.Canceled):
 		return errGone // the claim keeps its place for as long as its lease lasts: the client may come again
 	case errors.Is(err, fencelock.ErrNotAcquired):
@@ -190,6 +195,19 @@ func (s *Server) refusal(ctx context.Context, c *call, w *want, err error) error
 	p := problemOf(err)
 	if p.slug == slugReused {
 		s.asked.forget(w)
+	}
+	return p.about(w)
+}
+
+// comeAgain is the answer to a w that keeps its place.
+func (s *Server) comeAgain(c *call, w *want) error {
+	p := comeAgain(0)
+	if s.draining.Err() != nil {
+		p.retry = 1
+	} else if l, err := s.locks.Line(c.Context(), w.Key); err == nil {
+		if err := s.checkReuse(w, l.Claims()); err != nil {
+			return err
+		}
 	}
 	return p.about(w)
 }
@@ -217,6 +235,9 @@ func (s *Server) notAcquired(c *call, w *want, err error) error {
 		p.retry, ahead = retryAfter(holder.Left), max(holder.Ahead, 1)
 	}
 	if l, err := s.locks.Line(c.Context(), w.Key); err == nil {
+		if err := s.checkReuse(w, l.Claims()); err != nil {
+			return err
+		}
 		for _, h := range l.Holders {
 			holders = append(holders, standingOf(&h))
 		}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 )
 
 // leaveTimeout bounds the end of one request.
@@ -56,28 +55,27 @@ func (s *Server) endClaim(ctx context.Context, w *want) error {
 		return nil // its claim left when the waiting ended
 	}
 	l, err := s.locks.Line(ctx, w.Key)
-	found := find(&l, w.id)
-	if err != nil || found == nil {
+	if err != nil || !w.findIn(&l) {
 		return err
 	}
-	w.kind, w.permits, w.size = found.Kind, found.Permits, found.Size
 	// A call that finds its claim in line has it, or takes it out as its waiting is over.
-	lease, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), fencelock.Wait(0))
+	lease, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.claimID()), fencelock.Wait(0))
 	if err == nil {
 		return lease.Release(ctx)
 	}
-	if l, err = s.locks.Line(ctx, w.Key); err == nil && find(&l, w.id) != nil {
+	if l, err = s.locks.Line(ctx, w.Key); err == nil && w.findIn(&l) {
 		err = fencelock.ErrUnavailable
 	}
 	return err
 }
 
-// find returns the claim with this ID, or nil if it is not in line.
-func find(l *fencelock.Line, id string) *fencelock.Standing {
+// findIn reports whether the request of w has a claim in line, and has w wish for what that is for.
+func (w *want) findIn(l *fencelock.Line) bool {
 	for _, c := range l.Claims() {
-		if c.ID == driver.ShortID(id) {
-			return &c
+		if of, ok := w.wishOf(&c); ok {
+			w.wish = of
+			return true
 		}
 	}
-	return nil
+	return false
 }

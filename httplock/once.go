@@ -53,11 +53,14 @@ func (s *Server) once(c *call) (any, error) {
 		return nil, err
 	}
 	// Most requests of a fleet's timers come when the slot is done.
-	d, err := s.findDone(c.Context(), w)
+	l, err := s.locks.Line(c.Context(), w.Key)
+	if err == nil {
+		err = s.checkReuse(w, l.Claims())
+	}
 	if err != nil {
 		return nil, err
 	}
-	if d != nil {
+	if d := w.doneIn(&l); d != nil {
 		return d.answer(w)
 	}
 	return s.serveWant(c, w, actOnce, s.takeSlot)
@@ -66,9 +69,9 @@ func (s *Server) once(c *call) (any, error) {
 // keepSlot gives w the slot of its claim, if the claim is in line: a request that is repeated after
 // its slot has ended is for the same claim, at whichever Server it arrives.
 func (w *want) keepSlot(l *fencelock.Line) {
-	if c := find(l, w.id); c != nil {
-		if slot := note.Parse(c.Note).Slot; slot != nil {
-			w.slot = slot
+	for _, c := range l.Claims() {
+		if of, ok := w.wishOf(&c); ok && of.slot != nil {
+			w.slot = of.slot
 		}
 	}
 }
@@ -78,7 +81,7 @@ func (s *Server) takeSlot(ctx context.Context, c *call, w *want) (any, error) {
 	if !s.locks.Detaches() {
 		return s.takeKept(ctx, c, w)
 	}
-	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.id), w.waiting())
+	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.claimID()), w.waiting())
 	if errors.Is(err, fencelock.ErrLost) { // an earlier request may have found the slot done
 		if d, lookErr := s.findDone(context.WithoutCancel(ctx), w); d != nil && lookErr == nil {
 			return d.answer(w)
@@ -98,19 +101,24 @@ func (s *Server) takeSlot(ctx context.Context, c *call, w *want) (any, error) {
 	return s.handOver(ctx, c, w, l)
 }
 
-// findDone returns the last slot that is done, unless it is before that of w, which is that of its
-// claim if there is one.
+// findDone returns the last slot that is done, if w need not run.
 func (s *Server) findDone(ctx context.Context, w *want) (*done, error) {
 	l, err := s.locks.Line(ctx, w.Key)
 	if err != nil {
 		return nil, err
 	}
-	w.keepSlot(&l)
+	return w.doneIn(&l), nil
+}
+
+// doneIn returns the last slot that is done, unless it is before that of w, which is that of its
+// claim if there is one.
+func (w *want) doneIn(l *fencelock.Line) *done {
+	w.keepSlot(l)
 	if l.Done == nil || l.Done.Slot.Before(*w.slot) {
-		return nil, nil
+		return nil
 	}
 	passed := !w.slot.IsZero() && l.Done.Slot.After(*w.slot)
-	return &done{true, w.Key, note.Slot(l.Done.Slot), l.Done.Done.UTC(), l.Done.Owner, passed}, nil
+	return &done{true, w.Key, note.Slot(l.Done.Slot), l.Done.Done.UTC(), l.Done.Owner, passed}
 }
 
 // doneSlot is the answer for a slot that Once has found done, or passed.

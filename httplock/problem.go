@@ -58,8 +58,8 @@ var problems = map[string]kindOfProblem{
 	slugWrongKind: {http.StatusConflict, "The key is in use as another kind of lock",
 		"A key is a lock or a semaphore. Use another key, or wait until it is free."},
 	slugReused: {http.StatusConflict, "The request_id is that of another request",
-		"A request with this request_id wants another kind of lock, or another number of permits, and goes on. " +
-			"Draw a new request_id for each lock."},
+		"A request with this request_id is for the other of acquire and once, for another kind of lock, or for " +
+			"another number of permits, and goes on. Draw a new request_id for each lock."},
 	slugSlotPassed: {http.StatusConflict, "A later slot is done",
 		"The slots of a key are ordered: after one is done, an earlier one cannot run any more. Nothing was run. " +
 			"Whether this slot was done before is not known; done_slot is the last one that is."},
@@ -189,8 +189,8 @@ func storeProblem(err error) *problem {
 }
 
 func reused() *problem {
-	return &problem{slug: slugReused, detail: "Another request with this request_id wants another kind of lock, or " +
-		"another number of permits, and goes on. Draw a new request_id for each lock."}
+	return &problem{slug: slugReused, detail: "Another request with this request_id is for the other of acquire and " +
+		"once, for another kind of lock, or for another number of permits. Draw a new request_id for each lock."}
 }
 
 func unavailable() *problem {

@@ -35,8 +35,8 @@ func TestRequestIDIsForOneRequest(t *testing.T) {
 					if r.text("request_id") != "wish-of-mine" || r.text("key") != "k" {
 						t.Errorf("the problem is about %v", r.answer)
 					}
-					if !kept { // otherwise the servers know nothing of each other's requests
-						b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+					b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+					if !kept { // otherwise the lease stays with its server
 						b.do("POST", "/v1/acquire", first).ok(t)
 					}
 					if again := a.do("POST", "/v1/acquire", first).ok(t); again.text("token") != h.text("token") {
@@ -63,9 +63,7 @@ func TestRequestIDOfAWaitIsForOneRequest(t *testing.T) {
 			second := fmt.Sprintf(`{%s,"wait":"1m"}`, wish)
 			a.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
 			a.do("POST", "/v1/once", fmt.Sprintf(`{%s,"wait":"1m","slot":"1h"}`, wish)).is(t, 409, "request-id-reused")
-			if !kept {
-				b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
-			}
+			b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
 			waits.stillWaits(t)
 			time.Sleep(10 * time.Second) // longer than a place is kept without its client
 			waits.stillWaits(t)
@@ -85,4 +83,54 @@ func TestLeaveEndsARequestOfAnyKind(t *testing.T) {
 			a.verb("release", a.acquire("k")).ok(t)
 		})
 	}
+}
+
+// A client used one request_id for acquire and then for once. Both are for an exclusive lock: it
+// was shown the lease of the one as that of the other, which never notes its slot.
+func TestRequestIDIsForAcquireOrForOnce(t *testing.T) {
+	bodies := map[string]string{
+		"/v1/acquire": fmt.Sprintf(`{%s,"wait":"10s","note":"slot=ever of mine"`, wish),
+		"/v1/once":    fmt.Sprintf(`{%s,"wait":"10s","slot":"1h"`, wish),
+	}
+	for first, second := range map[string]string{"/v1/acquire": "/v1/once", "/v1/once": "/v1/acquire"} {
+		for _, stay := range []string{"}", `,"stay":true}`} {
+			for i := range 4 {
+				kept, waits := i&1 > 0, i&2 > 0
+				t.Run(fmt.Sprintf("%s first, kept %v, waits %v, second %s", first, kept, waits, stay), func(t *testing.T) {
+					inWorld(t, func(w *world) {
+						if kept {
+							w.store = plain{w.store}
+						}
+						a, b := w.server(nil), w.server(nil)
+						var holder result
+						if waits {
+							holder = a.acquire("k")
+						}
+						begun := a.begin(first, bodies[first]+`,"stay":true}`)
+						for _, s := range []*local{a, b} {
+							s.do("POST", second, bodies[second]+stay).is(t, 409, "request-id-reused")
+						}
+						if waits {
+							begun = a.begin(first, bodies[first]+"}")
+							a.verb("release", holder).ok(t)
+						}
+						h := begun.wait(t).ok(t)
+						a.verb("renew", h).ok(t)
+						a.verb("release", h).ok(t)
+						time.Sleep(time.Minute)
+						a.do("POST", second, bodies[second]+stay).is(t, 409, "request-id-reused")
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestLeaveEndsARequestOfOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.server(nil), w.server(nil)
+		a.do("POST", "/v1/once", fmt.Sprintf(`{%s,"slot":"1h"}`, wish)).ok(t)
+		b.do("POST", "/v1/leave", `{"key":"k","request_id":"wish-of-mine"}`).ok(t)
+		a.verb("release", a.acquire("k")).ok(t)
+	})
 }

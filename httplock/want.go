@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/note"
 )
 
@@ -30,12 +31,16 @@ type want struct {
 	acquireRequest
 	wish
 	ttl, wait time.Duration
-	id        string // of the claim
+	id        string // of the request, at every Server
+	kept      bool   // the store cannot pass the lease on, so it does not know the claim by its ID
 	named     bool   // the client has drawn the request_id, and may repeat the request
 }
 
 // maxTTL keeps a forgotten lock from being one for ever.
 const maxTTL = 7 * 24 * time.Hour
+
+// maxNote leaves room for what a Server writes into the note of a claim.
+const maxNote = driver.MaxNote - 64
 
 var requestID = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
@@ -57,6 +62,8 @@ func (c *call) want(q *acquireRequest) (*want, error) {
 		return nil, invalid("Stay keeps a place in line, so wait must be positive.")
 	case q.Stay && q.RequestID == "":
 		return nil, invalid("Stay keeps a place for the same request_id, so send one.")
+	case len(q.Note) > maxNote:
+		return nil, invalid("The note has %d bytes; at most %d.", len(q.Note), maxNote)
 	case q.RequestID != "" && !requestID.MatchString(q.RequestID):
 		return nil, invalid("The request_id is not 8 to 64 of the characters A-Z, a-z, 0-9, dot, dash, underscore.")
 	}
@@ -65,7 +72,7 @@ func (c *call) want(q *acquireRequest) (*want, error) {
 	}
 	w.RequestID, w.named = cmp.Or(q.RequestID, rand.Text()), q.RequestID != ""
 	w.Owner = cmp.Or(q.Owner, c.defaultOwner())
-	w.id = c.who.claimID(q.Key, w.RequestID)
+	w.id, w.kept = c.who.claimID(q.Key, w.RequestID), !c.s.locks.Detaches()
 	return w, nil
 }
 
@@ -93,6 +100,9 @@ func (c *call) defaultOwner() string {
 // options are those of a call for w.
 func (w *want) options() []fencelock.Option {
 	n := note.Note{Slot: w.slot, Text: w.Note}
+	if w.kept {
+		n.Request = driver.ShortID(w.id)
+	}
 	return []fencelock.Option{
 		fencelock.NoRenewal(), fencelock.TTL(w.ttl), fencelock.Note(n.String()), fencelock.Owner(w.Owner),
 	}

@@ -9,36 +9,56 @@ import (
 
 // Note is the note of a claim.
 type Note struct {
-	Slot *time.Time // of a claim of once; the zero time is once for ever
-	Text string     // of the client
+	Request string     // of a store that does not find claims by their IDs: names the request of the claim
+	Slot    *time.Time // of a claim of once; the zero time is once for ever
+	Text    string     // of the client
 }
 
-const slotPrefix = "slot="
+const (
+	requestPrefix = "request="
+	slotPrefix    = "slot="
+	noSlot        = "none"
+)
 
 // String returns n as the store keeps it.
 func (n Note) String() string {
-	if n.Slot == nil {
-		return n.Text
+	var parts []string
+	if n.Request != "" {
+		parts = append(parts, requestPrefix+n.Request)
 	}
-	stored := slotPrefix + Slot(*n.Slot)
+	switch {
+	case n.Slot != nil:
+		parts = append(parts, slotPrefix+Slot(*n.Slot))
+	case strings.HasPrefix(n.Text, slotPrefix), strings.HasPrefix(n.Text, requestPrefix):
+		parts = append(parts, slotPrefix+noSlot) // the text is the client's
+	}
 	if n.Text != "" {
-		stored += " " + n.Text
+		parts = append(parts, n.Text)
 	}
-	return stored
+	return strings.Join(parts, " ")
 }
 
 // Parse takes apart what the store keeps. A note that fencelock serve did not write is text alone.
 func Parse(stored string) Note {
-	rest, ok := strings.CutPrefix(stored, slotPrefix)
-	if !ok {
-		return Note{Text: stored}
+	n := Note{Text: stored}
+	if request, rest, ok := cut(n.Text, requestPrefix); ok && request != "" {
+		n.Request, n.Text = request, rest
 	}
-	slot, text, _ := strings.Cut(rest, " ")
-	t, ok := ReadSlot(slot)
-	if !ok {
-		return Note{Text: stored}
+	if text, rest, ok := cut(n.Text, slotPrefix); ok {
+		if t, ok := ReadSlot(text); ok {
+			n.Slot, n.Text = &t, rest
+		} else if text == noSlot {
+			n.Text = rest
+		}
 	}
-	return Note{&t, text}
+	return n
+}
+
+// cut returns the word after prefix, and what follows it.
+func cut(text, prefix string) (word, rest string, ok bool) {
+	text, ok = strings.CutPrefix(text, prefix)
+	word, rest, _ = strings.Cut(text, " ")
+	return word, rest, ok
 }
 
 // Slot returns the text of a slot: a time in UTC, or "ever".

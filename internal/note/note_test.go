@@ -15,14 +15,24 @@ func TestNoteIsReadAsItWasWritten(t *testing.T) {
 		"slot=2026-11-25T13:00:00Z":          {Slot: &at},
 		"slot=2026-11-25T13:00:00Z a  night": {Slot: &at, Text: "a  night"},
 		"slot=ever by hand":                  {Slot: &time.Time{}, Text: "by hand"},
-		"slot=one of many":                   {Text: "slot=one of many"},
+		"slot=none slot=ever":                {Text: "slot=ever"},
+		"slot=none request=ABCDEFGH":         {Text: "request=ABCDEFGH"},
+		"request=ABCDEFGH slot=none slot=a":  {Request: "ABCDEFGH", Text: "slot=a"},
+		"request=ABCDEFGH":                   {Request: "ABCDEFGH"},
+		"request=ABCDEFGH a night":           {Request: "ABCDEFGH", Text: "a night"},
+		"request=ABCDEFGH slot=ever a night": {Request: "ABCDEFGH", Slot: &time.Time{}, Text: "a night"},
 	} {
 		if got := n.String(); got != stored {
 			t.Errorf("%v is %q; want %q", n, got, stored)
 		}
 		got := note.Parse(stored)
-		if got.Text != n.Text || (got.Slot == nil) != (n.Slot == nil) || got.Slot != nil && !got.Slot.Equal(*n.Slot) {
+		if got.Text != n.Text || got.Request != n.Request || (got.Slot == nil) != (n.Slot == nil) || got.Slot != nil && !got.Slot.Equal(*n.Slot) {
 			t.Errorf("%q is read as %v", stored, got)
+		}
+	}
+	for _, text := range []string{"slot=one of many", "request= a night"} { // of other programs
+		if got := note.Parse(text); got != (note.Note{Text: text}) {
+			t.Errorf("%q is read as %v", text, got)
 		}
 	}
 }

@@ -210,6 +210,7 @@ func (r *reader) usual(s *service) {
 	r.want(409, s, "POST", "/v1/once", `{"key":"o","slot":"1h"}`)
 	r.want(200, s, "POST", "/v1/release", fmt.Sprintf(`{"handle":%q,"done":%q}`, field(slot, "handle"), field(slot, "slot")))
 	r.want(200, s, "POST", "/v1/once", `{"key":"o","slot":"1h"}`)
+	r.want(409, s, "POST", "/v1/once", `{"key":"o","slot":"2020-01-01T00:00:00Z"}`)
 	ever := r.want(200, s, "POST", "/v1/once", `{"key":"e","slot":"ever"}`)
 	r.want(200, s, "POST", "/v1/release", fmt.Sprintf(`{"handle":%q,"done":"ever"}`, field(ever, "handle")))
 	for _, key := range []string{"o", "e"} { // their last runs

@@ -65,6 +65,12 @@ func keptByOne(t *testing.T, command, store string) {
 			t.Errorf("%s at another server: %d %s, want 421 and %s", verb, status, answer, here.base)
 		}
 	}
+	// The other server has not seen the request, and the store does not know it by its ID.
+	reused := map[string]any{"key": "k", "request_id": "first-wish", "kind": "shared"}
+	status, answer := there.post(ctx, "/v1/acquire", reused)
+	if status != http.StatusConflict || !strings.HasSuffix(field(string(answer), "type"), "/request-id-reused") {
+		t.Errorf("a request_id that is used for another kind at another server: %d %s", status, answer)
+	}
 	if status, answer := here.post(ctx, "/v1/renew", handle); status != http.StatusOK {
 		t.Errorf("renew where the lock is kept: %d %s", status, answer)
 	}

@@ -37,7 +37,7 @@ flags=("$@")
 run workspace '' . "${packages[@]}"
 [ -n "$stores" ] && run SQLite '' . ./verify/sql -run '/^SQLite$'
 run 'random programs' '' . ./verify/bubble -run RandomPrograms -rapid.checks=200
-for module in integrations/*/ examples/migration/ tools/release/; do # not in the workspace
+for module in integrations/*/ examples/migration/ tools/; do # not in the workspace
 	[ -n "$stores" ] && [[ $module = examples/migration/ || $module = integrations/gooselock/ ]] && continue
 	run "${module%/}" off "$module" ./...
 done

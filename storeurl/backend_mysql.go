@@ -34,8 +34,8 @@ func checkMySQL(u *URL, rest *url.URL) error {
 		return err
 	}
 	for name := range o.Params { // the driver would set a variable of the session
-		return fmt.Errorf("the %s URL has an unknown parameter %s; the known ones are those of go-sql-driver/mysql, and %s",
-			u.Scheme, name, strings.Join(tlsNames, ", "))
+		return fmt.Errorf("the %s URL has an unknown parameter %s; "+
+			"the known ones are those of go-sql-driver/mysql, and %s", u.Scheme, name, strings.Join(tlsNames, ", "))
 	}
 	return nil
 }

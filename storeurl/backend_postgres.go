@@ -79,9 +79,8 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 	return s, nil
 }
 
-// postgresConfig leaves to the environment what psql takes from there and a URL here does
-// not say: PGSSLMODE and its kin, ~/.pgpass, and the user.
-func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
+// postgresText returns the settings of u as a keyword/value connection string of libpq.
+func (u *URL) postgresText() string {
 	hosts, ports := u.hostsAndPorts()
 	settings := map[string]string{"user": u.user}
 	if !u.tls.empty() {
@@ -104,13 +103,20 @@ func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
 			fmt.Fprintf(&text, "%s='%s' ", name, strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(value))
 		}
 	}
-	o, err := pgx.ParseConfig(text.String())
+	return text.String()
+}
+
+// postgresConfig leaves to the environment what psql takes from there and a URL here does
+// not say: PGSSLMODE and its kin, ~/.pgpass, and the user.
+func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
+	o, err := pgx.ParseConfig(u.postgresText())
 	if err != nil {
 		return nil, badConfig("the settings for %s cannot be used: %v", u, err)
 	}
 	if name := choosesSchema(o.RuntimeParams); name != "" {
 		return nil, badConfig("PGOPTIONS or PGSERVICE sets %s, so the locks would be in another schema than those of "+
-			"others on %s; unset it for fencelock, or set it on the server for everybody: ALTER ROLE … SET search_path", name, u)
+			"others on %s; unset it for fencelock, or set it on the server for everybody: "+
+			"ALTER ROLE … SET search_path", name, u)
 	}
 	if u.password != "" {
 		o.Password = u.password

@@ -227,8 +227,8 @@ func (u *URL) admitted(err error) error {
 		}
 	}
 	if strings.HasPrefix(answer.Error(), "ERR DB index is out of range") {
-		return badConfig("%s has no database %s; check the number at the end of the URL, or the server's setting databases",
-			u.Host, u.Path)
+		return badConfig("%s has no database %s; check the number at the end of the URL, "+
+			"or the server's setting databases", u.Host, u.Path)
 	}
 	return err
 }

@@ -133,7 +133,8 @@ func askSentinels(ctx context.Context, o *redis.FailoverOptions, ask func(c *red
 	for _, addr := range o.SentinelAddrs {
 		c := redis.NewSentinelClient(&redis.Options{
 			Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, Dialer: o.Dialer,
-			TLSConfig: o.TLSConfig, DialTimeout: time.Second, ReadTimeout: time.Second, MaxRetries: -1, DialerRetries: 1,
+			TLSConfig: o.TLSConfig, DialTimeout: time.Second, ReadTimeout: time.Second,
+			MaxRetries: -1, DialerRetries: 1,
 			ContextTimeoutEnabled: true, DisableIdentity: true,
 		})
 		err = ask(c)

@@ -79,7 +79,8 @@ func openSQLite(_ context.Context, u *URL, c *Config) (*Store, error) {
 		return nil, badConfig("%q is a directory; name a file in it", u.Path)
 	case errors.Is(err, fs.ErrNotExist) && isSymlink(u.Path):
 		// SQLite would create the target, wherever whoever made the link wants it.
-		return nil, badConfig("%q is a symlink to a file that does not exist; create the file, delete the link, or give another URL", u.Path)
+		return nil, badConfig("%q is a symlink to a file that does not exist; "+
+			"create the file, delete the link, or give another URL", u.Path)
 	}
 	db, err := u.sqliteDB()
 	if err != nil {

@@ -58,9 +58,10 @@ var foreignRedis = foreign{
 		"socket_connect_timeout": "write dial_timeout=5s",
 		"socket_timeout":         "write read_timeout=5s",
 		"ssl_ca_certs":           "write ca=",
-		"ssl_cert_reqs":          "write rediss:// with ca=, or with skip_verify=true for a certificate that is not checked",
-		"ssl_certfile":           "write cert=",
-		"ssl_keyfile":            "write key=",
+		"ssl_cert_reqs": "write rediss:// with ca=, " +
+			"or with skip_verify=true for a certificate that is not checked",
+		"ssl_certfile": "write cert=",
+		"ssl_keyfile":  "write key=",
 	},
 }
 

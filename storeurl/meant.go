@@ -13,7 +13,8 @@ var bareAddress = regexp.MustCompile(`^[A-Za-z0-9.-]+:[0-9]{1,5}(/[A-Za-z0-9_-]*
 
 // usual are the schemes of stores by their usual ports.
 var usual = map[string]string{
-	"6379": "redis", "26379": "redis+sentinel", "5432": "postgres", "6432": "postgres", "3306": "mysql", "2379": "etcd", "2181": "zk", "2281": "zks",
+	"6379": "redis", "26379": "redis+sentinel", "5432": "postgres", "6432": "postgres",
+	"3306": "mysql", "2379": "etcd", "2181": "zk", "2281": "zks",
 }
 
 // otherNames are schemes of other programs for stores that we know.

@@ -49,7 +49,8 @@ func (u *URL) readSettings(query url.Values, from Source) error {
 		own = from.TLS
 	}
 	if (own.Cert == "") != (own.Key == "") {
-		return fmt.Errorf("the certificate and the key for the URL in %s belong together: give both, or neither", from.Name)
+		return fmt.Errorf("the certificate and the key for the URL in %s belong together: give both, or neither",
+			from.Name)
 	}
 	u.tls = own
 	return nil
@@ -74,7 +75,8 @@ func (u *URL) onlySettings(known ...string) error {
 			return fmt.Errorf("the %s URL has an unknown parameter %s; it takes none", u.Scheme, name)
 		}
 		slices.Sort(known)
-		return fmt.Errorf("the %s URL has an unknown parameter %s; known are %s", u.Scheme, name, strings.Join(known, ", "))
+		return fmt.Errorf("the %s URL has an unknown parameter %s; known are %s",
+			u.Scheme, name, strings.Join(known, ", "))
 	}
 	return nil
 }

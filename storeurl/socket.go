@@ -95,7 +95,8 @@ func (u *URL) postgresHosts(rest *url.URL) error {
 			own = "5432"
 		}
 		if host == "" || !portsExist("h:"+own) || len(port) > 1 && len(port) != len(each) {
-			return fmt.Errorf("host and port of the %s URL do not name servers; write host=a,b&port=5432,5433", u.Scheme)
+			return fmt.Errorf("host and port of the %s URL do not name servers; write host=a,b&port=5432,5433",
+				u.Scheme)
 		}
 		all = append(all, net.JoinHostPort(host, own))
 	}

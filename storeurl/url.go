@@ -3,6 +3,7 @@ package storeurl
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -101,7 +102,8 @@ func Parse(raw string, from Source) (*URL, error) {
 	if dsn := mysqlDSN(raw); dsn != "" {
 		u, err := urlOfDSN(dsn)
 		if err != nil {
-			return nil, fmt.Errorf("the DSN in %s cannot be read: %w; write user:password@tcp(host:port)/db", from.Name, err)
+			return nil, fmt.Errorf("the DSN in %s cannot be read: %w; write user:password@tcp(host:port)/db",
+				from.Name, err)
 		}
 		raw = u
 	}
@@ -216,16 +218,7 @@ func WithoutPasswords(raw string) string {
 	case err != nil:
 		return ""
 	case u.Scheme == "redlock" && rest.Opaque != "":
-		members := strings.Split(rest.Opaque, ",")
-		for i, m := range members {
-			if _, rest, err := split(m, Source{}); err != nil || rest.Opaque != "" {
-				return ""
-			}
-			if members[i] = WithoutPasswords(m); members[i] == "" {
-				return ""
-			}
-		}
-		return "redlock:" + strings.Join(members, ",")
+		return membersWithoutPasswords(rest.Opaque)
 	case rest.Opaque != "":
 		return ""
 	case u.password == "" && !strings.Contains(rest.RawQuery, "password"):
@@ -236,11 +229,21 @@ func WithoutPasswords(raw string) string {
 		rest.User = url.User(u.user)
 	}
 	query := rest.Query()
-	for name := range query {
-		if strings.Contains(name, "password") {
-			query.Del(name)
-		}
-	}
+	maps.DeleteFunc(query, func(name string, _ []string) bool { return strings.Contains(name, "password") })
 	rest.RawQuery = query.Encode()
 	return rest.String()
+}
+
+// membersWithoutPasswords is WithoutPasswords for the members of a redlock URL.
+func membersWithoutPasswords(list string) string {
+	members := strings.Split(list, ",")
+	for i, m := range members {
+		if _, rest, err := split(m, Source{}); err != nil || rest.Opaque != "" {
+			return ""
+		}
+		if members[i] = WithoutPasswords(m); members[i] == "" {
+			return ""
+		}
+	}
+	return "redlock:" + strings.Join(members, ",")
 }

@@ -59,7 +59,9 @@ type runner struct {
 }
 
 // gocron shares its jobs by what options say, or the task shares itself.
-func (r *runner) gocron(ctx context.Context, task func(ctx context.Context) error, options ...gocron.SchedulerOption) error {
+func (r *runner) gocron(
+	ctx context.Context, task func(ctx context.Context) error, options ...gocron.SchedulerOption,
+) error {
 	s, err := gocron.NewScheduler(append(options, gocron.WithClock(late{clockwork.NewRealClock(), r.behind}))...)
 	if err != nil {
 		return err
@@ -98,7 +100,8 @@ func (r *runner) cron(ctx context.Context) error {
 		})
 	}
 	c := cron.New(cron.WithSeconds(), cron.WithChain(lag))
-	schedule, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(spec)
+	parser := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+	schedule, err := parser.Parse(spec)
 	if err != nil {
 		return err
 	}

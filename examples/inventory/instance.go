@@ -102,10 +102,12 @@ func sellGuarded(ctx context.Context, db *sql.DB, token fence.Token) error {
 		return err
 	}
 	return inTx(ctx, db, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer, token) VALUES ($1, $2)", rand.Text(), token); err != nil {
+		_, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer, token) VALUES ($1, $2)", rand.Text(), token)
+		if err != nil {
 			return err
 		}
-		return fence.Rows(tx.ExecContext(ctx, "UPDATE stock SET pieces = $1, fence = $2 WHERE id = 1 AND fence <= $2", n-1, token))
+		return fence.Rows(tx.ExecContext(ctx,
+			"UPDATE stock SET pieces = $1, fence = $2 WHERE id = 1 AND fence <= $2", n-1, token))
 	})
 }
 
@@ -134,7 +136,8 @@ func inTx(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
 }
 
 // compareAndDelete releases a lock of the tutorials if it is still one's own.
-var compareAndDelete = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`)
+var compareAndDelete = redis.NewScript(`
+if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`)
 
 // tutorial is the lock that good tutorials teach: it expires, it has an owner, and it is
 // released by its owner only.

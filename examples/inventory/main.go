@@ -76,7 +76,8 @@ func story(runs int) error {
 // kinds are the ways to sell, in order.
 var kinds = []struct{ name, why string }{
 	{"no-lock", "two read the same number and write the same number less one"},
-	{"tutorial", "SET NX EX with an owner; the one that was stopped wakes up after its lock has ended, and writes what it had read"},
+	{"tutorial", "SET NX EX with an owner; the one that was stopped wakes up after its lock has ended, " +
+		"and writes what it had read"},
 	{"fencelock", "the one that was stopped writes too, and the row refuses its token"},
 	{"script", "reading and writing are one step, so there is nothing to stop in between"},
 }

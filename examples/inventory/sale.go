@@ -16,7 +16,9 @@ import (
 
 // sale lets three instances sell so many pieces, and returns how many pieces were sold, and how
 // long that took. Disturbed, one instance is stopped and one is killed, in mid-sale.
-func (s *shop) sale(ctx context.Context, kind string, pieces int, disturbed bool) (sold int, took time.Duration, err error) {
+func (s *shop) sale(
+	ctx context.Context, kind string, pieces int, disturbed bool,
+) (sold int, took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, q := range []string{"TRUNCATE orders", fmt.Sprintf("UPDATE stock SET pieces = %d", pieces)} {

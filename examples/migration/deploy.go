@@ -64,28 +64,11 @@ func (c *cluster) deploy(ctx context.Context, i int, say func(pod, line string))
 	if d.pooled {
 		address = database(c.pgbouncer.URL(), name)
 	}
-	r := &release{say: say, outcome: outcome{applied: map[string]int{}, pieces: map[string]int{}}, running: map[string]*process{}}
+	r := &release{
+		say: say, outcome: outcome{applied: map[string]int{}, pieces: map[string]int{}}, running: map[string]*process{},
+	}
 	defer r.end()
-	for _, pod := range pods {
-		if err := r.start(ctx, pod, d.tool, address); err != nil {
-			return outcome{}, err
-		}
-	}
-	if err := r.begin(); err != nil {
-		return outcome{}, err
-	}
-
-	// One is in the second migration. The others wait for the lock or, where there is none,
-	// wait for the database or have failed.
-	if err := until(ctx, "the pods are at the gate", func() (bool, error) {
-		inside, blocked, err := atGate(ctx, db)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if d.tool == "goose" {
-			return inside == 1 && blocked+len(r.failed) == len(pods)-1, err
-		}
-		return inside == 1 && r.holder != "" && r.waited == len(pods)-1, err
-	}); err != nil {
+	if err := r.reachGate(ctx, d.tool, address, db); err != nil {
 		return outcome{}, err
 	}
 	if d.killed {
@@ -104,6 +87,28 @@ func (c *cluster) deploy(ctx context.Context, i int, say func(pod, line string))
 	}
 	err = db.QueryRowContext(ctx, noted).Scan(&r.version, &r.dirty)
 	return r.outcome, err
+}
+
+// reachGate starts the pods, and waits until one is in the second migration. The others wait for
+// the lock or, where there is none, wait for the database or have failed.
+func (r *release) reachGate(ctx context.Context, tool, address string, db *sql.DB) error {
+	for _, pod := range pods {
+		if err := r.start(ctx, pod, tool, address); err != nil {
+			return err
+		}
+	}
+	if err := r.begin(); err != nil {
+		return err
+	}
+	return until(ctx, "the pods are at the gate", func() (bool, error) {
+		inside, blocked, err := atGate(ctx, db)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if tool == "goose" {
+			return inside == 1 && blocked+len(r.failed) == len(pods)-1, err
+		}
+		return inside == 1 && r.holder != "" && r.waited == len(pods)-1, err
+	})
 }
 
 // database is the address of another database of the same server. Poolers do not know

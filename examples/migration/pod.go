@@ -90,7 +90,8 @@ func withGoose(db *sql.DB, options ...goose.ProviderOption) (func(context.Contex
 	if err != nil {
 		return nil, err
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, db, migrations, append(options, goose.WithDisableGlobalRegistry(true))...)
+	options = append(options, goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(goose.DialectPostgres, db, migrations, options...)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,9 @@ func twoMachines(ctx context.Context, out io.Writer) error {
 }
 
 // nightly runs job while it holds the lock, and waits its turn before.
-func nightly(ctx context.Context, rdb redis.UniversalClient, job func(ctx context.Context, l *fencelock.Lease) error) error {
+func nightly(
+	ctx context.Context, rdb redis.UniversalClient, job func(ctx context.Context, l *fencelock.Lease) error,
+) error {
 	client, err := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{
 		OnEvent: fencelock.LogEvents(slog.Default()), // losses and warnings, and more at debug level
 	})

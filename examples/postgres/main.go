@@ -47,7 +47,8 @@ func play(args []string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("10 hand-overs between two programs, woken by NOTIFY: %-5v  median %v\n", listens, took.Round(100*time.Microsecond))
+		fmt.Printf("10 hand-overs between two programs, woken by NOTIFY: %-5v  median %v\n",
+			listens, took.Round(100*time.Microsecond))
 	}
 	return nil
 }

@@ -50,7 +50,8 @@ func run(ctx context.Context, rdb *redis.Client) error {
 		for range 4 {
 			all.Go(func() {
 				for range 25 {
-					if err := bank.transfer(ctx, way[0], way[1], rand.Int64N(50)); err != nil && !errors.Is(err, errFunds) {
+					err := bank.transfer(ctx, way[0], way[1], rand.Int64N(50))
+					if err != nil && !errors.Is(err, errFunds) {
 						log.Print(err)
 					}
 				}

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Dialect says which database a [Table] is in.
+// Dialect is the kind of database that a [Table] is in.
 type Dialect int
 
-// The dialects. The zero Dialect is none.
+// The dialects. The zero Dialect is invalid.
 const (
 	_ Dialect = iota
 	// SQLite is SQLite 3.35 or later.
@@ -29,7 +29,7 @@ func (d Dialect) String() string {
 	return "no dialect"
 }
 
-// dialect is what differs between databases.
+// dialect holds what differs between databases.
 type dialect struct {
 	name, schema string
 	raise, seen  string // statements; seen is empty where raise answers the mark
@@ -45,7 +45,7 @@ var dialects = map[Dialect]dialect{
 }
 
 // raise makes token the mark of resource unless the mark is larger, keeps the row
-// locked until the transaction ends, and answers the mark as it is then.
+// locked until the transaction ends, and returns the mark as it is then.
 func (t *Table) raise(ctx context.Context, tx Tx, resource []byte, token Token) (seen Token, err error) {
 	if t.d.seen == "" { // INSERT … RETURNING does it in one step
 		err = tx.QueryRowContext(ctx, t.sql(t.d.raise), resource, token).Scan(&seen)
@@ -72,6 +72,6 @@ const defaultTable = "fencelock_marks"
 // sql puts the table's name into embedded SQL.
 func (t *Table) sql(text string) string { return strings.ReplaceAll(text, defaultTable, t.name) }
 
-// tableName is what every one of the databases takes for a name without quotes,
-// with the name of a schema before it or not. It goes into the text of statements.
+// tableName matches a name that every database accepts without quotes, with or without
+// the name of a schema before it. It goes into the text of statements.
 var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)

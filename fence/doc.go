@@ -33,9 +33,9 @@
 // A token orders writes only if its grant was exclusive. Readers and semaphore holders
 // share the line, so their tokens order nothing.
 //
-// Zero is no token. For a token of zero or less a guard returns [ErrNoToken] and
+// Zero is not a token. For a token of zero or less a guard returns [ErrNoToken] and
 // writes nothing.
 //
-// Guards do not make a failed operation whole. What a holder wrote before it lost the
+// Guards do not undo an operation that failed. What a holder wrote before it lost the
 // lock stays written. Make each operation one write, or one transaction.
 package fence

@@ -10,8 +10,8 @@ import (
 // those whose tokens come with their messages.
 //
 // The zero value is ready, and has seen no token. A Gate forgets with its process:
-// if the resource outlives it, as a file does, keep the largest token beside the
-// data and give it to Seed after a start.
+// if the resource outlives it, as a file does, keep the largest token next to the
+// data and pass it to Seed after a start.
 //
 // Its methods may be called from many goroutines at once. A Gate must not be
 // copied after first use.
@@ -24,13 +24,14 @@ type Gate struct {
 	seen Token         // belongs to who is inside
 }
 
-// Do runs f if no larger token than t was let in before, and answers ErrStale if
-// one was. While f runs nobody else is let in: a comparison that is not one step
-// with the write guards nothing. Whoever waits for f is judged when its turn
-// comes; if ctx ends before, the error is the cause of ctx, and f does not run.
+// Do runs f and returns its error, unless the Gate has seen a larger token than t: then
+// it returns ErrStale. While f runs, the Gate lets no other caller in, because a comparison
+// that is not one step with the write guards nothing. Another caller waits, and its token is
+// compared when f has returned. If ctx ends first, Do returns the cause of ctx and f does
+// not run.
 //
 // f must not call Do of the same Gate: it would wait for itself. The token counts
-// as seen whatever f returns, and if it panics. Do returns f's error.
+// as seen whatever f returns, and also if f panics.
 func (g *Gate) Do(ctx context.Context, t Token, f func() error) error {
 	if err := need(g.Resource, t); err != nil {
 		return err
@@ -46,7 +47,7 @@ func (g *Gate) Do(ctx context.Context, t Token, f func() error) error {
 	return f()
 }
 
-// Seed makes t the largest token seen, unless a larger one was.
+// Seed makes t the largest token seen, unless the Gate has seen a larger one.
 func (g *Gate) Seed(ctx context.Context, t Token) error {
 	if err := g.enter(ctx); err != nil {
 		return err
@@ -71,8 +72,8 @@ func (g *Gate) enter(ctx context.Context) error {
 
 func (g *Gate) leave() { <-g.turn }
 
-// Gates is a Gate for each of many resources. The zero value is ready. It keeps a
-// token, and some 200 bytes, for each resource it has ever seen, for as long as it
+// Gates holds a Gate for each of many resources. The zero value is ready. It keeps a
+// token, in some 200 bytes, for each resource that it has ever seen, for as long as it
 // lives. It is a [Marks] for a service that runs as a single process and whose
 // resources end with that process.
 type Gates struct {

@@ -15,14 +15,14 @@ const Header = "Fencing-Token"
 
 // Transport sends the token that a request's context carries (see [WithToken]) in
 // the header Fencing-Token. A server that has [Handler] in front refuses the request
-// if the token is stale; [CheckResponse] turns that answer into an error.
+// if the token is stale; [CheckResponse] turns that response into an error.
 //
 //	client := &http.Client{Transport: &fence.Transport{}}
 //	ctx = fence.WithToken(lease.Context(), lease.Token())
 //
 // Requests that change nothing (GET, HEAD, OPTIONS, TRACE) may go without a token.
-// Any other whose context carries none fails with [ErrNoToken], and nothing is sent.
-// A header of that name that the caller has set is replaced, or removed.
+// Any other request without a token in its context fails with [ErrNoToken] and is not
+// sent. Transport replaces or removes a header of that name that the caller has set.
 type Transport struct {
 	// Base sends the requests; http.DefaultTransport if nil.
 	Base http.RoundTripper
@@ -54,10 +54,10 @@ func harmless(method string) bool {
 	return false
 }
 
-// CheckResponse returns a *StaleError if r is the answer of a [Handler] that refused
-// a stale token, an error that matches [ErrNoToken] if it refused a request for
-// having no token or an unreadable one, and nil for all other answers, whatever
-// their status. The body can be read afterwards as before.
+// CheckResponse returns a *StaleError if r is the response of a [Handler] that refused
+// a stale token, and an error that matches [ErrNoToken] if it refused a token that was
+// missing or unreadable. For all other responses it returns nil, whatever their status.
+// The body can be read afterwards as before.
 func CheckResponse(r *http.Response) error {
 	switch r.StatusCode {
 	case http.StatusBadRequest, http.StatusPreconditionFailed, http.StatusPreconditionRequired:

@@ -13,11 +13,11 @@ import (
 
 // HandlerOptions change what a [Handler] does. Nil and the zero value are ready.
 type HandlerOptions struct {
-	// MaxBody is how many bytes the body of a request may have; 1 MiB if zero.
+	// MaxBody limits the body of a request, in bytes; 1 MiB if zero.
 	MaxBody int64
 
-	// Failed is called when marks failed otherwise than with ErrStale, and the
-	// request was answered with 503. If it is nil the error goes to slog.Default.
+	// Failed is called when marks failed with an error other than ErrStale, and the
+	// response was 503. If Failed is nil, the error goes to slog.Default.
 	Failed func(r *http.Request, err error)
 }
 
@@ -26,27 +26,27 @@ type HandlerOptions struct {
 // resource. While next serves a request, no other request for that resource is
 // served. [TokenFrom] finds the token in the context of next's request.
 //
-// resource names what the request writes to: that which the lock is for, such as
-// "orders/42", and not an address that can be spelt in two ways. Requests that
-// change nothing (GET, HEAD, OPTIONS, TRACE) go to next as they are. For others:
+// resource returns the name of what the request writes to, and of what the lock is for,
+// such as "orders/42". It must not be an address that can be spelt in two ways. Requests
+// that change nothing (GET, HEAD, OPTIONS, TRACE) go to next as they are. Other requests
+// are refused:
 //
 //   - without a token: 428 Precondition Required
 //   - with two, or one that is not a whole number from 1: 400 Bad Request
 //   - with a stale token: 412 Precondition Failed
 //   - with a body longer than MaxBody: 413 Content Too Large
-//   - when marks failed, or the answer could not be made to stand: 503 Service
-//     Unavailable. Then the write may have happened or not; it may be sent again
-//     with the same token.
-//   - when resource returns "", which is a mistake of the program: 500
+//   - if marks failed, before or after next ran: 503 Service Unavailable. The write may
+//     have happened or not. The request may be sent again with the same token.
+//   - if resource returns "", which is an error in the program: 500
 //
-// Each of these answers is a problem of RFC 9457, as application/problem+json. Those
-// of the first three kinds have types of ours, by which [CheckResponse] knows them;
-// that for a stale token says in its members resource, token and seen what met.
+// Each of these responses is a problem of RFC 9457, as application/problem+json. The
+// first three have types of their own, by which [CheckResponse] recognises them. The
+// response for a stale token has the members resource, token and seen.
 //
-// Nobody may keep a resource shut by being slow: the whole body is read before the
-// token is compared, and what next answers is sent after others have been let in
-// again. So next cannot stream, hijack the connection, or send trailers. What
-// next answers with a status of 400 or more counts as a write that did not happen:
+// A slow client cannot keep a resource shut: Handler reads the whole body before it
+// compares the token, and sends the response of next after it lets other requests in
+// again. Therefore next cannot stream, hijack the connection, or send trailers. A
+// response of next with a status of 400 or more counts as a write that did not happen:
 // [Table.Marks] rolls it back.
 func Handler(next http.Handler, marks Marks, resource func(*http.Request) string, o *HandlerOptions) http.Handler {
 	h := &handler{next: next, marks: marks, resource: resource}
@@ -143,7 +143,7 @@ func tokenOf(r *http.Request) (Token, *problem) {
 	}
 }
 
-// read takes in the whole body, so that nobody is let in who has not yet said all.
+// read reads the whole body, so that a slow client does not keep the resource shut.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.MaxBody))
 	var long *http.MaxBytesError

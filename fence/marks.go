@@ -9,24 +9,24 @@ import (
 // Marks remembers the largest token that each resource has seen, for [Handler].
 // [Gates] keeps marks in memory, [Table.Marks] in a database.
 type Marks interface {
-	// Do runs f if no larger token than t was let in before for resource, and
-	// answers an ErrStale if one was, ideally a *StaleError. While f runs no other f
-	// of the same resource runs, in any process that shares the marks. If Do returns
-	// nil, f has returned nil and the mark stays. If f returns an error, Do returns
-	// one that matches it, and whether the mark stays is up to the implementation:
-	// f must have written nothing then, or nothing that matters.
+	// Do runs f, unless a larger token than t was seen for resource: then it returns an
+	// error that matches ErrStale, ideally a *StaleError. While f runs no other f of the
+	// same resource runs, in any process that shares the marks. If Do returns nil, f has
+	// returned nil and the mark stays. If f returns an error, Do returns one that matches
+	// it. An implementation may keep the mark or drop it then, so f must have written
+	// nothing, or nothing that matters.
 	//
-	// Do may be called from many goroutines at once, and returns soon after ctx ends
-	// unless f runs.
+	// Do may be called from many goroutines at once. It returns soon after ctx ends,
+	// unless f is running.
 	Do(ctx context.Context, resource string, t Token, f func(ctx context.Context) error) error
 }
 
-// Marks returns the marks of t as [Handler] wants them. Each f runs in a
-// transaction of its own on db, which [TxFrom] finds in f's context; what f writes with
-// it is kept together with the mark if f returns nil, and rolled back with it if f
-// returns an error or panics. A write of f outside that transaction is not guarded.
+// Marks returns the marks of t for [Handler]. Each f runs in a transaction of its own on
+// db, which [TxFrom] finds in f's context. If f returns nil, its writes in the
+// transaction are committed together with the mark. If f returns an error or panics,
+// both are rolled back. A write of f outside that transaction is not guarded.
 //
-// o is as for [sql.DB.BeginTx]; nil is the database's default. It costs the round
+// o is as for [sql.DB.BeginTx]; nil is the database's default. Each f costs the round
 // trips of Advance, and those of beginning and ending a transaction.
 func (t *Table) Marks(db *sql.DB, o *sql.TxOptions) Marks { return &tableMarks{t, db, o} }
 
@@ -57,7 +57,7 @@ func (m *tableMarks) Do(ctx context.Context, resource string, t Token, f func(ct
 	return nil
 }
 
-// The keys of context values are types of their own, so that nobody else has them.
+// The keys of context values are types of their own, so that no other package has them.
 type (
 	txKey    struct{}
 	tokenKey struct{}

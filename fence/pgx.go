@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// RowsOf is Rows for a driver whose results cannot fail to know how many rows were
-// touched, as the pgconn.CommandTag of native pgx:
+// RowsOf is Rows for a driver whose results return the number of rows without an error,
+// such as the pgconn.CommandTag of native pgx:
 //
 //	err := fence.RowsOf(tx.Exec(ctx,
 //		`UPDATE stock SET left_over = $1, fence = $2, writes = writes + 1 WHERE id = $3 AND fence <= $2`,
@@ -18,15 +18,15 @@ func RowsOf(r interface{ RowsAffected() int64 }, err error) error {
 	return touched(r.RowsAffected())
 }
 
-// PgxTx is what AdvancePgx needs of a transaction. A pgx.Tx has it. A pgx.Conn and a
-// pgxpool.Pool lack Commit, so they are no PgxTx.
+// PgxTx has the methods of a transaction that AdvancePgx calls. A pgx.Tx implements it.
+// A pgx.Conn and a pgxpool.Pool do not, because they lack Commit.
 type PgxTx[R interface{ Scan(dest ...any) error }] interface {
 	QueryRow(ctx context.Context, query string, args ...any) R
 	Commit(ctx context.Context) error
 }
 
-// AdvancePgx is t.Advance for a transaction of native pgx. It makes the same promises.
-// The Table must be one of Postgres.
+// AdvancePgx is t.Advance for a transaction of native pgx, with the same promises.
+// The dialect of the Table must be Postgres.
 func AdvancePgx[R interface{ Scan(dest ...any) error }](
 	ctx context.Context, t *Table, tx PgxTx[R], resource string, token Token,
 ) error {

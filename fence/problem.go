@@ -26,13 +26,13 @@ type problem struct {
 	Seen     Token  `json:"seen,omitempty"`
 }
 
-// blank is a problem of which the status says it all.
+// blank is a problem that has only a status.
 func blank(status int, detail string) *problem {
 	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// write answers a request with p. A refusal depends on what others did a moment
-// ago: nobody may cache it.
+// write responds to a request with p. A refusal depends on what others did a moment
+// ago, so it must not be cached.
 func (p problem) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", problemMedia)
 	w.Header().Set("Cache-Control", "no-store")

@@ -5,29 +5,28 @@ import (
 	"fmt"
 )
 
-// Rows reads the outcome of a statement that compares the token itself, for a
+// Rows returns the outcome of a statement that compares the token itself, for a
 // table that has a column for it:
 //
 //	err := fence.Rows(tx.ExecContext(ctx,
 //		`UPDATE stock SET left_over = ?, fence = ?, writes = writes + 1 WHERE id = ? AND fence <= ?`,
 //		n, lease.Token(), id, lease.Token()))
 //
-// It answers ErrStale if the statement touched no row, the statement's own error
-// if it failed, and nil otherwise. It asks the database nothing, so it cannot tell
-// a row with a larger token from a row that is not there: insert rows (with fence
-// 0) before they are written under a lock, and look for the row if ErrStale comes
-// as a surprise.
+// Rows returns ErrStale if the statement changed no row, the statement's own error if it
+// failed, and nil otherwise. It sends no request, so it cannot tell a row with a larger
+// token from a row that does not exist. Insert rows, with fence 0, before they are
+// written under a lock. If ErrStale is unexpected, check that the row exists.
 //
-// On MySQL and MariaDB a row that an UPDATE leaves as it was is not counted, unless
-// the connection says clientFoundRows=true. A holder that writes the same values
-// twice would be taken for stale. So change something in every write, as the
-// counter "writes" does above, or set clientFoundRows=true.
+// MySQL and MariaDB do not count a row whose values an UPDATE leaves as they were, unless
+// the connection has clientFoundRows=true. A holder that writes the same values twice
+// would get ErrStale. Change a value in every write, as the counter "writes" does above,
+// or set clientFoundRows=true.
 //
-// A statement over several rows is refused only if all of them are: use one
-// statement for each row, or a [Table] in the same transaction.
+// A statement over several rows returns ErrStale only if it changed none of them: use
+// one statement for each row, or a [Table] in the same transaction.
 //
-// Rows serves optimistic locking, too: "version = version + 1 … WHERE id = ? AND
-// version = ?" refuses a writer without a lock that was overtaken.
+// Rows also serves optimistic locking: "version = version + 1 … WHERE id = ? AND
+// version = ?" refuses a writer without a lock that another writer has overtaken.
 func Rows(r sql.Result, err error) error {
 	if err != nil {
 		return err

@@ -9,16 +9,16 @@ import (
 
 var (
 	// ErrStale says that the write was refused, because the resource has seen a larger token:
-	// the lock has passed to somebody else. Writing again with the same token is
-	// useless; take the lock again, and read again what the write was based on.
+	// the lock has passed to another holder. Do not write again with the same token. Take
+	// the lock again, and read again what the write was based on.
 	ErrStale = errors.New("the fencing token is stale")
 
 	// ErrNoToken says that the write was refused, because it came without a token.
 	ErrNoToken = errors.New("there is no fencing token")
 )
 
-// StaleError is an ErrStale that knows which tokens met. What a guard cannot know
-// is empty or zero.
+// StaleError is an ErrStale with the tokens that were compared. A field that a guard
+// does not know is empty or zero.
 type StaleError struct {
 	Resource string
 	Token    Token // that came with the write
@@ -52,7 +52,7 @@ func compare(resource string, given, seen Token) error {
 	return nil
 }
 
-// need refuses what is no token of a grant.
+// need returns an error unless t can be the token of a grant.
 func need(resource string, t Token) error {
 	if t > 0 {
 		return nil
@@ -69,7 +69,7 @@ func about(resource string) string {
 	return printable(resource) + ": "
 }
 
-// printable shows a name that somebody else chose on one line.
+// printable returns a name that another program chose on one line.
 func printable(s string) string {
 	const most = 200
 	cut := ""

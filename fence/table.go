@@ -15,8 +15,8 @@ const maxResource = 1024
 // in a table of its own in the same database, one row for each resource with the
 // largest token seen, and advances it in the transaction that writes.
 //
-// Its rows stay until somebody deletes them. Delete the row of a resource that
-// will never be written again.
+// Table never deletes a row. Delete the row of a resource that will never be written
+// again.
 //
 // Its methods may be called from many goroutines at once.
 type Table struct {
@@ -25,10 +25,10 @@ type Table struct {
 	invalid error
 }
 
-// NewTable returns the Table called name, "fencelock_marks" if it is empty. A name
-// is up to 63 letters, digits and underscores, with the name of a schema and a
-// point before it if need be; it is never quoted. A bad name or dialect is the
-// answer to the first call.
+// NewTable returns the Table called name, or "fencelock_marks" if name is empty. A name
+// has up to 63 letters, digits and underscores, and may have the name of a schema and a
+// dot before it. It is never quoted. The first call returns an error if the name or the
+// dialect is invalid.
 func NewTable(d Dialect, name string) *Table {
 	t := &Table{d: dialects[d], name: cmp.Or(name, defaultTable)}
 	switch {
@@ -51,15 +51,15 @@ func (t *Table) Schema() (string, error) {
 	return t.sql(t.d.schema), nil
 }
 
-// Create creates the table unless it is there. Several processes may do so at once.
+// Create creates the table unless it exists. Several processes may do so at once.
 func (t *Table) Create(ctx context.Context, db *sql.DB) error {
 	text, err := t.Schema()
 	if err != nil {
 		return err
 	}
 	if _, err := db.ExecContext(ctx, text); err != nil {
-		// Two who create the same table at the same time may meet in PostgreSQL's
-		// catalogue; the one who comes second finds it there.
+		// Two processes that create the same table at the same time may collide in
+		// PostgreSQL's catalogue. The second one finds the table there.
 		if _, again := db.ExecContext(ctx, text); again != nil {
 			return fmt.Errorf("fence: creating table %s: %w", t.name, err)
 		}
@@ -67,31 +67,30 @@ func (t *Table) Create(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Tx is what Advance needs of a transaction. *sql.Tx has it, and so has a *sql.Conn
-// on which a transaction was begun by hand.
+// Tx has the methods of a transaction that Advance calls. *sql.Tx implements it, and so
+// does a *sql.Conn on which a transaction was begun by hand.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Advance lets tx write to resource, or answers an ErrStale that says which larger
-// token was seen; then roll tx back. Call it first in the transaction, before what
-// the write is based on is read, and do all writes in the same transaction.
+// Advance lets tx write to resource, or returns a *StaleError with the larger token that
+// was seen; then roll tx back. Call it first in the transaction, before you read what
+// the write is based on, and do all writes in the same transaction.
 //
-// It keeps the resource's row locked until tx ends. Who comes with a larger token
-// waits for tx to end; who comes with a smaller one waits too, and is refused if
-// tx commits. So a transaction that hangs keeps its resource: give it a time limit.
-// If tx is rolled back the mark is as it was before.
+// Advance keeps the row of the resource locked until tx ends. Other transactions for the
+// resource wait until then. After a commit of tx, those with a smaller token are refused.
+// A transaction that hangs blocks its resource, so give it a time limit. If tx is rolled
+// back, the mark is as it was before.
 //
-// It is right under every isolation level from READ COMMITTED up. Where the
-// database cannot put two transactions in order it says so with an error of its
-// own (a serialization failure, a deadlock, a busy file), which is returned and
-// matches neither ErrStale nor ErrNoToken: roll back, and run the transaction again
-// with the same token.
+// Advance is correct under every isolation level from READ COMMITTED up. If the database
+// cannot put two transactions in order, Advance returns the error of the database (a
+// serialization failure, a deadlock, a busy file), which matches neither ErrStale nor
+// ErrNoToken. Roll back, and run the transaction again with the same token.
 //
-// Resource is 1 to 1024 bytes of any value; "a" and "A" are two resources. It costs
-// one round trip, and two on MySQL; a driver that prepares each statement before it
-// runs it, as go-sql-driver does without interpolateParams=true, needs more.
+// A resource has 1 to 1024 bytes of any value; "a" and "A" are two resources. Advance costs
+// one round trip, and two on MySQL. It needs more with a driver that prepares each
+// statement before it runs it, as go-sql-driver does without interpolateParams=true.
 func (t *Table) Advance(ctx context.Context, tx Tx, resource string, token Token) error {
 	if err := t.check(resource, token); err != nil {
 		return err

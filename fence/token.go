@@ -46,8 +46,7 @@ func (t Token) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + t.String() + `"`), nil
 }
 
-// UnmarshalJSON reads a decimal string, or a whole number written by somebody
-// who did not know better.
+// UnmarshalJSON reads a decimal string. It also reads a whole number.
 func (t *Token) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil

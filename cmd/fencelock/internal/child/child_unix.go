@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -89,7 +91,7 @@ func Start(c Command) (*Child, error) {
 	// From here on the command runs. The answer is an error, or the end of the file
 	// when the socket closes as the command takes the place of this program.
 	answer := make([]byte, 4)
-	if writeAll(gate, c.encode()) && readFull(gate, answer) {
+	if writeAll(gate, c.encode(k.group)) && readFull(gate, answer) {
 		<-k.exited
 		errno := syscall.Errno(binary.NativeEndian.Uint32(answer))
 		k.Close()
@@ -125,9 +127,18 @@ func (k *Child) tellChange() {
 
 // encode is what the process that becomes the command reads: it is not on the command line
 // of any process but the command's own.
-func (c *Command) encode() []byte {
+func (c *Command) encode(pid int) []byte {
+	env := slices.Clone(c.Env)
+	for i, kv := range env {
+		// systemd names the process that these are for, and any other one ignores them. They
+		// are for the command: sockets that are open, and how often to say that it works.
+		name, value, _ := strings.Cut(kv, "=")
+		if (name == "LISTEN_PID" || name == "WATCHDOG_PID") && value == strconv.Itoa(os.Getpid()) {
+			env[i] = name + "=" + strconv.Itoa(pid)
+		}
+	}
 	var b []byte
-	for _, list := range [][]string{{c.Path}, c.Args, c.Env} {
+	for _, list := range [][]string{{c.Path}, c.Args, env} {
 		b = binary.NativeEndian.AppendUint32(b, uint32(len(list)))
 		for _, text := range list {
 			b = binary.NativeEndian.AppendUint32(b, uint32(len(text)))

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// Backoff says what to do after a request has failed: how long to pause, and whether to
-// try again. attempt counts the failures in a row from 1; last is the newest one, a
-// transient error of the store, or a *HeldError where the backend keeps no line and is
-// asked again and again. If again is false, the call ends with last, as ErrUnavailable or
-// ErrNotAcquired.
+// Backoff returns how long to pause after a failed request, and whether to try again.
+// attempt counts the failures in a row from 1. last is the newest failure: a transient
+// error of the store, or a *HeldError if the backend keeps no line and is polled. If again
+// is false, the call returns last, as ErrUnavailable or ErrNotAcquired.
 //
-// A pause is at least 1 ms, and no longer than the call may wait. Waiting in line is no
-// failure: Wait bounds the waiting. Renewals and releases use only the pause, and are repeated
-// as long as a repeat can help. Of the goroutines that queue in one process for one key, only
-// the first asks the store, with its own Backoff.
+// A pause is at least 1 ms, and no longer than the call may wait. Waiting in line is not a
+// failure: Wait bounds the waiting. Renewals and releases use only the pause, and are
+// repeated as long as a repeat can help. Of the goroutines of one process that queue for a
+// key, only the first sends requests, with its own Backoff.
 //
 // A Backoff must be safe for concurrent use, and must not call the Client.
 type Backoff func(attempt int, last error) (pause time.Duration, again bool)
 
-// ConstantBackoff pauses for d before each try. Programs that failed together come back
-// together, so prefer ExponentialBackoff where there are many.
+// ConstantBackoff returns a Backoff that pauses for d before each try. Programs that failed
+// together also retry together, so prefer ExponentialBackoff for many programs.
 func ConstantBackoff(d time.Duration) Backoff {
 	return func(int, error) (time.Duration, bool) { return d, true }
 }
 
-// ExponentialBackoff doubles the pause from first to longest and draws each from its upper
-// half, so that programs that failed together do not come back together.
+// ExponentialBackoff returns a Backoff that doubles the pause from first to longest. It
+// draws each pause from its upper half, so that programs that failed together do not retry
+// together.
 func ExponentialBackoff(first, longest time.Duration) Backoff {
 	return func(attempt int, _ error) (time.Duration, bool) {
 		d := min(first, longest)
@@ -37,7 +37,8 @@ func ExponentialBackoff(first, longest time.Duration) Backoff {
 	}
 }
 
-// LimitTries is b, and gives up after n failures in a row.
+// LimitTries returns a Backoff that pauses as b does, and gives up after n failures in a
+// row.
 func LimitTries(b Backoff, n int) Backoff {
 	return func(attempt int, last error) (time.Duration, bool) {
 		pause, again := b(attempt, last)
@@ -45,9 +46,10 @@ func LimitTries(b Backoff, n int) Backoff {
 	}
 }
 
-// LimitTime is b, and gives up when the next pause would bring the pauses since the last
-// success to more than d. The time of the requests themselves is not counted: Wait and a
-// deadline on ctx bound a call as a whole. LimitTime calls b for each attempt so far.
+// LimitTime returns a Backoff that pauses as b does, and gives up when the next pause would
+// bring the pauses since the last success to more than d. The time of the requests
+// themselves is not counted: Wait and a deadline on ctx bound a call as a whole. LimitTime
+// calls b for each attempt so far.
 func LimitTime(b Backoff, d time.Duration) Backoff {
 	return func(attempt int, last error) (pause time.Duration, again bool) {
 		left := d

@@ -8,26 +8,26 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// Break ends the grant of key that has the token, or the waiting claim that would
-// have got it, whoever it belongs to; any token of a claim's span will do. The
-// reason reaches the holder as the cause of its context: at once if it is held
-// through this Client or if the backend pushes, with its next renewal otherwise.
-// It costs two round trips; with LockDelay, and on ZooKeeper and a quorum, one. After
-// ErrUnavailable, and after ErrClosed from a Client that was closed meanwhile, the outcome is
-// unknown, and Break may be called again.
+// Break ends the grant of key that has the token, or the waiting claim that would have got
+// it, also if it belongs to another process. Any token of a claim's span will do. The
+// reason reaches the holder as the cause of its context: at once if it is held through this
+// Client or if the backend pushes, with its next renewal otherwise. It costs two round
+// trips; with LockDelay, and on ZooKeeper and a quorum, one. After ErrUnavailable, and
+// after ErrClosed from a Client that was closed meanwhile, the outcome is unknown, and
+// Break may be called again.
 //
-// The holder may not have stopped working when the next one is granted: that is what
-// fencing tokens are for. With LockDelay(d), the only option, the key stays closed for d
-// after the break, and Line shows the claim as lingering. A d that is longer than
-// a third of the holder's TTL, one renewal and its longest write lets the last write of
-// the holder land before anybody else begins. Without this option the delay is the LockDelay
-// of the lease, if the lease has one. A waiting claim ends at once. A delay below the
-// backend's shortest lease lasts as long as the shortest lease. A delay above the longest
-// lease, or on ZooKeeper or a quorum, is ErrInvalid.
+// The holder may still be working when the next claim is granted. Fencing tokens protect
+// the resource in that case. With LockDelay(d), the only option, the key stays closed for d
+// after the break, and Line shows the claim as lingering. A d that is longer than a third
+// of the holder's TTL, one renewal and its longest write lets the last write of the holder
+// land before another holder begins. Without this option the delay is the LockDelay of the
+// lease, if the lease has one. A waiting claim ends at once. A delay below the backend's
+// shortest lease lasts as long as the shortest lease. A delay above the longest lease, or
+// on ZooKeeper or a quorum, is ErrInvalid.
 //
-// Break may be repeated: of a claim that lingers already, because it was broken or because of
-// MinHold, Break without LockDelay changes nothing and returns nil. With LockDelay(d) it sets a
-// new end, and with LockDelay(0) it opens the key at once.
+// Break may be repeated. For a claim that lingers already, because it was broken or because
+// of MinHold, Break without LockDelay changes nothing and returns nil. With LockDelay(d) it
+// sets a new end, and with LockDelay(0) it opens the key at once.
 //
 // If no claim has the token, nothing is changed and the error is ErrNoClaim.
 func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string, opts ...Option) error {

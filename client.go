@@ -100,12 +100,12 @@ func invalidBackend(err error) error {
 // It costs one round trip if the key is free. If another goroutine of this Client
 // holds the key, it may cost none (see Options.HandOff).
 //
-// Errors: ErrNotAcquired with a *HeldError when Wait ran out, and beside the error
-// of ctx and its cause when ctx ended in line; ErrUnavailable when no answer came
-// by then; ErrDeadlock, ErrKind, ErrInvalid, ErrClosed at once. Without Wait and
-// without an end of ctx it waits, and rides out a store that is down, for as long
-// as it takes. An error leaves no claim in the line. A lock granted as ctx ends is
-// released in the background, so a try right after it may still find the key taken.
+// Errors: ErrNotAcquired with a *HeldError when Wait ran out, and together with the error
+// of ctx and its cause when ctx ended in line; ErrUnavailable if the store had not
+// responded by then; ErrDeadlock, ErrKind, ErrInvalid, ErrClosed at once. Without Wait and
+// without an end of ctx it waits forever, also while the store is down. An error leaves no
+// claim in the line. A lock granted as ctx ends is released in the background, so a try
+// right after it may still find the key taken.
 func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, "lock", key, driver.RW, false, opts)
 }
@@ -135,8 +135,8 @@ func (c *Client) lock(ctx context.Context, op, key string, weight int64, try boo
 }
 
 // Do holds key alone while f runs. For readers, permits or a try, take the lease and call
-// Lease.Do. It locks, calls f with the lease's context and the
-// lease, and releases, also when f panics; the panic goes on.
+// Lease.Do. It locks, calls f with the lease's context and the lease, and releases, also if
+// f panics; the panic continues.
 //
 // It returns f's error, joined with ErrLost if the lease ended before f did. A
 // release that merely could not be confirmed is reported as an EventReleased only, so

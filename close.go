@@ -115,7 +115,7 @@ func awaitZero[T any](l *lifecycle, n *atomic.Int64, stop <-chan T) bool {
 	}
 }
 
-// Shutdown closes the Client without ending a lease early. From now on calls answer
+// Shutdown closes the Client without ending a lease early. From now on calls return
 // ErrClosed, also those that wait in line. Shutdown waits until everything held has been
 // released, or until ctx ends, and then closes. What is held is renewed meanwhile, and may
 // be shared by Reentrant. If ctx ended first, the remaining leases end with ErrClosed, and
@@ -135,10 +135,10 @@ func (c *Client) endWaiting() {
 	c.queues.dismissAll()
 }
 
-// Close ends every lease with ErrClosed, and all waiting. Then it gives back in the store
-// what was held. It waits up to two seconds for the store; leases that are left run out
-// there. It waits up to two seconds for OnEvent, too, and as long for the rest of the History.
-// It may be called twice; the second call waits for the first.
+// Close ends every lease and every waiting call with ErrClosed, and then releases the locks
+// in the store. It waits up to two seconds for the store, where leases that are left run
+// out, up to two seconds for OnEvent, and up to two seconds for the History. It may be
+// called twice; the second call waits for the first.
 func (c *Client) Close() error {
 	if c.life.advance(phaseClosing) >= phaseClosing {
 		<-c.life.closed

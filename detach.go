@@ -14,8 +14,8 @@ const opAdopt = "adopt"
 
 // Detach ends the lease in this process, without a release: its Context ends with
 // ErrDetached, and the lock stays taken for another TTL. The handle is for another process,
-// or for a later run of this one. Nobody renews the lease until it is adopted, or renewed by
-// its handle.
+// or for a later run of this one. The lease is not renewed until it is adopted, or renewed
+// by its handle.
 //
 // It costs one round trip, or two on etcd. Of a lease with a ClaimID that began just now, it
 // costs none where each claim has its own lease, and the lock stays taken for the rest of its
@@ -97,8 +97,8 @@ func (c *Client) detacher() (driver.Detacher, error) {
 	return d, nil
 }
 
-// Detaches reports whether the store can pass a lease from one process to another: Detach and
-// Adopt are ErrInvalid on the others (ZooKeeper, a quorum). It costs no round trip.
+// Detaches reports whether the store can pass a lease from one process to another. On other
+// stores (ZooKeeper, a quorum) Detach and Adopt return ErrInvalid. It costs no round trip.
 func (c *Client) Detaches() bool {
 	_, ok := c.backend.(driver.Detacher)
 	return ok
@@ -157,19 +157,19 @@ func (l *Lease) endDetached() error {
 	return nil
 }
 
-// Adopt makes a lease of a handle. The lock keeps its token and its place; from now on this
-// Client renews it. Of several who adopt one handle, one gets the lease, and the handle is
-// used up. It costs one round trip.
+// Adopt returns the lease of a handle. The lock keeps its token and its place, and this
+// Client renews it from now on. If several clients adopt one handle, one of them gets the
+// lease, and the handle is used up. Adopt costs one round trip.
 //
-// It takes the options TTL, Note, Owner, MaxHold, MinHold, Progress, NoRenewal and Retry; all
-// bounds count from now. Without TTL the lease has that of the Client. The claim gets a new ID,
-// also if the lease was taken with a ClaimID.
+// Adopt takes the options TTL, Note, Owner, MaxHold, MinHold, Progress, NoRenewal and
+// Retry; all bounds count from now. Without TTL the lease has the TTL of the Client. The
+// claim gets a new ID, also if the lease was taken with a ClaimID.
 //
 // Errors: ErrLost if the lease ended, or if another process adopted it; ErrUnavailable if
-// the store gives no answer within two seconds, or one TTL. Then the outcome is unknown, and
-// what may have been adopted is released in the background: the handle may be used again, and
-// if it turns out to be used up, the key is free. So is it after ErrClosed, if the Client was
-// closed meanwhile.
+// the store does not respond within two seconds, or one TTL. After ErrUnavailable the
+// outcome is unknown, and Adopt releases in the background what it may have adopted. Adopt
+// may then be called again; if the handle is used up, the key is free. The same holds after
+// ErrClosed, if the Client was closed meanwhile.
 func (c *Client) Adopt(ctx context.Context, h Handle, opts ...Option) (*Lease, error) {
 	r := request{op: opAdopt, key: h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
 	a := newAcquisition(ctx, c, r)
@@ -277,8 +277,8 @@ func lostHandle(h *handle, err error) error {
 	return &lossError{kind: ErrBroken, key: h.ticket.Key, token: h.token, detail: reason}
 }
 
-// RenewDetached starts the lease of a handle again, without adopting it, and reports how
-// long it lasts from now on at least. A ttl of 0 keeps its length. It is for programs that
+// RenewDetached extends the lease of a handle to a full TTL without adopting it, and
+// returns how long it lasts at least. A ttl of 0 keeps its length. It is for programs that
 // only pass handles on. It costs one round trip.
 //
 // Errors: ErrLost if the lease ended or was adopted; ErrUnavailable if the store does not
@@ -320,11 +320,12 @@ func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	return nil
 }
 
-// FinishDetached releases as ReleaseDetached does, and notes in the same step that slot is
-// done, as Once does: to a later Once for that slot, or to Line.Done. If a later slot is done
-// already, that one stays noted. It is for an f of Once that detached its lease, so that the work
-// goes on elsewhere. It takes the option Owner: who has done it, if not this Client. ErrInvalid:
-// the backend keeps no slots, or the handle is not of an exclusive lease.
+// FinishDetached releases the lease as ReleaseDetached does, and records in the same step
+// that slot is done: Once and Line.Done report that. If a later slot is done already, the
+// record of that slot stays. It is for an f of Once that detached its lease, so that
+// another process finishes the work. It takes the option Owner, which names who has done
+// the work if it was not this Client. The error is ErrInvalid if the backend keeps no
+// slots, or if the handle is not of an exclusive lease.
 func (c *Client) FinishDetached(ctx context.Context, h Handle, slot time.Time, opts ...Option) error {
 	if err := c.info.canOnce(h.Key(), slot); err != nil {
 		return err
@@ -342,8 +343,8 @@ func (c *Client) FinishDetached(ctx context.Context, h Handle, slot time.Time, o
 	})
 }
 
-// CheckDetached looks whether the lease of a handle is still held, and how much of it is
-// left. It costs one round trip. ErrLost says that the lease ended, or was adopted.
+// CheckDetached returns the claim of a handle, with the time that is left of its lease. It
+// costs one round trip. The error is ErrLost if the lease ended or was adopted.
 func (c *Client) CheckDetached(ctx context.Context, h Handle) (Standing, error) {
 	var found Standing
 	err := c.byHandle("check", h, func(p *handle) error {

@@ -14,7 +14,7 @@
 //     every earlier grant of the same key.
 //   - Honesty. When a lease ends, its context ends with a cause, at the latest at the
 //     lease's own deadline, even if the network is dead.
-//   - Fencing. A resource can refuse a late holder: it stores the token beside the
+//   - Fencing. A resource can refuse a late holder: it stores the token with the
 //     data, and refuses a smaller one.
 //
 // # A tour

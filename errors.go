@@ -19,10 +19,10 @@ var (
 	// always comes with a *HeldError that says who holds the lock.
 	ErrNotAcquired = driver.ErrNotAcquired
 
-	// ErrUnavailable: the store did not do it. It wraps the driver's error, and it is never
-	// mixed up with ErrNotAcquired. One of three outcomes goes with it:
+	// ErrUnavailable: the store failed. It wraps the driver's error, and never matches
+	// ErrNotAcquired. There are three cases:
 	//
-	//   - The error does not match ErrRefused: the store gave no answer, and the outcome is unknown.
+	//   - The error does not match ErrRefused: the store did not respond, and the outcome is unknown.
 	//   - It matches ErrRefused: the store refused, the call did nothing, and waiting may help.
 	//   - It also is a *driver.PermanentError: waiting does not help.
 	ErrUnavailable = driver.ErrUnavailable
@@ -48,7 +48,7 @@ var (
 	// ErrMaxHold is a loss: MaxHold was reached.
 	ErrMaxHold error = loss("the longest holding time was reached")
 
-	// ErrClosed: the Client was closed. A call on a closed Client answers it, and held
+	// ErrClosed: the Client was closed. A call on a closed Client returns it, and holds
 	// nothing. It is the cause of the leases that Close ended, which match ErrLost as well.
 	ErrClosed = errors.New("the client is closed")
 
@@ -83,8 +83,8 @@ type loss string
 func (l loss) Error() string        { return string(l) }
 func (l loss) Is(target error) bool { return target == ErrLost }
 
-// HeldError says who holds the lock that was not granted. It matches
-// ErrNotAcquired. Fields that the store did not report are zero.
+// HeldError describes the holder of a lock that was not granted. It matches ErrNotAcquired.
+// Fields that the store did not report are zero.
 type HeldError struct {
 	Key, Owner, Note string
 	Token            fence.Token

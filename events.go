@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// EventType says what happened.
+// EventType is the kind of an Event.
 type EventType int
 
 // The types of an event.
@@ -45,8 +45,8 @@ var eventTypes = [...]struct {
 // String returns the name of the type, such as "at risk".
 func (t EventType) String() string { return eventTypes[t].name }
 
-// Event is something that has happened to a lease or a call. Fields that do not apply are zero;
-// their comments name the types that have them.
+// Event describes what happened to a lease or a call. A field that does not apply is zero;
+// the comment of the field names the types that set it.
 type Event struct {
 	Type    EventType
 	Context context.Context // of the call that took the lease, or waits for it; nil for a warning of no call

@@ -13,9 +13,9 @@ import (
 )
 
 // Handle is a detached lease as text: letters, digits, ".", "-" and "_", at most MaxHandle
-// bytes. Whoever has it can renew, release and adopt the lease. It cannot be guessed, as
-// the claim's ID in it has 128 random bits; nothing else protects it. So pass it on as you
-// would a password, and keep it in a file of mode 0600.
+// bytes. A program that has it can renew, release and adopt the lease. It cannot be
+// guessed, because the claim's ID in it has 128 random bits; nothing else protects it.
+// Treat it as a password, and keep it in a file of mode 0600.
 type Handle string
 
 // MaxHandle is the length of the longest handle, in bytes.
@@ -48,7 +48,7 @@ const (
 	handleFields
 )
 
-// Key returns the name of the lock, or "" if h is no handle.
+// Key returns the name of the lock, or "" if h is not a handle.
 func (h Handle) Key() string {
 	fields := strings.Split(strings.TrimSpace(string(h)), ".")
 	if len(fields) != handleFields {
@@ -58,7 +58,7 @@ func (h Handle) Key() string {
 	return string(key)
 }
 
-// Token returns the fencing token of the lease, or 0 if h is no handle.
+// Token returns the fencing token of the lease, or 0 if h is not a handle.
 func (h Handle) Token() fence.Token {
 	fields := strings.Split(strings.TrimSpace(string(h)), ".")
 	if len(fields) != handleFields {
@@ -68,7 +68,7 @@ func (h Handle) Token() fence.Token {
 	return fence.Token(n)
 }
 
-// TTL returns the TTL of the lease, or 0 if h is no handle.
+// TTL returns the TTL of the lease, or 0 if h is not a handle.
 func (h Handle) TTL() time.Duration {
 	fields := strings.Split(strings.TrimSpace(string(h)), ".")
 	if len(fields) != handleFields {

@@ -10,22 +10,23 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// History says how much the store remembers of who held each key. The zero value keeps no
-// history, and costs nothing.
+// History configures how many grants of each key the store records, and for how long. The
+// zero value keeps no history and costs nothing.
 //
-// A Client with a History writes down each of its grants and how each ended, and each claim
-// that it breaks. It writes in the background, a quarter of a second after the first news: no
-// call waits for it, and grants that began and ended meanwhile are one entry each. Up to 200
+// A Client with a History records each of its grants with its end, and each claim that it
+// breaks. It writes in the background, a quarter of a second after the first event. No call
+// waits for that, and a grant that began and ended meanwhile is one entry. Up to 200
 // entries are one request on SQL databases, and one request for each of their keys, sent
-// together, on Redis. While the store gives no answer, the last 4096 entries are kept and
-// an EventWarning says so; HistoryEntry.Missing counts the rest. Close writes what is left.
+// together, on Redis. While the store does not respond, the Client keeps the last 4096
+// entries and sends an EventWarning; HistoryEntry.Missing counts the rest. Close writes
+// what is left.
 type History struct {
 	Keep int           // grants of each key, the last ones; default 1000. Redis keeps up to twice as many.
 	For  time.Duration // after a grant has ended; default 30 days
 }
 
-// HistoryEntry is what the store remembers of one grant. What was not written is zero. The
-// times are those of the processes that wrote them.
+// HistoryEntry is the store's record of one grant. A field that was not written is zero.
+// Times are those of the processes that wrote them.
 type HistoryEntry struct {
 	Key         string
 	Token       fence.Token
@@ -75,13 +76,14 @@ func historian(b driver.Backend) (driver.Historian, error) {
 		"leave Options.History out, or use Options.OnEvent", b.Info().Name)
 }
 
-// History returns what the store remembers of the last n grants of key, the newest first,
-// whoever wrote it: this Client needs no Options.History. Processes write a moment after the
-// event. A process that was killed has written no end. It costs one round trip, and a second
-// one if a grant has no end.
+// History returns the store's records of the last n grants of key, the newest first. All
+// processes with Options.History write them; this Client needs no Options.History to read
+// them. Processes write a moment after the event, and a killed process has written no end.
+// It costs one round trip, and a second one if a grant has no end.
 //
-// Errors: ErrInvalid if the backend keeps no history, or n is not 1 to 100000; ErrUnavailable
-// if the store gives no answer, or lacks the table: run what fencelock schema prints.
+// Errors: ErrInvalid if the backend keeps no history, or n is not 1 to 100000;
+// ErrUnavailable if the store does not respond, or lacks the table: run the statements that
+// fencelock schema prints.
 func (c *Client) History(ctx context.Context, key string, n int) ([]HistoryEntry, error) {
 	const op = "history"
 	h, err := historian(c.backend)

@@ -2,7 +2,7 @@ package fencelock
 
 import "github.com/fencelock/fencelock/driver"
 
-// Kind says how a claim shares its key.
+// Kind is how a claim shares its key.
 type Kind int
 
 // The kinds of a claim.

@@ -28,16 +28,15 @@ type Lease struct {
 	releaseErr error
 }
 
-// Context descends from the ctx of the call that took the lease, and ends with the
-// lease: when it is released, and, at its deadline at the latest, when it is lost,
-// even if the network is dead. context.Cause says why: ErrReleased, or ErrLost with
-// one of ErrExpired, ErrStalled, ErrBroken, ErrMaxHold, ErrClosed. It also ends when the
-// caller's ctx does; the lease is still held then, and Err is nil.
+// Context returns a context that ends with the lease: when it is released, or when it is
+// lost, at the latest at its deadline, even if the network is dead. Its context.Cause is
+// ErrReleased, or ErrLost with one of ErrExpired, ErrStalled, ErrBroken, ErrMaxHold,
+// ErrClosed. It descends from the ctx of the call that took the lease, and also ends with
+// that ctx. The lease is still held then, and Err returns nil.
 func (l *Lease) Context() context.Context { return &l.ctx }
 
-// Token returns the fencing token: larger than that of every earlier exclusive
-// grant of this key, through whichever process. Leases that share a grant have the
-// same token.
+// Token returns the fencing token. It is larger than the token of every earlier exclusive
+// grant of this key, in any process. Leases that share a grant have the same token.
 func (l *Lease) Token() fence.Token { return l.grant.token }
 
 // Key returns the name of the lock.
@@ -86,9 +85,9 @@ func (l *Lease) TTL() time.Duration {
 	return cl.ttl
 }
 
-// Renew starts the lease again now, beside the automatic renewal, also while the holder is
-// stalled. It is no Tick. It costs one round trip. After an error other than ErrLost the
-// lease is as it was: the error says only that the store did not answer.
+// Renew extends the lease to a full TTL now, in addition to the automatic renewal, and also
+// while the holder is stalled. It does not count as a Tick. It costs one round trip. An
+// error other than ErrLost means that the store did not respond; the lease is as it was.
 func (l *Lease) Renew(ctx context.Context) error {
 	return wrap("renew", l.Key(), l.renew(ctx))
 }
@@ -129,11 +128,11 @@ func (l *Lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// Do runs f under the lease and then releases it, also when f panics; the panic
-// goes on. f's context ends with the lease and with ctx. The error is f's, joined
-// with ErrLost if the lease ended before f did. A release that could not be
-// confirmed is reported by EventReleased only. If the lease is over already, f does
-// not run, and the error says why it ended.
+// Do runs f under the lease and then releases it, also if f panics; the panic continues.
+// f's context ends with the lease and with ctx. The error is f's, joined with ErrLost if
+// the lease ended before f did. A release that could not be confirmed is reported by
+// EventReleased only. If the lease is over already, f does not run, and the error says why
+// it ended.
 func (l *Lease) Do(ctx context.Context, f func(ctx context.Context, l *Lease) error) error {
 	if err := l.Err(); err != nil {
 		return wrap("do", l.Key(), err)
@@ -152,7 +151,7 @@ func (l *Lease) run(ctx, work context.Context, f func(ctx context.Context, l *Le
 	return f(work, l)
 }
 
-// String describes the lease for people.
+// String returns a description of the lease for people.
 func (l *Lease) String() string {
 	return fmt.Sprintf("%s (token %s)", printable(l.Key()), l.Token())
 }

@@ -69,9 +69,8 @@ func lineOf(d *driver.Line) Line {
 	return l
 }
 
-// Line looks at the line of key: who holds it, who waits. It is a look, not a
-// step: it may be old when it arrives. An unused key has no claims. It
-// costs one round trip.
+// Line returns the line of key: its holders and its waiters. The line may have changed when
+// Line returns. An unused key has no claims. It costs one round trip.
 func (c *Client) Line(ctx context.Context, key string) (Line, error) {
 	const op = "line"
 	if err := c.ready(key); err != nil {
@@ -86,8 +85,8 @@ func (c *Client) Line(ctx context.Context, key string) (Line, error) {
 	return lineOf(&l), nil
 }
 
-// Lines looks at all lines with at least one claim whose keys begin with prefix, in no
-// promised order, but not the requests of Revoke. It stops after the first error.
+// Lines yields all lines with at least one claim whose keys begin with prefix, in no
+// particular order. It leaves out the requests of Revoke, and stops after the first error.
 func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		if err := c.ready("x"); err != nil {

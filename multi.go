@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// MultiLease is several locks that are held together. All methods may be called
-// from many goroutines at once.
+// MultiLease holds several locks together. All methods may be called from many goroutines
+// at once.
 type MultiLease struct {
 	leases []*Lease // in the order of their keys
 }
@@ -84,8 +84,8 @@ func inOrder(ctx context.Context, c *Client, key string, reentrant bool) error {
 	return err
 }
 
-// Context descends from the caller's and ends as soon as one of the leases does;
-// context.Cause says which and why.
+// Context returns a context that descends from the caller's and ends as soon as one of the
+// leases does; its context.Cause says which and why.
 func (m *MultiLease) Context() context.Context { return m.leases[len(m.leases)-1].Context() }
 
 // Leases returns the leases in the order of their keys, each with its token.
@@ -101,7 +101,7 @@ func (m *MultiLease) Lease(key string) *Lease {
 	return nil
 }
 
-// Err returns nil while all of them are held, and the first cause otherwise.
+// Err returns nil while all leases are held, and the first cause otherwise.
 func (m *MultiLease) Err() error {
 	for _, l := range m.leases {
 		if err := l.Err(); err != nil {
@@ -111,8 +111,8 @@ func (m *MultiLease) Err() error {
 	return nil
 }
 
-// Release releases all of them, the last one first, each as Lease.Release does, and
-// returns their errors joined.
+// Release releases all leases, the last one first, each as Lease.Release does, and returns
+// their errors joined.
 func (m *MultiLease) Release(ctx context.Context) error {
 	var errs []error
 	for _, l := range slices.Backward(m.leases) {

@@ -14,15 +14,15 @@ const opOnce = "once"
 
 // Run is the last slot of a key that Once has finished.
 type Run struct {
-	Slot  time.Time // zero: once for ever
+	Slot  time.Time // zero: once forever
 	Done  time.Time // by the clock of the process that did it
 	Owner string
 }
 
-// Once runs f at most once successfully per slot, over all machines. Slots of a
-// key are times, and ordered: after a slot has been finished, neither it nor an earlier one
-// runs. The zero time means once for ever. Compute the slot before the call, so that
-// waiting does not move it, from the time for which the run was scheduled if that is known:
+// Once runs f at most once successfully per slot, over all machines. Slots of a key are
+// times, and ordered: after a slot has been finished, neither it nor an earlier one runs.
+// The zero time means once forever. Compute the slot before the call, so that waiting does
+// not move it, from the time for which the run was scheduled if that is known:
 //
 //	slot := time.Now().UTC().Truncate(time.Hour)
 //	ran, err := client.Once(ctx, "report", slot, f)
@@ -45,7 +45,7 @@ type Run struct {
 //
 // It takes the options of Lock but Reentrant.
 //
-// It costs two round trips. What has been noted does not expire.
+// It costs two round trips. A slot that is done stays done: the record does not expire.
 func (c *Client) Once(
 	ctx context.Context, key string, slot time.Time,
 	f func(ctx context.Context, l *Lease) error, opts ...Option,
@@ -113,7 +113,7 @@ func (cl *claim) dropMinHold() {
 const markTime = "2006-01-02T15:04:05.000000000Z"
 
 // A mark is three fields, so that a person who looks into the store can read it:
-// the slot, when it was done, and by whom. The slot of once for ever is the zero time.
+// the slot, when it was done, and by whom. The slot of once forever is the zero time.
 func writeMark(r Run) driver.Mark {
 	return driver.Mark(fmt.Sprintf("%s %s %s", r.Slot.UTC().Format(markTime), r.Done.UTC().Format(markTime), r.Owner))
 }

@@ -26,23 +26,23 @@ const (
 // Options configure a Client. Nil and the zero value are ready to use. New refuses bad
 // values with ErrInvalid.
 type Options struct {
-	// Owner is shown to people beside what this Client holds; by default
-	// program@host/pid. At most 256 bytes. It decides nothing.
+	// Owner is shown to people with each claim of this Client; by default program@host/pid.
+	// At most 256 bytes. It has no effect on who gets a lock.
 	Owner string
 
-	// TTL is the lease of every claim; default 30 s. Make it longer than the
-	// failover of the store. It is renewed until released, so it says how
-	// long a crashed holder blocks the others, not how long one may hold.
+	// TTL is the lease of every claim; default 30 s. Make it longer than the failover of
+	// the store. A lease is renewed until its release, so the TTL bounds how long a crashed
+	// holder blocks others, not how long a lock may be held.
 	TTL time.Duration
 
-	// HandOff is how many goroutines of this process may hold a key one after
-	// another on one claim, without asking the store; default 64, at most 65535. Then
-	// the claim leaves, and the next goroutine joins the line behind others. On Redis
-	// and in memory, while no other process is in line, the store is asked for more
-	// grants before they are used up. Another process then waits for at most 2×HandOff
-	// grants. Where grants are quicker than the store, it waits for those made during
-	// four answers of the store, at most 8×HandOff. It never waits longer than one TTL.
-	// 1 switches the hand-off off: goroutines queue in the store, in strict order.
+	// HandOff is the number of goroutines of this process that may hold a key one after
+	// another on one claim, without a request; default 64, at most 65535. Then the claim
+	// leaves, and the next goroutine joins the line behind others. On Redis and in memory,
+	// while no other process is in line, the Client reserves more grants before they are
+	// used up. Another process then waits for at most 2×HandOff grants. If grants are
+	// quicker than the store, it waits for the grants of four round trips, at most
+	// 8×HandOff. It never waits longer than one TTL. 1 switches the hand-off off:
+	// goroutines queue in the store, in strict order.
 	HandOff int
 
 	// OnEvent is called with each Event, one at a time and in order, on one goroutine of the
@@ -52,19 +52,19 @@ type Options struct {
 	// nothing. LogEvents writes the events to a log.
 	OnEvent func(Event)
 
-	// History makes the store remember who held what. It is off by default. ErrInvalid on a
-	// backend that keeps no history (etcd, ZooKeeper, a quorum).
+	// History makes the store keep a record of each grant. It is off by default. ErrInvalid
+	// on a backend that keeps no history (etcd, ZooKeeper, a quorum).
 	History History
 
-	// Trace returns what identifies the work under ctx to others, such as a W3C traceparent:
-	// UTF-8 text of at most 256 bytes, or "". It is asked once per call that takes a lock, with
-	// the ctx of that call. The claim carries the text in the store, beside the note, and those
-	// who find the lock taken get it in HeldError.Trace. It costs no request. Goroutines that
-	// pass a lock on inside this process share the claim of the first, and so its trace in the
-	// store. Trace must be safe for concurrent use.
+	// Trace returns what identifies the work under ctx to others, such as a W3C
+	// traceparent: UTF-8 text of at most 256 bytes, or "". It is called once per call that
+	// takes a lock, with the ctx of that call. The claim carries the text in the store,
+	// next to the note, and callers that find the lock taken get it in HeldError.Trace. It
+	// costs no request. Goroutines that pass a lock on inside this process share the claim
+	// of the first, and its trace in the store. Trace must be safe for concurrent use.
 	Trace func(ctx context.Context) string
 
-	// Backoff says when a failed request is repeated. Default:
+	// Backoff decides when a failed request is repeated. Default:
 	// ExponentialBackoff(10*time.Millisecond, time.Second).
 	Backoff Backoff
 }
@@ -171,8 +171,8 @@ func NoRenewal() Option {
 	}}
 }
 
-// MaxHold ends the lease with ErrMaxHold after d, counted from the grant, however
-// alive its holder is. Until then it is renewed.
+// MaxHold ends the lease with ErrMaxHold after d, counted from the grant, also if its
+// holder is alive. Until then it is renewed.
 func MaxHold(d time.Duration) Option {
 	return Option{optionMaxHold, func(o *callOptions) error {
 		o.maxHold = d
@@ -181,16 +181,17 @@ func MaxHold(d time.Duration) Option {
 }
 
 // Progress bounds how long the lease is renewed without a call of Lease.Tick: the watchdog
-// renews it only while the last Tick, or the grant, is less than d ago. Otherwise the holder
-// is stalled: EventAtRisk has ErrStalled, and when the lease ends, less than d and one TTL
-// after the last Tick, it is lost with ErrStalled. A Tick before that renews it at once. So
-// nothing renews a job that hangs. Time in which the process or the machine is paused counts.
+// renews it only while the last Tick, or the grant, is less than d ago. Otherwise the
+// holder is stalled: EventAtRisk has ErrStalled, and when the lease ends, less than d and
+// one TTL after the last Tick, it is lost with ErrStalled. A Tick before that renews it at
+// once. A job that hangs is therefore not renewed. Time in which the process or the machine
+// is paused counts.
 //
-// d is at least the time between two renewals, a third of the TTL, and shorter than MaxHold;
-// else the call is ErrInvalid, as with NoRenewal, which has no watchdog.
-// With Reentrant, a Tick of any handle is one of the shared lease, and Progress belongs to the
-// outer call. With LockAll each lease needs its own Tick. Goroutines of one process queue in
-// the store.
+// d is at least the time between two renewals, a third of the TTL, and shorter than
+// MaxHold; else the call is ErrInvalid, as with NoRenewal, which has no watchdog. With
+// Reentrant, a Tick of any handle counts for the shared lease, and Progress belongs to the
+// outer call. With LockAll each lease needs its own Tick. Goroutines of one process queue
+// in the store.
 func Progress(d time.Duration) Option {
 	return Option{optionProgress, func(o *callOptions) error {
 		o.progress = d
@@ -210,11 +211,11 @@ func MinHold(d time.Duration) Option {
 }
 
 // LockDelay keeps the key closed for d after the lease has ended without a release: because
-// its process died, or lost the store, because of MaxHold, or because of a Break. So the last
-// writes of a holder that has been told late, or not at all, land before anybody else begins.
-// After Release the key is free at once. The delay also follows Close of the Client, and Break,
-// where the store can keep a key that was left (not on ZooKeeper and a quorum). Break may be
-// given another LockDelay.
+// its process died, or lost the store, because of MaxHold, or because of a Break. The last
+// writes of a holder that learns late of its loss, or never, then land before another
+// holder begins. After Release the key is free at once. The delay also follows Close of the
+// Client, and Break, where the store can keep a key that was left (not on ZooKeeper and a
+// quorum). Break may be given another LockDelay.
 //
 // It costs no request: the store keeps a lease that is longer by d than its holder counts on,
 // so TTL and d together are at most the longest lease of the store; more is ErrInvalid. A
@@ -239,7 +240,7 @@ func Reentrant() Option {
 	}}
 }
 
-// Retry is the Backoff of this call, instead of Options.Backoff.
+// Retry sets the Backoff of this call, instead of Options.Backoff.
 func Retry(b Backoff) Option {
 	return Option{optionRetry, func(o *callOptions) error {
 		o.backoff = b
@@ -250,8 +251,8 @@ func Retry(b Backoff) Option {
 	}}
 }
 
-// Note is free text that others see beside the owner: UTF-8 without zero bytes and without
-// U+001F, at most 1024 bytes.
+// Note adds free text to the claim, which is shown next to the owner: UTF-8 without zero
+// bytes and without U+001F, at most 1024 bytes.
 func Note(s string) Option {
 	return Option{optionNote, func(o *callOptions) error {
 		o.note = s
@@ -267,25 +268,25 @@ func Note(s string) Option {
 	}}
 }
 
-// ClaimID names the claim of the call, so that the call can be repeated by any process of
-// the same store: all calls with this id for this key have one place in the line, and one
-// grant with one token. It is for services that may be asked the same thing twice.
+// ClaimID names the claim of the call, so that any process of the same store can repeat the
+// call. All calls with this id for this key share one place in the line, and one grant with
+// one token. It is for services that may receive a request twice.
 //
-// The id is 16 to 64 letters, digits, "-" and "_". Draw it from 128 random bits for each
-// wish. When ctx ends, or the Client, the claim stays until its lease ends, so that a
-// repeated call finds it. A Release, and a Wait that is over, take it out of the line, and
-// the id is spent: a call with it returns ErrLost for a while. The call returns ErrLost, too, if
-// the claim ended while it waited.
+// The id has 16 to 64 letters, digits, "-" and "_". Draw it from 128 random bits for each lock
+// that is wanted. When ctx ends, or the Client is closed, the claim stays until its lease ends,
+// so that a repeated call finds it. Release removes the claim from the line, and so does a
+// Wait that ran out. The id is spent then: a call with it returns ErrLost for a while. The
+// call also returns ErrLost if the claim ended while it waited.
 //
 // The id is for one key, one kind of lock and one number of permits. A call that has it for
 // another of these is ErrInvalid while the claim is in line, and changes nothing of that claim.
 //
-// Two processes that repeat one call both get the grant: the program must see to it that
-// one of them uses it. A Wait that runs out in one of them ends the waiting of both. If the claim
-// is granted by then, that Wait ends nothing, and its call returns the grant, too. In one Client,
-// a second call with the id of one that is under way is ErrInvalid. Goroutines do not queue in
-// this process for such a claim. ErrInvalid on a backend that cannot pass claims between processes
-// (ZooKeeper, a quorum).
+// Two processes that repeat one call both get the grant; the program must make sure that
+// only one of them uses it. A Wait that runs out in one of them ends the waiting of both.
+// If the claim is granted by then, that Wait ends nothing, and its call returns the grant,
+// too. In one Client, a second call with the id of one that is under way is ErrInvalid.
+// Goroutines do not queue in this process for such a claim. ErrInvalid on a backend that
+// cannot pass claims between processes (ZooKeeper, a quorum).
 func ClaimID(id string) Option {
 	return Option{optionClaimID, func(o *callOptions) error {
 		o.claimID = id
@@ -303,8 +304,9 @@ func isClaimID(id string) bool {
 	return len(id) >= 16 && len(id) <= 64 && !strings.ContainsFunc(id, odd)
 }
 
-// Owner is Options.Owner for this call, for a program that takes locks for others; at most 256
-// bytes. It decides nothing. Goroutines of one process queue in the store then.
+// Owner sets another owner than Options.Owner for this call, for a program that takes locks
+// on behalf of others; at most 256 bytes. It has no effect on who gets the lock. Goroutines
+// of one process queue in the store then.
 func Owner(s string) Option {
 	return Option{optionOwner, func(o *callOptions) error {
 		o.owner = s

@@ -62,10 +62,10 @@ func (p *progress) detail() string {
 	return fmt.Sprintf("no Tick came within %v", time.Duration(p.limit))
 }
 
-// Tick says that the work under the lease makes progress (see the option Progress). If the
-// lease is at risk because no Tick came in time, it is renewed at once, in the background.
-// After the end of the lease, and without Progress, Tick does nothing. It sends no request
-// and waits for none, so it may be called as often as the work has steps.
+// Tick reports that the work under the lease makes progress (see the option Progress). If
+// the lease is at risk because no Tick came in time, it is renewed at once, in the
+// background. After the end of the lease, and without Progress, Tick does nothing. It does
+// not wait for a request, so it may be called at every step of the work.
 func (l *Lease) Tick() {
 	g := l.grant
 	p, cl := g.progress, g.claim

@@ -20,9 +20,9 @@ func Held(ctx context.Context, key string) *Lease {
 	return nil
 }
 
-// WithoutHolds returns a ctx that carries no leases, for a goroutine that must
-// queue like a stranger: what its starter holds is then neither shared nor seen as
-// a deadlock. It still ends when ctx does.
+// WithoutHolds returns a ctx that carries no leases, for a goroutine that must queue as if
+// it were unrelated: the leases of its starter are then neither shared nor seen as a
+// deadlock. It still ends when ctx does.
 func WithoutHolds(ctx context.Context) context.Context {
 	return context.WithValue(ctx, holdsKey{}, (*leaseCtx)(nil))
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Release ends the lease and lets the next one in. Its Context ends at once.
+// Release ends the lease, and the lock passes to the next claim in line. The Context of the
+// lease ends at once.
 //
-// The end of ctx does not stop it, because a lock must be given back also by a call that
-// was cancelled; ctx only lends its values. It returns after at least one attempt, and
-// after two seconds or the time left of the lease, whichever is shorter. If the
-// store has not confirmed by then, the error is ErrUnavailable and the rest is done
-// in the background. ErrLost says that the lease had ended before, and why.
+// The end of ctx does not stop Release, because a cancelled call must release its lock,
+// too; Release uses only the values of ctx. It returns after at least one attempt, and
+// after two seconds or the time left of the lease, whichever is shorter. If the store has
+// not confirmed by then, the error is ErrUnavailable, and the Client repeats the release in
+// the background. If the lease had ended before, the error is ErrLost with the cause.
 //
 // It may be called again; every call returns the first one's result. It costs one
 // round trip, or none if the lock passes to a goroutine of this Client.

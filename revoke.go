@@ -34,21 +34,22 @@ func lookEvery(ttl time.Duration) time.Duration { return min(time.Second, ttl/3)
 // once the claim has left the line. broken says whether the claim was ended by force. A claim
 // that waits is broken at once. Any token of a claim's span will do.
 //
-// A holder that has called Lease.Revoked learns of the request within a second, or a third of
-// its TTL. Its claim is then not handed on inside its process. A holder that has not called
-// Lease.Revoked is not told, and its grant is broken when patience is over.
-// While Revoke waits it holds the request: a lease of this Client with its own events, the reason
-// as its note, and a key that Lines does not show. So the request is taken back when Revoke
-// returns, and ends with its TTL if this process dies. Several calls for one claim are one
-// request, and each has its own patience.
+// A holder that has called Lease.Revoked learns of the request within a second, or a third
+// of its TTL. Its claim is then not handed on inside its process. A holder that has not
+// called Lease.Revoked does not learn of it, and its grant is broken when patience is over.
+// The request is a lease of this Client, with its own events, the reason as its note, and a
+// key that Lines does not show. Revoke releases it on return, and it ends with its TTL if
+// this process dies. Several calls for one claim share one request, and each has its own
+// patience.
 //
 // The first look, the request and its end cost one round trip each. So does each further look:
 // one a second, or one each third of Options.TTL if that is shorter. The options are those of
 // Break.
 //
-// Errors: ErrNoClaim if no claim has the token. When ctx ends, the error is that of ctx and its
-// cause; nothing was broken, and a holder that was asked may still release. ErrUnavailable if
-// the request, or at last the Break, is not answered; in between, an outage is waited out.
+// Errors: ErrNoClaim if no claim has the token. When ctx ends, the error is that of ctx and
+// its cause; nothing was broken, and a holder that was asked may still release.
+// ErrUnavailable if the store does not respond to the request, or to the Break at the end.
+// Between the two, Revoke waits out an outage.
 func (c *Client) Revoke(
 	ctx context.Context, key string, token fence.Token, reason string, patience time.Duration, opts ...Option,
 ) (broken bool, err error) {

@@ -14,15 +14,15 @@ type Revocation struct {
 	Since  time.Time // by the store's clock
 }
 
-// Revoked returns a channel that is closed when somebody asks for the lock by Client.Revoke. The
-// holder should finish what it must and release the lease, before it is broken. The channel stays
-// closed if the request is taken back. The end of the lease does not close it, so wait for
-// Context().Done(), too.
+// Revoked returns a channel that is closed when a client asks for the lock by
+// Client.Revoke. The holder should finish its work and release the lease before it is
+// broken. The channel stays closed if the request is taken back. The end of the lease does
+// not close it, so wait for Context().Done(), too.
 //
-// From the first call on, a goroutine looks for a request until there is one or the lease ends.
-// A look is one request to the store (see Client.Line), each second, or each third of the TTL if
-// that is shorter. A lease without a call of Revoked costs neither, and its holder is not asked.
-// All handles that share a grant share the channel.
+// From the first call on, a goroutine looks for a request until there is one or the lease
+// ends. It sends one request (see Client.Line) each second, or each third of the TTL if
+// that is shorter. A lease without a call of Revoked costs neither, and its holder does not
+// learn of requests. All handles that share a grant share the channel.
 func (l *Lease) Revoked() <-chan struct{} {
 	g, cl := l.grant, l.grant.claim
 	cl.mu.Lock()

@@ -18,15 +18,15 @@ func (c *Client) Semaphore(key string, size int64) *Semaphore {
 	return &Semaphore{c, key, size}
 }
 
-// Acquire waits in line for n permits, 1 ≤ n ≤ size, and holds them as one lease.
-// Claims are served in order of arrival: a large one is not overtaken by small
-// ones. A holder that dies gives its permits back when its lease ends. Otherwise
-// it is as Client.Lock; its token orders nothing.
+// Acquire waits in line for n permits, 1 ≤ n ≤ size, and holds them as one lease. Claims
+// are served in order of arrival: a large one is not overtaken by small ones. The permits
+// of a holder that dies are free when its lease ends. Otherwise it is as Client.Lock; its
+// token orders nothing.
 func (s *Semaphore) Acquire(ctx context.Context, n int64, opts ...Option) (*Lease, error) {
 	return s.acquire(ctx, "acquire", n, false, opts)
 }
 
-// TryAcquire takes n permits if they are free now and nobody waits.
+// TryAcquire takes n permits if they are free now and no claim waits.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64, opts ...Option) (*Lease, error) {
 	return s.acquire(ctx, "try acquire", n, true, opts)
 }

@@ -11,12 +11,13 @@
 // the program's own statements too, and may have a single connection. A program that
 // waits for a lock while it holds that single connection waits for itself.
 //
-// On PostgreSQL, MariaDB and MySQL, a Backend on a pool of three or more (SetMaxOpenConns)
-// keeps one of its connections from the first grant until Close, for renewals, releases and
-// waiters. Transactions of the program that wait for a lock may have all the others, and no
-// lease is lost. Count that connection when you size the pool. With a smaller pool, take locks
-// before BEGIN, or give the Backend a *sql.DB of its own. An error of a step that got no
-// connection names the pool. ConnMaxLifetime holds for that connection, within a minute,
+// On PostgreSQL, MariaDB and MySQL, a Backend keeps one connection of the pool from the first
+// grant until Close, for renewals, releases and waiters. Transactions of the program that wait
+// for a lock may have all the others, and no lease is lost. Count that connection when you size
+// the pool. In a pool of one or two connections (SetMaxOpenConns) it comes on top: the Backend
+// raises the bound by one meanwhile, so call SetMaxOpenConns before the first lock. A Backend
+// that has had no grant yet needs a connection that the program leaves free; an error of a step
+// that got none names the pool. ConnMaxLifetime holds for the kept connection, within a minute,
 // while the pool is not full.
 //
 // # SQLite

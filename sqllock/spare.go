@@ -13,7 +13,7 @@ import (
 
 const (
 	// smallestShared is the smallest pool that a spare connection is taken from. A smaller one may
-	// be what the program itself needs at a time.
+	// be what the program itself needs at a time, so the spare one comes on top of it.
 	smallestShared = 3
 	// spareFor is after how long another connection takes the place of the spare one, so that the
 	// pool's ConnMaxLifetime holds for it, too.
@@ -28,7 +28,8 @@ var keeping = []string{"renew", "leave", "leave_free", "line", "standing", "news
 // keeping. Without it, transactions of the program that wait for a lock could have all connections
 // of the pool, and every lease of the process would end for want of one.
 type spare struct {
-	name string // of the database
+	ctx  context.Context // ends with the Backend
+	name string          // of the database
 	db   *sql.DB
 	free chan *sql.Conn // holds conn while no step uses it
 
@@ -39,18 +40,24 @@ type spare struct {
 	mu     sync.Mutex
 	conn   *sql.Conn // nil: there is none
 	since  time.Time
+	small  bool // the bound of the pool was raised for the spare connection
 	closed bool
+	wakes  sync.WaitGroup
 }
 
-func newSpare(c config) *spare { return &spare{name: c.name, db: c.db, free: make(chan *sql.Conn, 1)} }
+func newSpare(c config) *spare {
+	return &spare{ctx: c.ctx, name: c.name, db: c.db, free: make(chan *sql.Conn, 1)}
+}
 
 // take returns a connection for a step. A renewal takes the spare one if it can, which also keeps
-// that alive. A pool that the program has closed gives none: the spare one would outlive it.
+// that alive, and so does each step on a small pool, which is left to the program. A pool that the
+// program has closed gives none: the spare one would outlive it.
 func (p *spare) take(ctx context.Context, step string) (*sql.Conn, error) {
-	switch {
-	case !slices.Contains(keeping, step) || !p.kept() || p.shut():
+	kept, small := p.kept()
+	if !kept || !small && !slices.Contains(keeping, step) || p.shut() {
 		return p.fromPool(ctx)
-	case step == "renew" || p.full():
+	}
+	if small || step == "renew" || p.full() {
 		select {
 		case conn := <-p.free:
 			return conn, nil
@@ -130,7 +137,7 @@ func (p *spare) keep(conn *sql.Conn, granted, broken bool) *sql.Conn {
 		p.free <- conn
 		return nil
 	case broken || p.closed:
-	case p.conn == nil && (granted || !p.since.IsZero()) && p.db.Stats().MaxOpenConnections >= smallestShared:
+	case p.conn == nil && (granted || !p.since.IsZero()) && p.reserveLocked():
 		p.keepLocked(conn)
 		return nil
 	case p.conn != nil && time.Since(p.since) >= spareFor:
@@ -144,6 +151,71 @@ func (p *spare) keep(conn *sql.Conn, granted, broken bool) *sql.Conn {
 	return conn
 }
 
+// raises are the pools whose bound is raised: small ones, for the spare connections of Backends.
+var raises struct {
+	sync.Mutex
+	of map[*sql.DB]raise
+}
+
+type raise struct{ by, to int }
+
+// raiseOf returns how the bound of db is raised, unless the program has set another one since.
+func raiseOf(db *sql.DB) raise {
+	r, most := raises.of[db], db.Stats().MaxOpenConnections
+	if r.to != most {
+		return raise{0, most}
+	}
+	return r
+}
+
+// change raises the bound of db by one more, or by one less.
+func (r raise) change(db *sql.DB, by int) {
+	r = raise{r.by + by, r.to + by}
+	db.SetMaxOpenConns(r.to)
+	if raises.of == nil {
+		raises.of = make(map[*sql.DB]raise)
+	}
+	if raises.of[db] = r; r.by == 0 {
+		delete(raises.of, db)
+	}
+}
+
+// reserveLocked reports whether the pool has a connection to spare. The bound of a small one is raised
+// by one for it.
+func (p *spare) reserveLocked() bool {
+	raises.Lock()
+	defer raises.Unlock()
+	r := raiseOf(p.db)
+	if r.to > 0 && r.to-r.by < smallestShared && !(p.small && r.by > 0) {
+		p.small = true
+		r.change(p.db, 1)
+		if p.db.Stats().WaitCount > 0 {
+			p.wakes.Go(p.wake)
+		}
+	}
+	return r.to > 0 // without a bound there is always one
+}
+
+// wake opens one more connection for those who wait for one already: to raise the bound does not.
+func (p *spare) wake() {
+	if conn, err := p.db.Conn(p.ctx); err == nil {
+		conn.Close()
+	}
+}
+
+// lowerLocked undoes reserveLocked.
+func (p *spare) lowerLocked() {
+	raises.Lock()
+	defer raises.Unlock()
+	switch r := raiseOf(p.db); {
+	case r.by == 0:
+		delete(raises.of, p.db)
+	case p.small:
+		r.change(p.db, -1)
+	}
+	p.small = false
+}
+
 func (p *spare) keepLocked(conn *sql.Conn) {
 	p.conn, p.since = conn, time.Now()
 	p.free <- conn
@@ -151,6 +223,7 @@ func (p *spare) keepLocked(conn *sql.Conn) {
 
 // close gives the connection back. No step is under way.
 func (p *spare) close() {
+	p.wakes.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
@@ -158,12 +231,14 @@ func (p *spare) close() {
 		p.end(<-p.free)
 		p.conn = nil
 	}
+	p.lowerLocked()
 }
 
-func (p *spare) kept() bool {
+// kept reports whether there is a spare connection, and whether it is on top of a small pool.
+func (p *spare) kept() (kept, small bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.conn != nil
+	return p.conn != nil, p.small
 }
 
 // ended is a context that has ended.

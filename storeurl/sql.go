@@ -27,11 +27,7 @@ func onSQL(db *sql.DB, d sqllock.Dialect, o *sqllock.Options, c *Config) *Store 
 		db.SetConnMaxLifetime(connLife)
 	}
 	b := sqllock.New(db, d, o)
-	s := &Store{Backend: b, ping: readLine(b), close: func() { _ = db.Close() }}
-	if d != sqllock.SQLite && c.maxConns() == 1 {
-		s.widen = func() { db.SetMaxOpenConns(2) } // one of them is closed when it is idle
-	}
-	return s
+	return &Store{Backend: b, ping: readLine(b), close: func() { _ = db.Close() }}
 }
 
 // SQL opens the database that keeps the locks, for tests that change what is in it.

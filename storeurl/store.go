@@ -51,7 +51,6 @@ type Store struct {
 	Backend driver.Backend
 
 	ping     func(ctx context.Context) error
-	widen    func()                                  // nil: there is no pool
 	failover func(ctx context.Context) time.Duration // nil: Backend knows
 	close    func()                                  // closes what Backend works on
 }
@@ -69,14 +68,6 @@ func (s *Store) Ping(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return err
-}
-
-// Widen lets a store that was opened with MaxConns 1 have a second connection while the first one is
-// busy, so that a renewal does not wait for a statement that hangs. It does nothing on other stores.
-func (s *Store) Widen() {
-	if s.widen != nil {
-		s.widen()
-	}
 }
 
 // Failover returns how long sentinels take to replace a master that died, by their settings; 0

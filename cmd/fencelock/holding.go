@@ -175,7 +175,6 @@ func (h *holding) acquire() (*fencelock.Lease, error) {
 	case err != nil:
 		return nil, h.explain(err)
 	}
-	h.open.Widen()
 	h.f.fit(time.Until(l.Deadline()))
 	return l, nil
 }

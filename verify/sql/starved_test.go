@@ -4,12 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -42,12 +42,26 @@ func namesPool(t *testing.T, what string, err error) {
 	}
 }
 
-// TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal: a program with a pool of five holds a
-// lock. Goroutines with transactions have all other connections, and wait for a second lock. The
-// first lock is renewed and released all the same, and what cannot go on says why.
-func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
+// onPools runs a test on pools of so many connections.
+func onPools(t *testing.T, sizes []int, f func(t *testing.T, s *store, db *sql.DB)) {
 	each(t, onServers, func(t *testing.T, s *store) {
-		db := s.poolOf(t, 5)
+		for _, n := range sizes {
+			t.Run(strconv.Itoa(n), func(t *testing.T) {
+				s := s.kind.store(t)
+				f(t, s, s.poolOf(t, n))
+			})
+		}
+	})
+}
+
+// TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal: a program holds a
+// lock. Goroutines with transactions have all other connections, and wait for a second lock. The
+// first lock is renewed and released all the same, and what cannot go on says why. On a small pool
+// they have all connections of the program, and stand in line.
+func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
+	onPools(t, []int{1, 2, 5}, func(t *testing.T, s *store, db *sql.DB) {
+		n := db.Stats().MaxOpenConnections
+		small := n < 3
 		c := testclient.New(t, s.backendOn(t, db), nil)
 		mine, err := c.Lock(soon(t), "mine")
 		must(t, err)
@@ -58,6 +72,9 @@ func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		txs := fill(t, db)
+		if small && len(txs) != n {
+			t.Errorf("the program has %d connections of its pool of %d", len(txs), n)
+		}
 		for range txs {
 			waiting = append(waiting, behind(func() error { return second(c.Lock(ctx, "theirs")) }))
 		}
@@ -67,14 +84,18 @@ func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
 		named := 0 // the others wait behind one of them
 		for _, w := range waiting {
 			err := <-w
-			if !errors.Is(err, fencelock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the store was not asked, and the answer is %v", err)
+			want := fencelock.ErrUnavailable
+			if small {
+				want = fencelock.ErrNotAcquired
+			}
+			if !errors.Is(err, want) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the lock that waited returned %v; want %v", err, want)
 			}
 			if strings.Contains(err.Error(), "connections of the *sql.DB") {
 				named++
 			}
 		}
-		if named == 0 {
+		if !small && named == 0 {
 			t.Error("nobody is told that transactions have all connections")
 		}
 		well(t, "a release while transactions have all connections", mine.Release(soon(t)))
@@ -93,8 +114,7 @@ func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
 // TestWaiterIsGrantedWhileTransactionsHaveAllConnections: its claim is in line, and renewed. If
 // it did not hear of its grant, nobody else would get the lock.
 func TestWaiterIsGrantedWhileTransactionsHaveAllConnections(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		db := s.poolOf(t, 3)
+	onPools(t, []int{1, 2, 3}, func(t *testing.T, s *store, db *sql.DB) {
 		b := s.backendOn(t, db)
 		mine := hold(t, b, claim("mine"))
 		other := s.polling(t)
@@ -112,36 +132,48 @@ func TestWaiterIsGrantedWhileTransactionsHaveAllConnections(t *testing.T) {
 	})
 }
 
-// TestSmallPoolNamesItself: a pool of one or two has no connection to spare. Every verb says that
-// the program has them all.
-func TestSmallPoolNamesItself(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		for n := 1; n <= 2; n++ {
-			db := s.poolOf(t, n)
-			b := s.backendOn(t, db)
-			mine := hold(t, b, claim("mine"))
-			txs := fill(t, db)
-			if len(txs) != n {
-				t.Fatalf("the program got %d connections of its pool of %d", len(txs), n)
-			}
-			for name, call := range map[string]func(context.Context) error{
-				"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, claim("free"))) },
-				"Renew": func(ctx context.Context) error { return renew(b, ctx, mine) },
-				"Leave": func(ctx context.Context) error { return b.Leave(ctx, mine, driver.Exit{}) },
-			} {
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				namesPool(t, name, call(ctx))
-				cancel()
-			}
-			first := s.new(t, db, &sqllock.Options{CreateTables: true})
+// TestFullPoolNamesItself: transactions of the program have all connections before a Backend has had
+// a grant.
+func TestFullPoolNamesItself(t *testing.T) {
+	onPools(t, []int{1, 2, 3}, func(t *testing.T, s *store, db *sql.DB) {
+		b := s.backendOn(t, db)
+		empty(t, b)
+		txs := fill(t, db)
+		first := s.new(t, db, &sqllock.Options{CreateTables: true})
+		for name, call := range map[string]func(context.Context) error{
+			"Enter":                       func(ctx context.Context) error { return second(b.Enter(ctx, claim("free"))) },
+			"Line":                        func(ctx context.Context) error { return second(b.Line(ctx, "free")) },
+			"the first call of a Backend": func(ctx context.Context) error { return second(first.Line(ctx, "free")) },
+		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			namesPool(t, "the first call of a Backend", second(first.Line(ctx, "mine")))
+			namesPool(t, name, call(ctx))
 			cancel()
+		}
+		for _, tx := range txs {
+			must(t, tx.Rollback())
+		}
+		empty(t, b)
+	})
+}
+
+// TestBoundOfASmallPoolIsPutBack: the connection on top of a small pool goes with the Backend.
+func TestBoundOfASmallPoolIsPutBack(t *testing.T) {
+	onPools(t, []int{1, 2, 3}, func(t *testing.T, s *store, db *sql.DB) {
+		n := db.Stats().MaxOpenConnections
+		b, other := s.backendOn(t, db), s.backendOn(t, db)
+		use(t, b, "k")
+		use(t, other, "k")
+		if txs := fill(t, db); len(txs) < n-2 || n < 3 && len(txs) != n {
+			t.Errorf("the program has %d connections of its pool of %d", len(txs), n)
+		} else {
 			for _, tx := range txs {
 				must(t, tx.Rollback())
 			}
-			leaveAll(t, b)
-			must(t, b.Close())
+		}
+		must(t, other.Close())
+		must(t, b.Close())
+		if most := db.Stats().MaxOpenConnections; most != n {
+			t.Errorf("the pool had %d connections at most, and has %d now", n, most)
 		}
 	})
 }

@@ -39,8 +39,10 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 // examination examines a cluster.
 type examination struct {
 	driver.Examination
-	b   *Backend
-	ttl time.Duration
+	b        *Backend
+	ttl      time.Duration
+	revision int64 // of the store
+	full     bool  // an alarm says so
 }
 
 func (x *examination) add(severity driver.Severity, code, server, setting, value, why, remedy string) {
@@ -62,18 +64,17 @@ func (x *examination) examine(ctx context.Context) error {
 // history looks whether anybody compacts, and how long a request takes.
 func (x *examination) history(ctx context.Context) error {
 	var took []time.Duration
-	var revision int64
 	for range 3 {
 		sent := time.Now()
 		answer, err := x.b.etcd.Get(ctx, x.b.prefix, clientv3.WithCountOnly())
 		if err != nil {
 			return err
 		}
-		took, revision = append(took, time.Since(sent)), answer.Header.Revision
+		took, x.revision = append(took, time.Since(sent)), answer.Header.Revision
 	}
 	slices.Sort(took)
 	x.latency(took[1])
-	if revision < muchHistory {
+	if x.revision < muchHistory {
 		return nil
 	}
 	_, err := x.b.etcd.Get(ctx, x.b.prefix, clientv3.WithCountOnly(), clientv3.WithRev(1))
@@ -81,11 +82,11 @@ func (x *examination) history(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		value := fmt.Sprintf("never, in %d revisions", revision)
+		value := fmt.Sprintf("never, in %d revisions", x.revision)
 		x.add(driver.SeverityWarning, "etcd-compaction", "", "compaction", value,
 			"Each step of a lock stays in the history until that is compacted. The store fills up, and takes no "+
 				"locks then.",
-			"start the servers with --auto-compaction-mode=periodic --auto-compaction-retention=1h")
+			fmt.Sprintf("etcdctl compact %d, then start the servers with --auto-compaction-retention=1h", x.revision))
 	}
 	return err
 }
@@ -144,9 +145,10 @@ func (x *examination) alarms(ctx context.Context) error {
 			continue
 		}
 		seen[alarm.Alarm] = true
+		x.full = x.full || alarm.Alarm == pb.AlarmType_NOSPACE
 		why, remedy := "No lock can be taken: the store is full.",
-			"etcdctl compact, etcdctl defrag, then etcdctl alarm disarm; start the servers with "+
-				"--auto-compaction-retention=1h"
+			fmt.Sprintf("etcdctl compact %d, then etcdctl defrag --cluster, then etcdctl alarm disarm, then start the "+
+				"servers with --auto-compaction-retention=1h", x.revision)
 		if alarm.Alarm != pb.AlarmType_NOSPACE {
 			why, remedy = "The members disagree on what is stored, so they may disagree on who holds a lock.",
 				"replace the member that the alarm names, then etcdctl alarm disarm"
@@ -186,12 +188,12 @@ func (x *examination) quota(endpoint string, status *clientv3.StatusResponse) {
 	if quota <= 0 {
 		quota = defaultQuota
 	}
-	if status.DbSize < quota/10*8 {
-		return
+	if status.DbSize < quota/10*8 || x.full {
+		return // a full store is another finding, with the same remedy
 	}
 	x.add(driver.SeverityWarning, "etcd-quota", endpoint, "--quota-backend-bytes",
 		fmt.Sprintf("%d MB of %d used", status.DbSize>>20, quota>>20),
 		"At the quota the store takes no locks any more.",
-		"etcdctl compact and etcdctl defrag; start the servers with --auto-compaction-retention=1h, or a larger "+
-			"quota")
+		fmt.Sprintf("etcdctl compact %d, then etcdctl defrag --cluster, then start the servers with "+
+			"--auto-compaction-retention=1h; or a larger quota", x.revision))
 }

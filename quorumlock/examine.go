@@ -121,8 +121,8 @@ func (b *Backend) sharedLoss(e *driver.Examination, found []driver.Examination) 
 			Value: fmt.Sprintf("%d of %d may forget", n, len(b.nodes)),
 			Why: fmt.Sprintf("They share a setting by which a power failure takes the memory of most of them. No "+
 				"lock is granted then until the quarantine of %v is over.", b.info.MaxTTL),
-			Remedy: "have the members sync each write (Redis: appendonly yes, appendfsync always), with " +
-				"Membership.Durable",
+			Remedy: "CONFIG SET appendonly yes, then CONFIG SET appendfsync always on every member; then " +
+				"durable=true in the URL (Membership.Durable) and fencelock init --change",
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/redis/go-redis/v9"
@@ -32,35 +33,54 @@ func (b *Backend) rightsTried(key, channel string) [][]any {
 }
 
 // missingRights tries each command that locks need, and returns what the server refuses, or
-// nil. It costs two round trips and a connection.
+// nil. Each master of a Cluster has a list of rights of its own. It costs two round trips and a
+// connection for each.
 func (b *Backend) missingRights(ctx context.Context) (*driver.Finding, error) {
-	channel := b.channel + "doctor"
-	calls := b.rightsTried(b.prefix+"doctor:"+rand.Text(), channel)
-	cmds := make([]*redis.Cmd, len(calls))
-	_, _ = b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, args := range calls {
-			cmds[i] = p.Do(ctx, args...)
-		}
-		return nil
-	})
 	var missing []string
-	for i, args := range calls {
-		if err := b.addMissing(&missing, args[0].(string), cmds[i].Err()); err != nil {
-			return nil, err
-		}
+	var err error
+	everywhere := ""
+	if cluster, ok := b.rdb.(*redis.ClusterClient); ok {
+		everywhere = " on every node"
+		var mu sync.Mutex
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return b.tryRights(ctx, node, &missing)
+		})
+	} else {
+		err = b.tryRights(ctx, b.rdb, &missing)
 	}
-	sub := b.rdb.Subscribe(ctx, channel)
-	_, err := sub.Receive(ctx)
-	_ = sub.Close()
-	if err := b.addMissing(&missing, "subscribe", err); err != nil || missing == nil {
+	if err != nil || missing == nil {
 		return nil, err
 	}
 	rights := strings.Join(missing, " ")
 	return &driver.Finding{
 		Severity: driver.SeverityError, Code: "redis-rights", Setting: "ACL of " + b.user(), Value: "without " + rights,
 		Why:    "Locks need these rights.",
-		Remedy: "ACL SETUSER " + b.user() + " " + rights,
+		Remedy: "ACL SETUSER " + b.user() + " " + rights + everywhere,
 	}, nil
+}
+
+// tryRights adds what a server refuses. A node of a Cluster looks at the rights before it redirects.
+func (b *Backend) tryRights(ctx context.Context, server redis.UniversalClient, missing *[]string) error {
+	channel := b.channel + "doctor"
+	calls := b.rightsTried(b.prefix+"doctor:"+rand.Text(), channel)
+	cmds := make([]*redis.Cmd, len(calls))
+	_, _ = server.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, args := range calls {
+			cmds[i] = p.Do(ctx, args...)
+		}
+		return nil
+	})
+	for i, args := range calls {
+		if err := b.addMissing(missing, args[0].(string), cmds[i].Err()); err != nil {
+			return err
+		}
+	}
+	sub := server.Subscribe(ctx, channel)
+	_, err := sub.Receive(ctx)
+	_ = sub.Close()
+	return b.addMissing(missing, "subscribe", err)
 }
 
 // addMissing adds the right that err, the answer to a command, says is missing. Other answers

@@ -158,8 +158,8 @@ func (x *examination) server(name string, a serverAnswer) {
 			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. The "+
 				"others may notice only after "+(time.Duration(limit)*period).String()+", so holders may lose "+
 				"their locks.",
-			"a smaller syncLimit or tickTime in zoo.cfg, or a TTL of "+
-				(failover*3/2+time.Second).Truncate(time.Second).String()+" or more")
+			"a TTL of "+(failover*3/2+time.Second).Truncate(time.Second).String()+" or more; or a smaller "+
+				"syncLimit or tickTime in zoo.cfg")
 	}
 }
 
@@ -171,19 +171,19 @@ func (x *examination) connections(name string, a serverAnswer) {
 		return
 	}
 	used := strings.Count(a.cons, "\n /"+a.host+":")
-	severity, value := driver.SeverityNote, strconv.Itoa(limit)
+	severity, value, more := driver.SeverityNote, strconv.Itoa(limit), ""
 	if used > 0 {
 		value += fmt.Sprintf(", and this host has %d connections", used)
 	}
 	if used >= limit*4/5 {
-		severity = driver.SeverityWarning
+		severity, more = driver.SeverityWarning, fmt.Sprint("=", 2*used)
 	}
 	x.add(severity, "zookeeper-connections", name, "maxClientCnxns", value,
 		"Each process that holds a lock or waits for one has a connection. At the limit further processes of the "+
 			"host are turned away. Where connections of several holders break at once, some may find no place when "+
 			"they come back.",
-		"maxClientCnxns in zoo.cfg: twice the processes of one host, and never less than one more than there are; "+
-			"or share connections by fencelock serve")
+		"maxClientCnxns"+more+" in zoo.cfg: twice the processes of one host, and at least one more than there "+
+			"are; or share connections by fencelock serve")
 }
 
 // field returns what follows a prefix on a line of its own, or "".

@@ -19,7 +19,9 @@ import (
 // follow each other with "then". What stands before a colon says when it applies.
 var (
 	alternative = regexp.MustCompile(`; (?:or|but) `)
-	statement   = regexp.MustCompile(`^(?:[a-z ]+: )?((?:ALTER|SET|SELECT|CONFIG|ACL|PRAGMA) .*)`)
+	statement   = regexp.MustCompile(`^(?:[a-z ]+: )?((?:ALTER|SET|SELECT|CONFIG|ACL|PRAGMA|etcdctl) .*|` +
+		`[\w.]+=\S+ in zoo\.cfg|a TTL of \S+ or more)`)
+	everywhere = regexp.MustCompile(` on every (node|member)$`)
 )
 
 // statements are those of a remedy, or none.
@@ -27,7 +29,7 @@ func statements(remedy string) (all []string) {
 	for _, a := range alternative.Split(remedy, -1) {
 		if m := statement.FindStringSubmatch(a); m != nil {
 			whole, _, _ := strings.Cut(m[1], "; ")
-			return strings.Split(strings.TrimSuffix(whole, " on every node"), ", then ")
+			return strings.Split(everywhere.ReplaceAllString(whole, ""), ", then ")
 		}
 	}
 	return nil
@@ -37,13 +39,22 @@ func statements(remedy string) (all []string) {
 // wants each remedy to take its finding away. It returns the findings whose remedy is no statement.
 func follow(t *testing.T, open func() driver.Backend, do func(statements []string) error) (left []driver.Finding) {
 	t.Helper()
+	ttl := time.Minute
+	return followFrom(t, &ttl, open, do)
+}
+
+// followFrom is follow for leases of a TTL, which a remedy may change.
+func followFrom(
+	t *testing.T, ttl *time.Duration, open func() driver.Backend, do func(statements []string) error,
+) (left []driver.Finding) {
+	t.Helper()
 	followed := map[string]bool{}
 	for again := true; again; {
 		again, left = false, nil
-		r, err := doctor.Check(t.Context(), open(), &doctor.Options{TTL: time.Minute, Requests: 20, For: 100 * time.Millisecond})
+		r, err := doctor.Check(t.Context(), open(), &doctor.Options{TTL: *ttl, Requests: 20, For: 100 * time.Millisecond})
 		must(t, err)
 		for _, f := range r.Findings {
-			texts, name := statements(f.Remedy), fmt.Sprint(f.Severity, " ", f.Code, " ", f.Setting)
+			texts, name := statements(f.Remedy), strings.TrimSpace(fmt.Sprint(f.Severity, " ", f.Code, " ", f.Setting, " ", f.Server))
 			switch {
 			case f.Code == "lock-refused": // do what the message says, which is another finding
 			case len(texts) == 0:

@@ -69,7 +69,7 @@ func TestEtcd(t *testing.T) {
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatal(err)
 	}
-	finds(t, b, 30*time.Second, "note etcd-single", "warning etcd-quota", "error etcd-alarm", "error lock-refused")
+	finds(t, b, 30*time.Second, "note etcd-single", "error etcd-alarm", "error lock-refused")
 }
 
 func TestEtcdCluster(t *testing.T) {

@@ -1,0 +1,95 @@
+package doctor_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/doctor"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/quorumlock"
+)
+
+func TestAdviceForARedisClusterCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	g := testserver.RedisCluster(t, testserver.Persist(true))
+	everywhere := func(statements []string) error {
+		for _, text := range statements {
+			for _, s := range g.Servers {
+				if _, err := s.Ask(strings.Fields(text)...); err != nil {
+					return fmt.Errorf("%s: %w", text, err)
+				}
+			}
+		}
+		return nil
+	}
+	must(t, everywhere([]string{
+		"CONFIG SET maxmemory 100mb", "CONFIG SET maxmemory-policy volatile-ttl", "CONFIG SET appendonly no",
+		"CONFIG SET cluster-node-timeout 15000", "CONFIG SET min-replicas-to-write 0",
+		"ACL SETUSER locks on >p ~* &* +@all -info -config",
+	}))
+	_, err := g.Servers[1].Ask("ACL", "SETUSER", "locks", "-hdel") // at one node only
+	must(t, err)
+	ttl := 20 * time.Second
+	url := "redis+cluster://locks:p@" + strings.Join(g.Addrs(), ",")
+	left := followFrom(t, &ttl, func() driver.Backend { return open(t, url).Backend }, everywhere)
+	if len(left) > 0 {
+		t.Errorf("these are left: %v", left)
+	}
+
+	// To whom names one node it says which URL to write.
+	r, err := doctor.Check(t.Context(), open(t, "redis://"+g.Addrs()[0]).Backend,
+		&doctor.Options{TTL: time.Minute, Requests: 20, For: 100 * time.Millisecond})
+	must(t, err)
+	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "redis-cluster-node") || !strings.Contains(text, "use redis+cluster:// in the URL") {
+		t.Errorf("at a node of a Cluster: %s", text)
+	}
+}
+
+func TestAdviceForAQuorumCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	var servers []*testserver.Server
+	var addrs []string
+	for i := range 3 {
+		host := fmt.Sprintf("127.0.0.%d", i+2)
+		s := testserver.Redis(t, testserver.Persist(true), testserver.Config("bind 127.0.0.1 "+host))
+		_, port, _ := net.SplitHostPort(s.Addr())
+		servers, addrs = append(servers, s), append(addrs, net.JoinHostPort(host, port))
+	}
+	everywhere := func(statements []string) error {
+		for _, text := range statements {
+			for _, s := range servers {
+				if _, err := s.Ask(strings.Fields(text)...); err != nil {
+					return fmt.Errorf("%s: %w", text, err)
+				}
+			}
+		}
+		return nil
+	}
+	quorum := func(query string) *quorumlock.Backend {
+		return open(t, "redlock://"+strings.Join(addrs, ",")+query).Backend.(*quorumlock.Backend)
+	}
+	must(t, everywhere([]string{
+		"CONFIG SET maxmemory 100mb", "CONFIG SET maxmemory-policy volatile-ttl", "CONFIG SET appendonly no",
+	}))
+	r := finds(t, quorum(""), time.Minute, "error lock-refused", "error redis-eviction", "error redis-eviction",
+		"error redis-eviction", "warning quorum-volatile")
+	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "fencelock init") {
+		t.Errorf("before init: %s", text)
+	}
+	must(t, quorum("").Initialise(t.Context()))
+	if left := follow(t, func() driver.Backend { return quorum("") }, everywhere); len(left) > 0 {
+		t.Errorf("these are left: %v", left)
+	}
+	must(t, quorum("?durable=true").ChangeMembership(t.Context())) // fencelock init --change
+	if left := follow(t, func() driver.Backend { return quorum("?durable=true") }, everywhere); len(left) > 0 {
+		t.Errorf("these are left of durable members: %v", left)
+	}
+	must(t, everywhere([]string{"CONFIG SET appendfsync everysec"}))
+	if left := follow(t, func() driver.Backend { return quorum("?durable=true") }, everywhere); len(left) > 0 {
+		t.Errorf("these are left of members that are to be durable: %v", left)
+	}
+}

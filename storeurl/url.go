@@ -99,6 +99,9 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 // around the URL are not part of it.
 func Parse(raw string, from Source) (*URL, error) {
 	raw = clean.Value(raw)
+	if what := odd(raw); what != "" {
+		return nil, fmt.Errorf("the URL in %s %s", from.Name, what)
+	}
 	if dsn := mysqlDSN(raw); dsn != "" {
 		u, err := urlOfDSN(dsn)
 		if err != nil {

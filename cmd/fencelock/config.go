@@ -41,7 +41,10 @@ that URL only. A file that others may write is refused.`,
 			if err != nil {
 				return err
 			}
-			settings := c.settings(s)
+			settings, err := c.settings(s)
+			if err != nil {
+				return err
+			}
 			if asJSON {
 				return writeJSON(c.out, settings, true)
 			}
@@ -57,7 +60,7 @@ that URL only. A file that others may write is refused.`,
 }
 
 // settings are what s was made of.
-func (c *cli) settings(s *store) []setting {
+func (c *cli) settings(s *store) ([]setting, error) {
 	all := []setting{{"url", s.String(), s.source}}
 	if from := c.passwordSource(s.file); from != "" {
 		all = append(all, setting{"password", "(not shown)", from})
@@ -75,10 +78,11 @@ func (c *cli) settings(s *store) []setting {
 			all = append(all, setting{x.name, value, from})
 		}
 	}
-	if on, from, err := s.historyFrom(); on && err == nil {
+	on, from, err := s.historyFrom()
+	if on {
 		all = append(all, setting{"history", "on", from})
 	}
-	return all
+	return all, err
 }
 
 // passwordSource says where a password that is not in the URL comes from, or "".

@@ -52,10 +52,11 @@ func configPaths() []string {
 // without it would take the locks in the default store, where they exclude nobody elsewhere.
 func findConfig() (configFile, error) {
 	for _, path := range configPaths() {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			continue // a link to a file that is not there is not meant to be left out
+		}
 		info, err := os.Stat(path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
 		case err == nil && !onlyOwn(info):
 			return configFile{}, fail(exitConfig, "%s may have been written by somebody else: it must belong to you "+
 				"or to root, and nobody else may write it (chmod go-w); or give --url or %s", quote(path), envURL)

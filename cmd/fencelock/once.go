@@ -21,6 +21,7 @@ same store. A slot is an hour, a day, a part of a day such as 5m, or a time that
   fencelock once report --slot hour -w 50m -- ./report.sh    # in every machine's crontab
   fencelock once sync --slot 5m -q -w 4m -- ./sync.sh        # and nothing in the mail
   fencelock once report --slot 2026-11-20T20:00Z -- ./report.sh
+  fencelock once bill --slot "$(date +%Y-%m-01)" --tz Local -w 12h -- ./bill.sh    # each month
 
 A slot is done when it ended with exit code 0. Then once exits 0 and says when and by whom.
 A command that fails leaves the slot open. The slots of a name are ordered: after one is
@@ -38,9 +39,10 @@ once while another machine runs the slot, and nobody makes up for a run that fai
 Without --at the slot is the one of now. A start that is late, or early by a moment, takes
 another slot then. --at is the time for which it was scheduled; half a minute before a slot
 counts for that slot. It is an RFC 3339 time, a time in --tz, Unix seconds, milliseconds or
-microseconds, or the name of a job of a Kubernetes CronJob. Empty means now.
+microseconds, or the name of a job of a Kubernetes CronJob. Empty means now. Of a time that the
+clock of --tz shows twice, the one nearer to now is meant.
 
-  --at "$(date +%FT%H:%M)" --tz Local       # cron (write \% for %): the minute of the line
+  --at "$(date +%FT%H:%M%z)" --tz Local     # cron (write \% for %): the minute of the line
   --at "${TRIGGER_TIMER_REALTIME_USEC}"     # systemd 252 and later, in ExecStart
   --at "$(JOB)"                             # Kubernetes: JOB is the label job-name of the pod
 
@@ -85,6 +87,7 @@ func parseSlot(text, zone, scheduled string, now time.Time) (time.Time, error) {
 		return time.Time{}, usage("--tz %s is no time zone; want a name such as Asia/Shanghai, UTC or Local",
 			quote(zone))
 	}
+	scheduled = strings.TrimSpace(scheduled)
 	if text == "" {
 		return time.Time{}, usage("--slot is missing; want hour, day, 5m, or a time such as 2026-11-20T20:00Z")
 	}
@@ -100,7 +103,7 @@ func parseSlot(text, zone, scheduled string, now time.Time) (time.Time, error) {
 	case scheduled == "":
 		return slot.Start(now.In(tz), d), nil
 	}
-	at, err := parseAt(scheduled, tz)
+	at, err := parseAt(scheduled, tz, now)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -123,9 +126,10 @@ func slotLength(text string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// namedSlot reads a slot that is named by its time.
+// namedSlot reads a slot that is named by its time. The name means the same at all times: the first of two
+// moments at which the clock shows it.
 func namedSlot(text string, tz *time.Location) (time.Time, error) {
-	t, ok := parseTime(text, tz)
+	t, ok := parseTime(text, tz, time.Time{})
 	if !ok {
 		return time.Time{}, usage("--slot %s cannot be read; want hour, day, 5m, or a time such as 2026-11-20T20:00Z",
 			quote(text))
@@ -133,21 +137,53 @@ func namedSlot(text string, tz *time.Location) (time.Time, error) {
 	return t, nil
 }
 
-// parseTime reads a time, in tz unless it names its offset. A date is when its day begins.
-func parseTime(text string, tz *time.Location) (time.Time, bool) {
-	for _, form := range []string{
-		time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04",
-	} {
-		if t, err := time.ParseInLocation(form, text, tz); err == nil {
-			return t, !t.IsZero()
+// timeForms are those of times, with an offset and without.
+var timeForms = []string{
+	time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04Z0700", "2006-01-02T15:04:05Z0700",
+	"2006-01-02T15:04:05", "2006-01-02T15:04",
+}
+
+// parseTime reads a time, in tz unless it names its offset. A date is when its day begins. Of two
+// moments at which the clock shows the same, the one next to now is meant.
+func parseTime(text string, tz *time.Location, now time.Time) (time.Time, bool) {
+	for _, form := range timeForms {
+		t, err := time.ParseInLocation(form, text, tz)
+		if err != nil {
+			continue
 		}
+		if !strings.Contains(form, "Z07") {
+			shown, _ := time.Parse(form, text)
+			t = showing(shown, t, now)
+		}
+		return t, t.Unix() > 0
 	}
 	t, err := time.ParseInLocation(time.DateOnly, text, tz)
-	if err != nil {
-		return t, false
+	if err != nil || t.Unix() <= 0 || t.Year() > 2261 {
+		return t, false // beyond what a time.Duration since 1970 can count
 	}
 	// Not every day has a midnight.
 	return slot.Start(t.Add(12*time.Hour), 24*time.Hour), true
+}
+
+// showing returns the moment next to now at which the clock in the zone of t shows what shown says in UTC.
+// t is one of them, or is next to a jump of the clock over them: then it is as long after the jump as was
+// shown.
+func showing(shown, t, now time.Time) time.Time {
+	clock := func(t time.Time) time.Time {
+		_, offset := t.Zone()
+		return t.UTC().Add(time.Duration(offset) * time.Second)
+	}
+	if short := shown.Sub(clock(t)); short != 0 {
+		return t.Add(max(short, 0))
+	}
+	const jump = 3 * time.Hour // no clock goes back further, but for changes of the calendar
+	for _, near := range []time.Time{t.Add(-jump), t.Add(jump)} {
+		other := t.Add(clock(t).Sub(t.UTC()) - clock(near).Sub(near.UTC()))
+		if clock(other).Equal(shown) && other.Sub(now).Abs() < t.Sub(now).Abs() {
+			t = other
+		}
+	}
+	return t
 }
 
 // cronJob is the name that a Kubernetes CronJob gives a job: its own, and the minutes since
@@ -155,8 +191,7 @@ func parseTime(text string, tz *time.Location) (time.Time, bool) {
 var cronJob = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*)?-([0-9]{8})$`)
 
 // parseAt reads the time for which a start was scheduled.
-func parseAt(text string, tz *time.Location) (time.Time, error) {
-	text = strings.TrimSpace(text)
+func parseAt(text string, tz *time.Location, now time.Time) (time.Time, error) {
 	if job := cronJob.FindStringSubmatch(text); job != nil {
 		minutes, _ := strconv.ParseInt(job[2], 10, 64)
 		return time.Unix(60*minutes, 0), nil
@@ -171,7 +206,7 @@ func parseAt(text string, tz *time.Location) (time.Time, error) {
 			return time.UnixMicro(n), nil
 		}
 	}
-	t, ok := parseTime(text, tz)
+	t, ok := parseTime(text, tz, now)
 	if !ok {
 		return t, usage("--at %s cannot be read; want a time such as 2026-11-20T20:00Z, Unix seconds, or the name of "+
 			"a job of a CronJob", quote(text))

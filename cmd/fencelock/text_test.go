@@ -140,6 +140,42 @@ func TestScheduledTimeIsReadInEachForm(t *testing.T) {
 	}
 }
 
+// What cron passes on the days when the clock jumps: date +%FT%H:%M, with %z or without.
+func TestScheduledTimeWhereTheClockJumps(t *testing.T) {
+	for _, c := range []struct{ slot, zone, at, now, want string }{
+		// The clock shows half past one twice.
+		{"1h", "America/New_York", "2026-11-01T01:30", "2026-11-01T05:30:02Z", "2026-11-01T01:00:00-04:00"},
+		{"1h", "America/New_York", "2026-11-01T01:30", "2026-11-01T06:30:02Z", "2026-11-01T01:00:00-05:00"},
+		{"1h", "America/New_York", "2026-11-01T01:30-0400", "2026-11-01T06:30:02Z", "2026-11-01T01:00:00-04:00"},
+		{"1h", "America/New_York", "2026-11-01T01:30-0500", "2026-11-01T06:30:02Z", "2026-11-01T01:00:00-05:00"},
+		{"15m", "Australia/Lord_Howe", "2026-04-05T01:45", "2026-04-04T14:45:01Z", "2026-04-05T01:45:00+11:00"},
+		{"15m", "Australia/Lord_Howe", "2026-04-05T01:45", "2026-04-04T15:15:01Z", "2026-04-05T01:45:00+10:30"},
+		{"1h", "America/New_York", "2026-11-01T02:30", "2026-11-01T07:30:02Z", "2026-11-01T02:00:00-05:00"},
+		{"1h", "America/New_York", "2026-11-01T00:30", "2026-11-01T07:30:02Z", "2026-11-01T00:00:00-04:00"},
+		// It shows half past two not at all, and midnight not at all.
+		{"1h", "America/New_York", "2026-03-08T02:30", "2026-03-08T07:30:02Z", "2026-03-08T03:00:00-04:00"},
+		{"1h", "Europe/Berlin", "2026-03-29T02:30", "2026-03-29T01:30:02Z", "2026-03-29T03:00:00+02:00"},
+		{"24h", "America/Santiago", "2026-09-06T00:00", "2026-09-06T04:00:02Z", "2026-09-06T01:00:00-03:00"},
+		{"24h", "Africa/Cairo", "2026-04-24T00:00", "2026-04-23T22:00:02Z", "2026-04-24T01:00:00+03:00"},
+		// A day that a zone left out, a leap day, and years that cannot be counted.
+		{"24h", "Pacific/Apia", "2011-12-29T00:00", "2011-12-29T10:00:00Z", "2011-12-29T00:00:00-10:00"},
+		{"24h", "Asia/Shanghai", "2028-02-29T00:00", "2028-02-28T16:00:00Z", "2028-02-29T00:00:00+08:00"},
+		{"1h", "UTC", "1969-12-31T00:00", "2026-02-28T16:00:00Z", ""},
+		{"1h", "UTC", "0000-01-01", "2026-02-28T16:00:00Z", ""},
+		{"9999-01-01", "UTC", "", "2026-02-28T16:00:00Z", ""},
+		// A name means the same whenever it is said.
+		{"2026-11-01T01:30", "America/New_York", "", "2026-11-01T05:30:02Z", "2026-11-01T01:30:00-04:00"},
+		{"2026-11-01T01:30", "America/New_York", "", "2026-11-01T06:30:02Z", "2026-11-01T01:30:00-04:00"},
+	} {
+		now, err := time.Parse(time.RFC3339, c.now)
+		must(t, err)
+		got, err := parseSlot(c.slot, c.zone, c.at, now)
+		if (err != nil) != (c.want == "") || err == nil && got.Format(time.RFC3339) != c.want {
+			t.Errorf("--slot %s --at %q in %s: %v, %v; want %q", c.slot, c.at, c.zone, got, err, c.want)
+		}
+	}
+}
+
 func TestDateIsTheSlotOfItsDay(t *testing.T) {
 	for _, zone := range []string{"UTC", "America/Sao_Paulo", "Africa/Cairo"} {
 		tz, err := time.LoadLocation(zone)

@@ -201,7 +201,7 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		{"verify/cmd/bench/main.go", "verify", "", "/integrations/cronlock"},
 		{"examples/nightly/main.go", "examples", "/", ""},
 		{"examples/cron/replica.go", "examples", "/integrations/cronlock", "/verify/bench"},
-		{"examples/migration/pod.go", "examples/migration", "/integrations/gooselock", ""},
+		{"integrations/migration/pod.go", "integrations", "/integrations/gooselock /internal/testserver", "/verify/bench"},
 	} {
 		f := goFile{name: c.file, dir: path.Dir(c.file), module: c.module, test: strings.HasSuffix(c.file, "_test.go")}
 		check := func(imports string, allowed bool) {

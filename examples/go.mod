@@ -4,8 +4,7 @@ go 1.26.0
 
 require (
 	github.com/fencelock/fencelock v0.0.0
-	github.com/fencelock/fencelock/integrations/cronlock v0.0.0
-	github.com/fencelock/fencelock/integrations/gocronlock v0.0.0
+	github.com/fencelock/fencelock/integrations v0.0.0
 	github.com/fencelock/fencelock/redislock v0.0.0-00010101000000-000000000000
 	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/jackc/pgx/v5 v5.12.0
@@ -21,15 +20,13 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
-	golang.org/x/text v0.41.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
 )
 
 replace github.com/fencelock/fencelock => ..
 
 replace github.com/fencelock/fencelock/redislock => ../redislock
 
-replace github.com/fencelock/fencelock/integrations/cronlock => ../integrations/cronlock
-
-replace github.com/fencelock/fencelock/integrations/gocronlock => ../integrations/gocronlock
+replace github.com/fencelock/fencelock/integrations => ../integrations

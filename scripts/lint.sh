@@ -9,10 +9,10 @@ unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
 
 linter=$(GOWORK=off go -C tools tool -n golangci-lint) # builds it, once
-for module in "${modules[@]}" integrations/*/ examples/migration tools; do
+for module in "${modules[@]}" integrations tools; do
 	(
 		cd "$module"
-		case $module in integrations/* | examples/migration | tools) export GOWORK=off ;; esac
+		case $module in integrations | tools) export GOWORK=off ;; esac
 		packages=$(go list ./... 2>/dev/null)
 		[ -n "$packages" ] || exit 0
 		echo "lint $module"

@@ -37,10 +37,10 @@ flags=("$@")
 run workspace '' . "${packages[@]}"
 [ -n "$stores" ] && run SQLite '' . ./verify/sql -run '/^SQLite$'
 run 'random programs' '' . ./verify/bubble -run RandomPrograms -rapid.checks=200
-for module in integrations/*/ examples/migration/ tools/; do # not in the workspace
-	[ -n "$stores" ] && [[ $module = examples/migration/ || $module = integrations/gooselock/ ]] && continue
-	run "${module%/}" off "$module" ./...
-done
+# These are not in the workspace.
+all=$(cd integrations && GOWORK=off go list ./... | grep -vE "/(${stores:+gooselock|migration})\$")
+run integrations off integrations $all
+run tools off tools ./...
 
 if [ -n "$missing" ]; then
 	echo "NOT RUN: everything that needs $missing"

@@ -26,7 +26,7 @@ stores() {
 			sed 's/^func //' | paste -sd'|')
 		[ -n "$names" ] || continue
 		case $folder in
-		integrations/* | examples/migration) run "$folder" off "$folder" . -run "^($names)\$" ;;
+		integrations/*) run "$folder" off "$folder" . -run "^($names)\$" ;;
 		*) run "$folder" '' . "./$folder" -run "^($names)\$" ;;
 		esac
 	done

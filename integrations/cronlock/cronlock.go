@@ -40,7 +40,8 @@ type Options struct {
 
 // ErrRelative says that the times of a schedule depend on when the program was started,
 // so that two machines do not have the same ticks.
-var ErrRelative = errors.New("the times of @every depend on when the program was started; use a spec with fields, or Wrap")
+var ErrRelative = errors.New(
+	"the times of @every depend on when the program was started; use a spec with fields, or Wrap")
 
 // AddFunc adds a job that runs at most once successfully per tick of spec, over all
 // machines, however far their clocks are apart. key names the job, and is the same on
@@ -61,7 +62,9 @@ func AddFunc(c *cron.Cron, client *fencelock.Client, spec, key string, f Func, o
 }
 
 // Schedule is AddFunc for a schedule that has been parsed, with seconds for example.
-func Schedule(c *cron.Cron, client *fencelock.Client, schedule cron.Schedule, key string, f Func, o *Options) (cron.EntryID, error) {
+func Schedule(
+	c *cron.Cron, client *fencelock.Client, schedule cron.Schedule, key string, f Func, o *Options,
+) (cron.EntryID, error) {
 	if _, relative := schedule.(cron.ConstantDelaySchedule); relative {
 		return 0, ErrRelative
 	}

@@ -77,10 +77,12 @@ func (c *conn) passRequests() {
 		if !c.proxy.await(ToServer) {
 			continue
 		}
-		if _, err := c.server.Write(q.Data); err != nil {
+		_, err = c.server.Write(q.Data)
+		cuts := action == DropAnswer || action == LateRequest
+		if err != nil && !cuts {
 			return
 		}
-		if action == DropAnswer || action == LateRequest {
+		if cuts {
 			select {
 			case <-c.ended:
 			case <-time.After(answerTimeout):

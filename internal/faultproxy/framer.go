@@ -124,6 +124,32 @@ var ZooKeeper = Framer{
 	},
 }
 
+// GRPC is HTTP/2, frame by frame. A request or an answer is complete with the frame that ends its
+// stream.
+var GRPC = Framer{
+	Request: func(r *bufio.Reader, first bool) ([]byte, bool, error) {
+		if first {
+			m, err := more(r, nil, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+			return m, false, err
+		}
+		return http2Frame(r)
+	},
+	Answer: http2Frame,
+}
+
+func http2Frame(r *bufio.Reader) (m []byte, ends bool, err error) {
+	const (
+		header, data, headers = 9, 0, 1
+		endStream             = 1
+	)
+	if m, err = more(r, nil, header); err != nil {
+		return m, false, err
+	}
+	kind, flags := m[3], m[4]
+	m, err = more(r, m, int(m[0])<<16|int(m[1])<<8|int(m[2]))
+	return m, (kind == data || kind == headers) && flags&endStream != 0, err
+}
+
 // prefixed reads a message that has its length in 4 bytes, after `before` other ones. The
 // length counts `counted` of these bytes.
 func prefixed(r io.Reader, before, counted int) ([]byte, error) {

@@ -212,29 +212,34 @@ func TestHolderThatDiesLetsTheNextIn(t *testing.T) {
 	}
 }
 
-// During a change of size each claim is judged by its own, and an operator hears of
-// it once.
-func TestTwoSizesAreWarnedAboutOnce(t *testing.T) {
+// A deploy changes the size of a semaphore while the old program holds permits and waits for more.
+// The new one is told both sizes, and has its own when the old one is gone.
+func TestAnotherSizeIsErrKind(t *testing.T) {
 	inWorld(t, func(w *world) {
-		var heard listener
-		heard.only = []fencelock.EventType{fencelock.EventWarning}
-		old, now := w.client(nil), w.client(&fencelock.Options{OnEvent: heard.on})
-		var leases []*fencelock.Lease
-		for range 3 {
-			leases = append(leases, w.got(old.Semaphore("s", 3).Acquire(bg, 1)))
+		old, now := w.client(nil), w.client(nil)
+		refused := func() {
+			t.Helper()
+			for _, err := range []error{
+				errOf(now.Semaphore("s", 5).Acquire(bg, 1)), errOf(now.Semaphore("s", 2).TryAcquire(bg, 1)),
+			} {
+				w.is(err, fencelock.ErrKind)
+				w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrInvalid)
+				if !strings.Contains(err.Error(), "it is a semaphore of size 3, not a semaphore of size ") {
+					t.Errorf("%v; want both sizes", err)
+				}
+			}
 		}
-		for range 2 { // by its own size, five fit
-			leases = append(leases, w.got(now.Semaphore("s", 5).Acquire(bg, 1)))
-		}
-		w.held(errOf(now.Semaphore("s", 5).TryAcquire(bg, 1)))
-		w.held(errOf(old.Semaphore("s", 3).TryAcquire(bg, 1)))
-		for _, l := range leases {
-			w.release(l)
-		}
-		e := w.wantEvents(&heard, "warning")[0]
-		if e.Key != "s" || !strings.Contains(e.Err.Error(), "size") {
-			t.Errorf("warning: %+v", e)
-		}
+		held := w.got(old.Semaphore("s", 3).Acquire(bg, 3))
+		_, err := old.Semaphore("s", 4).Acquire(held.Context(), 1, fencelock.Reentrant())
+		w.is(err, fencelock.ErrKind)
+		refused()
+		second := w.begin(func() (*fencelock.Lease, error) { return old.Semaphore("s", 3).Acquire(bg, 1) })
+		refused()
+		w.release(held)
+		l := w.got(second.wait())
+		refused()
+		w.release(l)
+		w.release(w.got(now.Semaphore("s", 5).Acquire(bg, 5)))
 	})
 }
 

@@ -178,10 +178,6 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*L
 	cl.joinLocked(d, t, now)
 	cl.mu.Unlock()
 	a.answered, a.lastErr, a.attempt = true, nil, 0
-	if t.Mixed {
-		a.c.events.warnOnce(a.event(), fmt.Errorf(
-			"%s is in use with another size than %d; each claim is judged by its own", printable(a.key), d.Capacity))
-	}
 	if t.Granted {
 		a.short = a.short && cl.ttl < a.fullTTL+a.lockDelay
 		return a.takeGrant()
@@ -206,7 +202,7 @@ func (a *acquisition) enterFailed(err error) error {
 	case errors.As(err, &busy):
 		return a.refusedBusy(busy)
 	case errors.Is(err, driver.ErrKind):
-		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", ErrKind)}
+		return finalError{fmt.Errorf("%w; use another key, or wait until it is free", err)}
 	case errors.Is(err, driver.ErrReused):
 		a.claim.notOurs()
 		return finalError{fmt.Errorf("%w; draw a new ClaimID for each wish", err)}

@@ -62,7 +62,8 @@ var (
 	// because transactions with locks of sqllock.Tx wait for each other.
 	ErrDeadlock = driver.ErrDeadlock
 
-	// ErrKind: the key is in use as another kind of lock.
+	// ErrKind: the key is in use as another kind of lock, or as a semaphore of another size.
+	// The text says both.
 	ErrKind = driver.ErrKind
 
 	// ErrNoClaim: there is no claim with the token that Break was given.

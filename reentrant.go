@@ -50,8 +50,8 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 	switch {
 	case g.over || cl.lapseLocked(a.c.clock.now()):
 		return nil, nil
-	case a.capacity != int64(cl.capacity) && (a.capacity == driver.RW || cl.capacity == driver.RW):
-		return nil, ErrKind
+	case a.capacity != int64(cl.capacity):
+		return nil, (&driver.Claim{Capacity: a.capacity}).CheckKind(int64(cl.capacity))
 	case !a.reentrant || a.weight > int64(cl.weight):
 		return nil, fmt.Errorf("this context already holds the key: %w", ErrDeadlock)
 	case g.detaches:

@@ -4,8 +4,8 @@ import "context"
 
 // Semaphore is a counter over all machines: at most Size permits are held at once.
 // It is a value to call methods on, not an object in the store, and costs nothing
-// to make. All who use a key should give the same size; during a change of size
-// each claim is judged by its own, and an EventWarning says so.
+// to make. The first permit of a key that is taken sets its size: as long as one is held or
+// waited for, another size is ErrKind, and the error names both.
 type Semaphore struct {
 	c    *Client
 	key  string

@@ -21,7 +21,7 @@ type Backend interface {
 	// this call, or its WaitTTL if the claim waits.
 	//
 	// Enter first purges what has expired. It answers ErrKind if a live claim of
-	// the line is of the other kind (RW against semaphore), and GoneError if c.ID has
+	// the line has another capacity (see Claim.CheckKind), and GoneError if c.ID has
 	// a tombstone (see Leave and Break); if both are true, either. If the claim with c.ID
 	// has another capacity or weight, it answers ErrReused and changes nothing of that claim.
 	//

@@ -78,6 +78,22 @@ func (c *Claim) CheckFound(capacity, weight int64) error {
 	return nil
 }
 
+// CheckKind returns an error that matches ErrKind, and says both, if a claim in line has
+// another capacity than c.
+func (c *Claim) CheckKind(capacity int64) error {
+	if c.Capacity != capacity {
+		return fmt.Errorf("%w: it is %s, not %s", ErrKind, kindOf(capacity), kindOf(c.Capacity))
+	}
+	return nil
+}
+
+func kindOf(capacity int64) string {
+	if capacity == RW {
+		return "a mutex or a read-write lock"
+	}
+	return fmt.Sprintf("a semaphore of size %d", capacity)
+}
+
 // ClaimRef names one claim: its key and its ID.
 type ClaimRef struct{ Key, ID string }
 
@@ -166,7 +182,7 @@ type Ticket struct {
 	Detached bool
 	// Left is how long the lease lasts, counted from the sending of the call
 	// that returned this ticket. The core reads Left after Enter only. The tickets
-	// that the core passes to other calls have neither Left nor Mixed.
+	// that the core passes to other calls do not have it.
 	Left time.Duration
 	// Ahead counts the live claims before this one; 0 when granted. People read
 	// it: a backend may estimate it for a long line.
@@ -177,9 +193,6 @@ type Ticket struct {
 	// Head describes the first claim of the line when this one is not granted;
 	// nil where the backend has not looked.
 	Head *BusyError
-	// Mixed says that a live claim of this line has another Capacity: two sizes
-	// of one semaphore are in use.
-	Mixed bool
 }
 
 // Exit says how a claim leaves.

@@ -13,7 +13,7 @@
 // lock have weight RW and capacity RW, a reader has weight 1 and capacity RW,
 // a claim on a semaphore of n has weight 1..n and capacity n < RW. Claims only
 // join behind, so a grant never reverts except by leaving, by expiry, or by an
-// operator's Break. As long as all claims have one capacity, the order of grants is
+// operator's Break. All claims of a line have one capacity, so the order of grants is
 // the order of arrival.
 //
 // # The laws
@@ -56,7 +56,8 @@
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
 //     that it makes granted, not only the first, and also when the claim removed
 //     was itself waiting.
-//   - Kind: only Enter judges kinds, after purging what has expired.
+//   - Kind: the first live claim of a line sets its capacity. Enter with another capacity answers
+//     ErrKind until the line is empty. Only Enter judges that, after purging what has expired.
 //   - NoTrace: Enter with NoWait that is refused leaves nothing of the claim.
 //   - ServerClock: expiry is judged by the server's clock alone.
 //   - Hygiene: an empty line leaves nothing behind but its counter (for a day or

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrKind says that the key is in use as another kind of lock.
+// ErrKind says that the key is in use as another kind of lock, or as a semaphore of another size.
 var ErrKind = errors.New("the key is in use as another kind of lock")
 
 // ErrGranted says that a claim was to leave if it waits, and is granted.

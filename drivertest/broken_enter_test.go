@@ -282,21 +282,29 @@ var brokenEnters = []breaker{
 	{"a key keeps its first kind", func(b *broken) {
 		b.refuses(driver.ErrKind, func(c driver.Claim) bool {
 			_, other := b.find(func(t driver.Ticket) bool {
-				return t.Key == c.Key && (t.Capacity == driver.RW) != (c.Capacity == driver.RW)
+				return t.Key == c.Key && t.Capacity != c.Capacity
 			})
 			return other
 		})
-	}, "EmptyLineTakesAnyKind ExpiredClaimsKindIsForgotten Model"},
-	{"the first one's size counts for all", func(b *broken) {
-		b.sends(func(c *driver.Claim) {
-			if s := b.standings(c.Key); len(s) > 0 && c.Capacity != driver.RW && s[0].Capacity != driver.RW {
-				c.Capacity = max(c.Weight, s[0].Capacity)
+	}, "EmptyLineTakesAnyKind ExpiredClaimsKindIsForgotten OtherSizeIsRefused WaitersSizeCountsToo Model"},
+	{"sizes do not matter", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Member.Enter(ctx, c)
+			if errors.Is(err, driver.ErrKind) && c.Capacity != driver.RW && b.standings(c.Key)[0].Capacity != driver.RW {
+				return driver.Ticket{Claim: c, Token: 1, Granted: true, Left: c.TTL}, nil
 			}
-		})
-	}, "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter LargerSizeIsGrantedPastAWaiter Model"},
-	{"two sizes are not told", func(b *broken) {
-		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Mixed = false })
-	}, "TwoSizesAreJudgedEachByItsOwn LargerSizeMayFitBehindAWaiter Model"},
+			return t, err
+		}
+	}, "OtherSizeIsRefused WaitersSizeCountsToo LingeringClaimKeepsTheSize Model"},
+	{"the error does not say the sizes", func(b *broken) {
+		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+			t, err := b.Member.Enter(ctx, c)
+			if errors.Is(err, driver.ErrKind) {
+				err = driver.ErrKind
+			}
+			return t, err
+		}
+	}, "OtherKindIsRefused OtherSizeIsRefused"},
 	{"sums have 32 bits", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) {
 			if b.count(c.Key, int(c.Weight)) >= 1<<31 {

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -40,47 +41,47 @@ var kindLaws = []law{
 	{"ExpiredClaimsKindIsForgotten", semaphore, timed(func(w *world, key string) {
 		w.view().holds(w.short(key)).crashes().expires()
 		w.b.holds(noWait(w.slots(key, 1, 3))).leaves()
+		short := lasting(w.slots(w.key(), 1, 3), w.lease)
+		w.view().holds(short).crashes().expires()
+		w.b.holds(noWait(w.slots(short.Key, 1, 2))).leaves()
 	}), "a crashed program must not pin a key to its kind: Enter purges before it judges"},
-	{"TwoSizesAreJudgedEachByItsOwn", semaphore, func(w *world, key string) {
-		three := w.a.holds(w.slots(key, 1, 3))
-		w.wrongIf(three.Mixed, "a claim alone in line is told of two sizes")
-		same := w.a.holds(w.slots(key, 1, 3))
-		w.wrongIf(same.Mixed, "two claims of one size are told of two sizes")
-		w.b.refused(w.slots(key, 1, 2))
-		five := w.b.holds(w.slots(key, 3, 5))
-		w.wrongIf(!five.Mixed, "a claim of size 5 among claims of size 3 is not told of two sizes")
-		w.wrongIf(!three.granted().Mixed, "Await of a claim of size 3 is not told of the size 5 in line")
-		w.a.refused(w.slots(key, 1, 3))
-		five.leaves()
-		w.wrongIf(three.granted().Mixed, "a claim is still told of two sizes after the other size has left")
-		w.b.holds(w.slots(key, 1, 3))
-	}, "a rolling deploy changes the size of a semaphore: both versions must stay within their own, and be told"},
-	{"LargerSizeMayFitBehindAWaiter", all(semaphore, fair), func(w *world, key string) {
+	{"OtherSizeIsRefused", semaphore, func(w *world, key string) {
+		first := w.a.holds(w.slots(key, 1, 3))
+		for _, size := range []int64{1, 2, 4, driver.RW - 1} {
+			w.b.otherKind(w.slots(key, 1, size))
+			w.b.otherKind(noWait(w.slots(key, 1, size)))
+		}
+		w.a.counts(key, 1)
+		second := w.b.holds(w.slots(key, 2, 3))
+		first.leaves()
+		w.a.otherKind(w.slots(key, 1, 4))
+		second.leaves()
+		w.a.holds(w.slots(key, 3, 4))
+		w.b.otherKind(w.slots(key, 1, 3))
+	}, "two programs with two sizes would each count to its own: neither size is a limit of all"},
+	{"WaitersSizeCountsToo", all(semaphore, fair), func(w *world, key string) {
 		full := w.a.holds(w.slots(key, 2, 2))
-		c := w.slots(key, 1, 2)
-		small := w.a.waits(c)
-		large := w.b.holds(w.slots(key, 1, 4))
-		last := w.b.waits(w.slots(key, 1, 4))
-		w.wrongIf(!last.Mixed || !w.a.waits(c).Mixed, "waiting claims of two sizes are not told of them")
-		// The large one came behind: it does not count against the small one.
+		waiter := w.a.waits(w.slots(key, 1, 2))
+		w.b.otherKind(w.slots(key, 1, 3))
 		full.leaves()
-		small.granted()
-		large.stillHolds()
-		last.granted()
-	}, "each claim is judged by its own size against all before it: nothing else decides"},
-	{"LargerSizeIsGrantedPastAWaiter", all(semaphore, fair), timed(func(w *world, key string) {
-		w.a.holds(w.slots(key, 1, 5))
-		leaves := w.a.holds(w.slots(key, 1, 5))
-		small := w.a.waits(w.slots(key, 2, 2))
-		large := w.b.waits(w.slots(key, 2, 5))
-		w.grants(func() { leaves.leaves() }, large)
-		small.stillWaits()
-	}), "of two sizes in one line the larger may fit behind the smaller one, and nobody else will wake it"},
+		w.b.otherKind(w.slots(key, 1, 3))
+		waiter.granted().leaves()
+		w.b.holds(w.slots(key, 1, 3))
+	}, "the size must not change under those who wait: they are granted by the order of arrival alone"},
+	{"LingeringClaimKeepsTheSize", all(semaphore, lingers), func(w *world, key string) {
+		w.a.holds(w.slots(key, 1, 2)).leaves(driver.Exit{Linger: w.longest()})
+		w.b.otherKind(noWait(w.slots(key, 1, 3)))
+		w.b.holds(noWait(w.slots(key, 1, 2)))
+	}, "a claim that lingers still counts, so its size does too"},
 }
 
-// otherKind sends an Enter that must answer ErrKind.
+// otherKind sends an Enter that must answer ErrKind, and say what the line is and what c is.
 func (v *view) otherKind(c driver.Claim) {
 	_, err := v.try(c)
 	what := fmt.Sprintf("Enter with weight %d of %d on a key of another kind", c.Weight, c.Capacity)
 	v.w.answered(what, err, driver.ErrKind)
+	if l := v.line(c.Key); err != nil && len(l.Claims) > 0 {
+		text := c.CheckKind(l.Claims[0].Capacity).Error()
+		v.w.wrongIf(!strings.Contains(err.Error(), text), "%s answered %q; want %q", what, err, text)
+	}
 }

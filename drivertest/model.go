@@ -245,5 +245,5 @@ func outcome(t driver.Ticket, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	return fmt.Sprintf("token %d granted %v ahead %d mark %q mixed %v", t.Token, t.Granted, t.Ahead, t.Mark, t.Mixed)
+	return fmt.Sprintf("token %d granted %v ahead %d mark %q", t.Token, t.Granted, t.Ahead, t.Mark)
 }

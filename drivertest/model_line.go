@@ -70,16 +70,9 @@ func (l *modelLine) place(c *modelClaim) int {
 	return slices.Index(l.claims, c)
 }
 
-// mixed reports whether somebody in line has another capacity than c.
-func (l *modelLine) mixed(c *modelClaim) bool {
-	return slices.ContainsFunc(l.claims, func(d *modelClaim) bool { return d.Capacity != c.Capacity })
-}
-
-// otherKind reports whether somebody in line is of another kind than c.
+// otherKind reports whether somebody in line has another capacity than c.
 func (l *modelLine) otherKind(c *modelClaim) bool {
-	return slices.ContainsFunc(l.claims, func(d *modelClaim) bool {
-		return (d.Capacity == driver.RW) != (c.Capacity == driver.RW)
-	})
+	return len(l.claims) > 0 && l.claims[0].Capacity != c.Capacity
 }
 
 // remove takes the claim at i out.

@@ -30,7 +30,11 @@ import (
 // time another claim has made progress.
 const maxAttempts = 100
 
-var errRaced = errors.New("too many others are coming and going")
+var (
+	errRaced = errors.New("too many others are coming and going")
+	// errFirstChanged says that a claim was not put because the first of the line changed.
+	errFirstChanged = errors.New("the first claim of the line has changed")
+)
 
 // Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
 // that is there already. It costs one transaction, and one more request when the lease
@@ -178,6 +182,9 @@ func (b *Backend) join(ctx context.Context, c *driver.Claim, l *lease) (*positio
 			return p, err
 		}
 		refusal := p.refusal(c)
+		if errors.Is(refusal, errFirstChanged) {
+			continue
+		}
 		if !isBusy(refusal) || !p.granted {
 			return p, refusal
 		}
@@ -194,9 +201,14 @@ func (b *Backend) putFree(ctx context.Context, p *position, put clientv3.Op) (fr
 	answer, err := b.etcd.Txn(untimed{ctx}).
 		If(p.line.unmarked().empty()).
 		Then(clientv3.OpGet(p.line.mark()), put).
+		Else(p.line.claims().first()).
 		Commit()
-	if err != nil || !answer.Succeeded {
+	if err != nil {
 		return false, err
+	}
+	if !answer.Succeeded {
+		p.head = first(found(answer, 0))
+		return false, nil
 	}
 	p.rev, p.granted, p.mark = answer.Header.Revision, true, first(found(answer, 0))
 	return true, nil
@@ -207,7 +219,7 @@ func (b *Backend) putFree(ctx context.Context, p *position, put clientv3.Op) (fr
 // claim. A claim with NoWait is put only if there is room.
 func (b *Backend) putInto(ctx context.Context, c *driver.Claim, p *position, put clientv3.Op, room clientv3.Cmp,
 ) (joined bool, err error) {
-	ifs := []clientv3.Cmp{absent(p.name), absent(p.line.tombstone(c.ID)), p.line.otherKind(c).empty()}
+	ifs := []clientv3.Cmp{absent(p.name), absent(p.line.tombstone(c.ID)), p.sameKind(c)}
 	if c.NoWait {
 		ifs = append(ifs, room)
 	}

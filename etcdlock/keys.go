@@ -38,7 +38,6 @@ func (l line) unmarked() keyRange {
 }
 func (l line) claims() keyRange  { return keyRange{string(l) + "p", string(l) + "x"} }
 func (l line) permits() keyRange { return keyRange{string(l) + "p", string(l) + "q"} }
-func (l line) shared() keyRange  { return keyRange{string(l) + "r", string(l) + "x"} } // readers and writers
 func (l line) writers() keyRange { return keyRange{string(l) + "w", string(l) + "x"} }
 
 func (l line) mark() string               { return string(l) + string(classMark) }
@@ -61,14 +60,6 @@ func (l line) blockers(c *driver.Claim) keyRange {
 		return l.writers()
 	}
 	return l.claims()
-}
-
-// otherKind are the claims of the kind that c is not of.
-func (l line) otherKind(c *driver.Claim) keyRange {
-	if classOf(c) == classPermit {
-		return l.shared()
-	}
-	return l.permits()
 }
 
 // otherNames are the names that the key of c would have if c were of another class: another

@@ -1,8 +1,8 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,7 +29,6 @@ type position struct {
 	count     int // claims in line
 	ahead     int
 	granted   bool
-	mixed     bool
 	reused    bool // a claim of another class has the ID
 
 	blocker string           // writer or reader that waits: the claim that it waits for
@@ -104,13 +103,12 @@ func (p *position) fill(c *driver.Claim, answer *clientv3.TxnResponse) error {
 // claims fit.
 func (p *position) weigh(c *driver.Claim, claims []*keyValue) error {
 	p.weights, p.excess = make(map[string]int64), c.Weight-c.Capacity
-	p.mixed, p.ahead = false, 0
+	p.ahead = 0
 	for _, kv := range claims {
 		var r record
 		if err := decode(kv, &r); err != nil {
 			return err
 		}
-		p.mixed = p.mixed || r.Capacity != c.Capacity
 		if p.rev == 0 || kv.CreateRevision < p.rev {
 			p.weights[string(kv.Key)] = r.Weight
 			p.excess += r.Weight
@@ -156,16 +154,39 @@ func (p *position) refusal(c *driver.Claim) error {
 		return driver.ErrReused
 	case p.under != nil:
 		return errNameTaken
-	case p.head != nil && (p.line.class(p.head) == classPermit) != (classOf(c) == classPermit):
-		return driver.ErrKind
-	case !c.NoWait || p.head == nil:
-		return errors.New("the server refused the claim for no reason")
+	}
+	if err := p.checkKind(c); err != nil {
+		return err
+	}
+	if !c.NoWait || p.head == nil {
+		return errFirstChanged
 	}
 	busy, err := p.busy(p.count)
 	if err != nil {
 		return err
 	}
 	return busy
+}
+
+// checkKind returns ErrKind if the first claim of the line has another capacity than c.
+func (p *position) checkKind(c *driver.Claim) error {
+	if p.head == nil {
+		return nil
+	}
+	var r record
+	return cmp.Or(decode(p.head, &r), c.CheckKind(r.Capacity))
+}
+
+// sameKind compares that the line is of the kind of c. A key tells permits from others, and
+// nothing of the size: so the first claim, of which the size was read, must still be there.
+func (p *position) sameKind(c *driver.Claim) clientv3.Cmp {
+	switch {
+	case classOf(c) != classPermit:
+		return p.line.permits().empty()
+	case p.head == nil || p.checkKind(c) != nil:
+		return p.line.claims().empty()
+	}
+	return createdAt(string(p.head.Key), p.head.CreateRevision)
 }
 
 // busy describes the first claim of the line to a claim with that many ahead.
@@ -182,7 +203,7 @@ func (p *position) busy(ahead int) (*driver.BusyError, error) {
 
 // ticket describes the position. TTL and Left are the caller's to set.
 func (p *position) ticket(c *driver.Claim) (driver.Ticket, error) {
-	t := driver.Ticket{Claim: *c, Token: tokenOf(p.rev), Granted: p.granted, Mixed: p.mixed}
+	t := driver.Ticket{Claim: *c, Token: tokenOf(p.rev), Granted: p.granted}
 	var err error
 	switch {
 	case !p.granted:

@@ -3,6 +3,7 @@ package httplock_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -248,6 +249,10 @@ func TestKindsOfClaims(t *testing.T) {
 			t.Errorf("the share is %v", first.answer)
 		}
 		two := a.do("POST", "/v1/acquire", `{"key":"s","kind":"permits","permits":2,"size":3}`).ok(t)
+		other := a.do("POST", "/v1/acquire", `{"key":"s","kind":"permits","size":4}`).is(t, 409, "wrong-kind")
+		if d := other.text("detail"); !strings.Contains(d, "size 3, not a semaphore of size 4") {
+			t.Errorf("another size is refused with %q", d)
+		}
 		a.do("POST", "/v1/acquire", `{"key":"s","kind":"permits","permits":2,"size":3}`).is(t, 409, "not-acquired")
 		a.do("POST", "/v1/acquire", `{"key":"s","kind":"permits","size":3}`).ok(t)
 		if two.number("permits") != 2 || two.number("size") != 3 {

@@ -166,7 +166,8 @@ func problemOf(err error) *problem {
 		_, what, _ := strings.Cut(err.Error(), fencelock.ErrInvalid.Error()+": ")
 		return &problem{slug: slugInvalid, detail: sentence(what)}
 	case errors.Is(err, fencelock.ErrKind):
-		return &problem{slug: slugWrongKind, detail: "Use another key, or wait until this one is free."}
+		_, kinds, _ := strings.Cut(err.Error(), fencelock.ErrKind.Error()+": ")
+		return &problem{slug: slugWrongKind, detail: sentence(kinds)}
 	case errors.Is(err, fencelock.ErrLost):
 		return lost(err)
 	case errors.Is(err, fencelock.ErrClosed):

@@ -74,16 +74,13 @@ func (q *queue) join(d driver.Claim, now instant) *claim {
 // grant admits every claim that fits. One writer that leaves may let in many
 // readers: stopping after the first would leave the others asleep.
 func (q *queue) grant(now instant) {
-	mixed := q.mixed()
 	sum := int64(0)
 	for _, c := range q.claims {
-		sum += c.Weight
-		switch {
-		case c.granted:
-		case sum <= c.Capacity:
+		if sum += c.Weight; sum > c.Capacity {
+			return // all have one capacity, so nobody behind c fits either
+		}
+		if !c.granted {
 			q.admit(c, now)
-		case !mixed:
-			return // with one capacity, nobody behind c fits either
 		}
 	}
 }
@@ -92,15 +89,6 @@ func (q *queue) grant(now instant) {
 func (q *queue) admit(c *claim, now instant) {
 	c.granted, c.since, c.mark = true, now.wall, q.mark
 	c.wakeWaiter()
-}
-
-// mixed reports whether two sizes of one semaphore are in line. Then a later claim
-// may fit where an earlier one does not.
-func (q *queue) mixed() bool {
-	if len(q.claims) == 0 || q.claims[0].Capacity == driver.RW {
-		return false // RW never shares a line with a semaphore
-	}
-	return slices.ContainsFunc(q.claims, func(c *claim) bool { return c.Capacity != q.claims[0].Capacity })
 }
 
 // remove takes c out. The caller then calls grant.
@@ -216,7 +204,6 @@ func (q *queue) ticket(c *claim, now instant) driver.Ticket {
 		Token:   c.token,
 		Granted: c.granted,
 		Left:    c.expires - now.mono,
-		Mixed:   q.mixed(),
 	}
 	if c.granted {
 		t.Mark = c.mark

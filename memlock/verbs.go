@@ -59,8 +59,8 @@ func (s *Store) refusal(q *queue, c *driver.Claim, now instant) error {
 		return errLeft // it lingers: a late repeat of its Enter must not bring it back
 	}
 	if len(q.claims) > 0 {
-		if (q.claims[0].Capacity == driver.RW) != (c.Capacity == driver.RW) {
-			return driver.ErrKind
+		if err := c.CheckKind(q.claims[0].Capacity); err != nil {
+			return err
 		}
 		if c.NoWait && q.total+c.Weight > c.Capacity {
 			return q.busy(len(q.claims), now)

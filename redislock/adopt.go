@@ -30,7 +30,7 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 	}
 	adopted, _, ok := parseTicket(by, got.Answer)
 	if !ok {
-		return driver.Ticket{}, refusal(t.Key, got.Answer)
+		return driver.Ticket{}, refusal(&t.Claim, got.Answer)
 	}
 	if epoch == 0 || epoch != b.subscriber.epoch.Load() {
 		b.subscriber.alarms.granted(by.ID, by.Key)

@@ -64,7 +64,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 
 // pushed is the ticket of a claim that a message granted.
 func pushed(t driver.Ticket, w waiter) driver.Ticket {
-	t.Granted, t.Mark, t.Mixed = true, w.mark, w.mixed
+	t.Granted, t.Mark = true, w.mark
 	t.Ahead, t.Head = 0, nil
 	t.Left = max(time.Until(w.ends), margin)
 	return t

@@ -1,8 +1,10 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,7 +90,7 @@ func (b *Backend) enterCommand(c *driver.Claim, reenter bool) (cmd *transport.Co
 // refused returns why the server gave no ticket.
 func (b *Backend) refused(ctx context.Context, c driver.Claim, got transport.Result) error {
 	b.waiters.forget(c.ID)
-	err := refusal(c.Key, got.Answer)
+	err := refusal(&c, got.Answer)
 	if got.Retried && !driver.Gone(err) && !errors.Is(err, driver.ErrReused) {
 		// The other copy of the request may arrive when the lock is free. A claim that was
 		// refused does not leave by itself.
@@ -100,18 +102,20 @@ func (b *Backend) refused(ctx context.Context, c driver.Claim, got transport.Res
 }
 
 // refusal reads why the script enter gave no ticket.
-func refusal(key string, answer any) error {
+func refusal(c *driver.Claim, answer any) error {
 	switch v := answer.(type) {
 	case string:
 		switch {
-		case v == "k":
-			return driver.ErrKind
+		case strings.HasPrefix(v, "k"):
+			if capacity, err := strconv.ParseInt(v[1:], 10, 64); err == nil {
+				return cmp.Or(c.CheckKind(capacity), driver.ErrKind)
+			}
 		case v == "o":
 			return driver.ErrReused
 		case strings.HasPrefix(v, "x"):
 			return parseGone(v)
 		}
-		return ballotRefusal(entering, key, v)
+		return ballotRefusal(entering, c.Key, v)
 	case []any:
 		r := reply{parts: v}
 		if r.text() != "n" {
@@ -122,5 +126,5 @@ func refusal(key string, answer any) error {
 			return busy
 		}
 	}
-	return badAnswer(entering, key, answer)
+	return badAnswer(entering, c.Key, answer)
 }

@@ -90,43 +90,37 @@ func TestRenewalWithALongerLeaseKeepsTheLineAlive(t *testing.T) {
 	}
 }
 
-func TestPushBringsTheMarkAndWhetherSizesAreMixed(t *testing.T) {
+func TestPushBringsTheMark(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
 	holder, waiter := connect(t, s, nil), closing(t, New(p.client(), nil))
 	mark := driver.Mark("a:1 \x00mark")
-	for _, mixed := range []bool{false, true} {
-		key := map[bool]string{false: "one size", true: "two sizes"}[mixed]
-		held := hold(t, holder, slots(key, 3, 3))
-		k := wait_(t, waiter, slots(key, 3, 3))
-		if mixed {
-			wait_(t, holder, slots(key, 5, 5))
+	held := hold(t, holder, slots("key", 3, 3))
+	k := wait_(t, waiter, slots("key", 3, 3))
+	subscribed(t, waiter)
+	must(t, errOf(waiter.read(t.Context(), k)))
+	p.Forget()
+	got := make(chan driver.Ticket)
+	go func() {
+		now, err := waiter.Await(context.Background(), k)
+		if err != nil {
+			t.Errorf("Await: %v", err)
 		}
-		subscribed(t, waiter)
-		must(t, errOf(waiter.read(t.Context(), k)))
-		p.Forget()
-		got := make(chan driver.Ticket)
-		go func() {
-			now, err := waiter.Await(context.Background(), k)
-			if err != nil {
-				t.Errorf("%s: Await: %v", key, err)
-			}
-			got <- now
-		}()
-		parked(t, waiter, k)
-		must(t, holder.Leave(t.Context(), held, driver.Exit{Mark: mark}))
-		if now := <-got; !now.Granted || now.Mark != mark || now.Mixed != mixed {
-			t.Errorf("%s: Await answered %+v; want the mark %q and mixed %v", key, now, mark, mixed)
-		}
-		if all, _ := p.names(); slices.Contains(all, "evalsha") {
-			t.Errorf("%s: the grant came by a request, not by push", key)
-		}
-		must(t, waiter.Leave(t.Context(), k, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark))}))
-		if k = enter(t, holder, slots("other "+key, 1, 1)); k.Mark != "" {
-			t.Errorf("the mark of %q reached another key: %q", key, k.Mark)
-		}
+		got <- now
+	}()
+	parked(t, waiter, k)
+	must(t, holder.Leave(t.Context(), held, driver.Exit{Mark: mark}))
+	if now := <-got; !now.Granted || now.Mark != mark {
+		t.Errorf("Await answered %+v; want the mark %q", now, mark)
 	}
-	k := hold(t, holder, slots("one size", 1, 3))
+	if all, _ := p.names(); slices.Contains(all, "evalsha") {
+		t.Error("the grant came by a request, not by push")
+	}
+	must(t, waiter.Leave(t.Context(), k, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark))}))
+	if k = enter(t, holder, slots("other", 1, 1)); k.Mark != "" {
+		t.Errorf("the mark reached another key: %q", k.Mark)
+	}
+	k = hold(t, holder, slots("key", 1, 3))
 	if len(k.Mark) != driver.MaxMark {
 		t.Errorf("the next holder was told a mark of %d bytes", len(k.Mark))
 	}

@@ -78,7 +78,6 @@ func parseTicket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Dura
 	t.Token = r.number()
 	t.Left = r.duration()
 	t.Span = r.number()
-	t.Mixed = r.number() == 1
 	switch kind {
 	case "g":
 		t.Granted = true

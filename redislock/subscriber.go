@@ -29,7 +29,6 @@ const (
 // concerned (IDs are written as in the store, and nothing is between the parts):
 //
 //	g length-of-mark : mark id id id …    granted
-//	m length-of-mark : mark id id id …    granted, and two sizes are in use
 //	b id reason                           broken
 //	l id                                  look again
 //
@@ -163,12 +162,12 @@ func (s *subscriber) handle(message string) {
 	}
 	kind, f := message[0], fields{rest: message[1:]}
 	switch kind {
-	case 'g', 'm':
+	case 'g':
 		mark := f.prefixed()
 		for f.rest != "" && !f.bad {
 			id := f.prefixed()
 			s.b.waiters.notify(id, func(w *waiter) {
-				w.granted, w.mark, w.mixed = true, driver.Mark(mark), kind == 'm'
+				w.granted, w.mark = true, driver.Mark(mark)
 			})
 		}
 	case 'b':

@@ -18,7 +18,6 @@ type waiterRegistry struct {
 type waiter struct {
 	granted bool
 	mark    driver.Mark
-	mixed   bool
 	gone    *driver.GoneError
 	stale   bool // its standing has to be read before anything else
 

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -46,7 +47,7 @@ func (a *answer) add(r *row) error {
 		}
 		a.lost[r.token] = r.gone()
 	case "grant":
-		a.granted = append(a.granted, grant{ref, r.mark, micros(r.remains), r.mixed})
+		a.granted = append(a.granted, grant{ref, r.mark, micros(r.remains)})
 	case "broken":
 		a.broken = append(a.broken, broken{ref, driver.GoneError{Broken: true, Reason: r.note}})
 	case "touched":
@@ -65,7 +66,6 @@ func (a *answer) add(r *row) error {
 // refusals are the rows that stand for one error, whatever their other columns say.
 var refusals = map[string]error{
 	"holds":    driver.ErrGranted,
-	"kind":     driver.ErrKind,
 	"reused":   driver.ErrReused,
 	"unbound":  errUnbound,
 	"deadlock": errCircle,
@@ -79,6 +79,9 @@ func (a *answer) refusal(r *row) error {
 	switch r.what {
 	case "gone":
 		return r.gone()
+	case "kind":
+		a.ticket.capacity = r.capacity
+		return driver.ErrKind
 	case "busy":
 		if a.head == nil {
 			a.head = r.busy(micros(r.remains), 0)
@@ -116,6 +119,8 @@ func (a *answer) unknown() error {
 func (a *answer) entered(c *driver.Claim) (driver.Ticket, error) {
 	r := &a.ticket
 	switch {
+	case errors.Is(a.refuse, driver.ErrKind):
+		return driver.Ticket{}, cmp.Or(c.CheckKind(r.capacity), a.refuse)
 	case a.refuse != nil:
 		return driver.Ticket{}, a.refuse
 	case r.token < 1:

@@ -110,11 +110,6 @@ func (s *snapshot) old(ws []*waiter) bool {
 	return s.last > 0 && slices.ContainsFunc(ws, func(w *waiter) bool { return s.last < w.t.Token })
 }
 
-// mixed reports that claims of different capacities are in line.
-func (s *snapshot) mixed() bool {
-	return slices.ContainsFunc(s.claims, func(c row) bool { return c.capacity != s.claims[0].capacity })
-}
-
 // quiet returns how long ago somebody joined the line or was granted.
 func (s *snapshot) quiet() time.Duration {
 	last := int64(0)

@@ -173,9 +173,8 @@ type effects struct {
 // grant is a waiting claim that a step granted.
 type grant struct {
 	driver.ClaimRef
-	mark  driver.Mark
-	left  time.Duration
-	mixed bool
+	mark driver.Mark
+	left time.Duration
 }
 
 // broken is a claim that an operator ended.

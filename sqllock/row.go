@@ -17,7 +17,7 @@ type row struct {
 	what                          string // the kind of the row; see the schema
 	key, id                       string
 	token, span, capacity, weight int64
-	granted, lingering, mixed     bool
+	granted, lingering            bool
 	expires, since                int64
 	mark                          driver.Mark
 	owner, note                   string
@@ -38,7 +38,6 @@ var columns = map[string]func(r *row) sql.Scanner{
 	"weight":    func(r *row) sql.Scanner { return orZero[int64]{&r.weight} },
 	"granted":   func(r *row) sql.Scanner { return orZero[bool]{&r.granted} },
 	"lingering": func(r *row) sql.Scanner { return orZero[bool]{&r.lingering} },
-	"mixed":     func(r *row) sql.Scanner { return orZero[bool]{&r.mixed} },
 	"expires":   func(r *row) sql.Scanner { return orZero[int64]{&r.expires} },
 	"since":     func(r *row) sql.Scanner { return orZero[int64]{&r.since} },
 	"mark":      func(r *row) sql.Scanner { return orZero[driver.Mark]{&r.mark} },
@@ -120,7 +119,7 @@ func (r *row) gone() driver.GoneError {
 // ticket is the ticket of the claim that r describes. What is in line decides; how it was
 // asked for is the caller's.
 func (r *row) ticket(c *driver.Claim) driver.Ticket {
-	t := driver.Ticket{Claim: *c, Token: r.token, Granted: r.granted, Left: micros(r.remains), Mixed: r.mixed}
+	t := driver.Ticket{Claim: *c, Token: r.token, Granted: r.granted, Left: micros(r.remains)}
 	t.Owner, t.Note, t.Span, t.Capacity, t.Weight = r.owner, r.note, r.span, r.capacity, r.weight
 	if t.Granted {
 		t.Mark = r.mark

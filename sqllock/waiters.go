@@ -58,7 +58,7 @@ func (w *waiter) tell(r result) {
 func (w *waiter) grant(g *grant) {
 	t := w.t
 	t.Granted, t.Ahead, t.Head = true, 0, nil
-	t.Mark, t.Left, t.Mixed = g.mark, g.left, g.mixed
+	t.Mark, t.Left = g.mark, g.left
 	w.tell(result{t: t})
 }
 
@@ -256,7 +256,6 @@ func (r *waiterRegistry) update(s *snapshot, ws []*waiter) (decided []*waiter) {
 		}
 		soonest = min(soonest, left)
 	}
-	mixed := s.mixed()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range ws {
@@ -266,7 +265,7 @@ func (r *waiterRegistry) update(s *snapshot, ws []*waiter) (decided []*waiter) {
 			continue
 		}
 		left := s.claims[ahead].left(s.now)
-		w.t.Granted, w.t.Ahead, w.t.Left, w.t.Mixed, w.t.Head = false, ahead, left, mixed, nil
+		w.t.Granted, w.t.Ahead, w.t.Left, w.t.Head = false, ahead, left, nil
 		if head != nil {
 			w.t.Head = head.busy(head.left(s.now), ahead)
 		}

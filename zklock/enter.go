@@ -158,8 +158,8 @@ func (e *entry) admit() (version int32, err error) {
 		return 0, errRetry
 	case err != nil:
 		return 0, err
-	case !sameKind(l.members, &e.c):
-		return 0, driver.ErrKind
+	case len(l.members) > 0 && e.c.CheckKind(l.members[0].capacity) != nil:
+		return 0, e.c.CheckKind(l.members[0].capacity)
 	}
 	own := member{capacity: e.c.Capacity, weight: e.c.Weight}
 	if fits(append(l.members, own), len(l.members)) {
@@ -195,12 +195,24 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 		t.Granted = true
 		return t, nil
 	}
-	t, err := e.b.look(e.s, e.own, e.c)
+	t, err := e.look()
 	if err == nil && e.c.NoWait && !t.Granted {
 		// The container was made anew and came to the same version meanwhile.
 		err = cmp.Or(t.Head, &driver.BusyError{Ahead: t.Ahead})
 	}
 	return t, err
+}
+
+// look says where the claim stands, unless it is of another kind than its line.
+func (e *entry) look() (driver.Ticket, error) {
+	l, at, err := e.b.place(e.s, e.own, e.c.Key)
+	if err == nil {
+		err = checkKind(l.members, at, &e.c)
+	}
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	return e.b.stand(e.s, e.own, e.c, l, at)
 }
 
 // makeNode makes the claim's node in one transaction, and returns the Stat of the container
@@ -259,7 +271,7 @@ func (e *entry) repeat(p position) (driver.Ticket, error) {
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	return e.b.look(e.s, e.own, e.c)
+	return e.look()
 }
 
 // withdraw takes the claim out of the line again, because Enter answers that it has not joined.

@@ -64,9 +64,18 @@ func blocker(ms []member, i int) string {
 	return "" // also for a reader in a line whose semaphore claims are about to go
 }
 
-// sameKind reports whether all of ms are of the kind of c.
-func sameKind(ms []member, c *driver.Claim) bool {
-	return !slices.ContainsFunc(ms, func(m member) bool { return m.semaphore() != (c.Capacity != driver.RW) })
+// checkKind returns ErrKind if a claim that enters at index i must withdraw, because the first in line
+// has another capacity. The first withdraws if it was not first when others behind it were accepted.
+func checkKind(ms []member, i int, c *driver.Claim) error {
+	if i > 0 {
+		return c.CheckKind(ms[0].capacity)
+	}
+	for _, m := range ms {
+		if err := c.CheckKind(m.capacity); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // found is a claim's node as it was read.
@@ -148,27 +157,38 @@ func (b *Backend) nodeGone(s *session, c *claim, node string) error {
 	return gone
 }
 
-// look reads the line and says where c stands in it, with the mark if it is granted.
-func (b *Backend) look(s *session, c *claim, of driver.Claim) (t driver.Ticket, err error) {
+// place reads the line and finds c in it.
+func (b *Backend) place(s *session, c *claim, key string) (*line, int, error) {
 	st := c.state()
 	if err := st.whyNotIn(s); err != nil {
-		return t, err
+		return nil, 0, err
 	}
-	l, err := b.readLine(s, of.Key)
+	l, err := b.readLine(s, key)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return t, err
+		return nil, 0, err
 	}
 	at := slices.IndexFunc(l.members, func(m member) bool { return m.name == path.Base(st.at.node) })
-	switch {
-	case at < 0:
+	if at < 0 {
 		// Our own node is among what this session has seen: it was deleted.
-		return t, b.nodeGone(s, c, st.at.node)
-	case !sameKind(l.members[:at], &of):
-		return t, driver.ErrKind
+		return nil, 0, b.nodeGone(s, c, st.at.node)
 	}
+	return l, at, nil
+}
+
+// look reads the line and says where c stands in it, with the mark if it is granted.
+func (b *Backend) look(s *session, c *claim, of driver.Claim) (driver.Ticket, error) {
+	l, at, err := b.place(s, c, of.Key)
+	if err != nil {
+		return driver.Ticket{}, err
+	}
+	return b.stand(s, c, of, l, at)
+}
+
+// stand says where c stands in l, where it is at index at.
+func (b *Backend) stand(s *session, c *claim, of driver.Claim, l *line, at int) (t driver.Ticket, err error) {
+	st := c.state()
 	t = st.ticket(of)
 	t.Granted = fits(l.members, at)
-	t.Mixed = slices.ContainsFunc(l.members, func(m member) bool { return m.capacity != of.Capacity })
 	if !t.Granted {
 		t.Ahead = at
 		c.isBlocked(blocker(l.members, at), l.stat.Pzxid)

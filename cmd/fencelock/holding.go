@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -193,7 +194,7 @@ func (h *holding) lock() (*fencelock.Lease, error) {
 // explain is what ends this process when no lease was had.
 func (h *holding) explain(err error) error {
 	if errors.Is(err, fencelock.ErrKind) {
-		return h.otherKind()
+		return h.otherKind(err)
 	}
 	return h.f.notAcquired(explain(h.store, h.f.name, err))
 }
@@ -214,16 +215,20 @@ func (f *holdFlags) notAcquired(err error) error {
 }
 
 // otherKind says that the name cannot be held in the way that was asked for.
-func (h *holding) otherKind() error {
+func (h *holding) otherKind(err error) error {
+	_, kinds, _ := strings.Cut(err.Error(), fencelock.ErrKind.Error()+": ")
+	kinds, _, _ = strings.Cut(kinds, ";")
 	next := "choose another name"
 	switch {
+	case h.f.size > 0 && strings.HasPrefix(kinds, "it is a semaphore"):
+		next += ", or give its --size"
 	case h.f.size > 0:
 		next += ", or leave out --size"
 	case h.f.kinds:
 		next += ", or add --size"
 	}
-	return usage("%s is in use as another kind of lock on %s; a lock and a semaphore cannot share a name: see "+
-		"fencelock show, and %s", quote(h.f.name), h.store, next)
+	return usage("%s is in use as another kind of lock on %s: %s; see fencelock show, and %s",
+		quote(h.f.name), h.store, kinds, next)
 }
 
 // onEvent tells people what happens. Only what they cannot do without is told when

@@ -9,10 +9,10 @@
 --       4 lease(15) while it waits
 -- It answers
 --   'g' token(19) mark                          granted, alone in the line
---   {'g', token, left, span, mixed, mark}       granted
---   {'w', token, left, span, mixed, ahead, soonest, head, head left}   waiting
+--   {'g', token, left, span, mark}              granted
+--   {'w', token, left, span, ahead, soonest, head, head left}   waiting
 --   {'n', ahead, head, head left}               refused, nothing is left of it
---   'k'                                         another kind of lock
+--   'k' capacity                                the line has another capacity
 --   'x' or 'xl' or 'xb' reason                  it has left, or was broken
 --   'o'                                         a claim with another capacity or weight has the ID
 -- where left, soonest and head left are µs from now, and head is the first claim
@@ -74,7 +74,7 @@ local function enter_simple(text, no_wait, wait_lease)
   local own, weight = string.match(details, '^(%d+) (%d+) ')
   local token, more = sub(rec, 50, 68) + 1, sub(text, 1, 5)
   if token < now then token = now end
-  if capacity == '' then capacity = own end
+  if n + 0 == 0 then capacity = own end
   local fits = total + weight <= own + 0
   local ends = lease_end(not fits and wait_lease or sub(text, 7, 21))
   if own ~= capacity or no_wait and not fits or ends > expires + 0 then return nil end
@@ -87,11 +87,11 @@ local function enter_simple(text, no_wait, wait_lease)
   call('HSET', C, 'e' .. id, claim .. details)
   call('ZADD', Z, fmt('%d', arrivals - 9007199254740992), 'o' .. id, fmt('%d', ends), 'e' .. id)
   if ends < soonest + 0 then soonest = fmt('%016d', ends) end
-  if fits and held == total then upto, held = arrivals, total + weight end
+  if fits then upto, held = arrivals, total + weight end
   total = total + weight
   save_simple(fmt('%019d', token + more), 1)
-  if fits then return {'g', sub(claim, 1, 19), ends - now, more + 1, 0, ''} end
-  return {'w', sub(claim, 1, 19), ends - now, more + 1, 0, n - 1, soonest - now,
+  if fits then return {'g', sub(claim, 1, 19), ends - now, more + 1, ''} end
+  return {'w', sub(claim, 1, 19), ends - now, more + 1, n - 1, soonest - now,
     known[3] or '', (call('ZSCORE', Z, 'e' .. sub(first, 2)) or now) - now}
 end
 

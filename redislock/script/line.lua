@@ -2,8 +2,8 @@
 -- they say --include.
 --
 -- Every script takes out what has expired, then grants what now fits, and notifies
--- the processes of those who were granted. If all capacities are equal nobody
--- behind the first waiting claim is granted, so a script looks at the claims that
+-- the processes of those who were granted. All claims of a line have one capacity, so nobody
+-- behind the first waiting claim is granted, and a script looks at the claims that
 -- it grants and at one more.
 --include record.lua
 
@@ -35,20 +35,6 @@ local function publish(channel, text)
   if channel ~= '' then redis.pcall('PUBLISH', channel, text) end
 end
 
--- largest returns the largest capacity in use, and whether there are others.
-local function largest(l)
-  local top, kinds = 0, 0
-  for capacity in pairs(l.sizes) do
-    top, kinds = math.max(top, capacity), kinds + 1
-  end
-  return top, kinds > 1
-end
-
-local function mixed(l)
-  local _, others = largest(l)
-  return others and 1 or 0
-end
-
 -- commit writes the record first: if memory is short and nothing has been taken
 -- away yet, Redis refuses that, and nothing has happened.
 local function commit(l)
@@ -71,7 +57,7 @@ local function commit(l)
   end
   l.hset, l.zadd, l.extended = {}, {}, false
   for _, channel in ipairs(l.channels) do
-    publish(channel, (mixed(l) == 1 and 'm' or 'g') .. #l.mark .. ':' .. l.mark .. table.concat(l.push[channel]))
+    publish(channel, 'g' .. #l.mark .. ':' .. l.mark .. table.concat(l.push[channel]))
   end
   l.push, l.channels = {}, {}
 end
@@ -95,13 +81,11 @@ end
 
 -- discount takes a claim out of the sums.
 local function discount(l, claim)
-  local capacity, weight = parse_details(details_of(claim))
+  local _, weight = parse_details(details_of(claim))
   l.n, l.total = l.n - 1, l.total - weight
   if arrival_of(claim) <= l.upto then
     l.held = l.held - weight
   end
-  local left = (l.sizes[capacity] or damaged()) - 1
-  l.sizes[capacity] = left > 0 and left or nil
   l.changed = true
 end
 
@@ -113,35 +97,25 @@ local function remove(l, id, claim)
 end
 
 -- admit goes through the claims from the first that was not granted, and notes in
--- granted those that now fit. It ends where nobody further behind can fit: with one
--- capacity that is at the first that does not.
+-- granted those that now fit. It ends at the first that does not.
 local function admit(l, granted)
-  local top = largest(l)
-  local sum, from, unbroken, limit = l.held, l.upto, true, 1
-  while sum < top do
-    local fields = call('ZRANGEBYSCORE', Z, fmt('(%.0f', from - FAR), '(0', 'LIMIT', 0, limit)
+  local limit = 1
+  while l.held < l.capacity do
+    local fields = call('ZRANGEBYSCORE', Z, fmt('(%.0f', l.upto - FAR), '(0', 'LIMIT', 0, limit)
     if #fields == 0 then return end
     for i, member in ipairs(fields) do fields[i] = 'e' .. sub(member, 2) end
     for i, claim in ipairs(call('HMGET', C, unpack(fields))) do
       -- A claim whose text is lost may hold the lock, so nobody behind it may.
       if not claim then return end
-      local details = details_of(claim)
-      local capacity, weight, channel = parse_details(details)
-      from = arrival_of(claim)
-      if weight + sum <= capacity then
-        if not is_granted(claim) then
-          granted[#granted + 1] = fields[i]
-          granted[#granted + 1] = claim_text(sub(claim, 1, 19), now, 'granted', from, more_of(claim), l.mark, details)
-          notify(l, sub(fields[i], 2), channel)
-        end
-        if unbroken then
-          l.upto, l.held = from, sum + weight
-        end
-      else
-        unbroken = false
+      local details, arrival = details_of(claim), arrival_of(claim)
+      local _, weight, channel = parse_details(details)
+      if l.held + weight > l.capacity then return end
+      if not is_granted(claim) then
+        granted[#granted + 1] = fields[i]
+        granted[#granted + 1] = claim_text(sub(claim, 1, 19), now, 'granted', arrival, more_of(claim), l.mark, details)
+        notify(l, sub(fields[i], 2), channel)
       end
-      sum = sum + weight
-      if sum >= top then return end
+      l.upto, l.held = arrival, l.held + weight
     end
     limit = math.min(limit * 4, 100)
   end
@@ -186,14 +160,14 @@ end
 -- when something can have expired, and takes out each claim once in its life.
 local function purge(l)
   if l.one and l.one.expires <= now then
-    l.one, l.n, l.total, l.sizes = nil, 0, 0, {}
+    l.one, l.n, l.total = nil, 0, 0
     return
   end
   if not l.long then return end
   if now >= l.expires then
     -- C and Z have expired, and with them everything that was in line.
     shorten(l)
-    l.n, l.total, l.held, l.upto, l.arrivals, l.soonest, l.sizes = 0, 0, 0, 0, 0, FAR, {}
+    l.n, l.total, l.held, l.upto, l.arrivals, l.soonest = 0, 0, 0, 0, 0, FAR
     return
   end
   if now < l.soonest then return end
@@ -224,9 +198,8 @@ end
 local function join(l, one, id)
   local capacity, weight = parse_details(one.details)
   local granted = weight + l.total <= capacity
-  l.arrivals, l.n, l.total = l.arrivals + 1, l.n + 1, l.total + weight
-  l.sizes[capacity] = (l.sizes[capacity] or 0) + 1
-  if granted and l.held == l.total - weight then
+  l.arrivals, l.n, l.total, l.capacity = l.arrivals + 1, l.n + 1, l.total + weight, capacity
+  if granted then
     l.upto, l.held = l.arrivals, l.total
   end
   local state, mark, ends = 'waiting', '', one.waits_until or one.expires
@@ -290,7 +263,7 @@ local function lengthen(l)
   local one = l.one
   l.long, l.fresh, l.one = true, true, nil
   l.n, l.total, l.held, l.upto, l.arrivals, l.left = 0, 0, 0, 0, 0, 0
-  l.soonest, l.expires, l.tombs, l.sizes = FAR, 0, 0, {}
+  l.soonest, l.expires, l.tombs = FAR, 0, 0
   if not one then return end
   join(l, one, one.lingers and '~' .. one.id or one.id)
   if one.lingers then add_tombstone(l, one.id, one.expires, 'l') end
@@ -321,15 +294,15 @@ end
 local function standing(l, id)
   local one = l.one
   if one then
-    return {'g', one.token, fmt('%.0f', one.expires - now), one.more + 1, 0, l.mark}
+    return {'g', one.token, fmt('%.0f', one.expires - now), one.more + 1, l.mark}
   end
   local claim = call('HGET', C, 'e' .. id)
   local left = fmt('%.0f', (call('ZSCORE', Z, 'e' .. id) or damaged()) - now)
   local token, span = sub(claim, 1, 19), more_of(claim) + 1
   if is_granted(claim) then
-    return {'g', token, left, span, mixed(l), mark_of(claim)}
+    return {'g', token, left, span, mark_of(claim)}
   end
-  return {'w', token, left, span, mixed(l), call('ZRANK', Z, 'o' .. id), fmt('%.0f', l.soonest - now), first(l)}
+  return {'w', token, left, span, call('ZRANK', Z, 'o' .. id), fmt('%.0f', l.soonest - now), first(l)}
 end
 
 -- same_wish reports whether both details have one capacity and one weight.
@@ -374,7 +347,7 @@ local function refusal(l, id, details, no_wait)
   local why = tombstone(l, id)
   if why or l.n == 0 then return why end
   local capacity, weight = parse_details(details)
-  if (largest(l) == RW) ~= (capacity == RW) then return 'k' end
+  if l.capacity ~= capacity then return 'k' .. l.capacity end
   if no_wait and weight + l.total > capacity then
     local head, left = first(l)
     return {'n', l.n, head, left}

@@ -25,7 +25,7 @@
 --        of one that is held or gone: lease(15) as seconds(8) '.' µs(6), and at
 --        126 id ' ' details mark, and the ID that wrote it
 --        of a line: n ' ' total ' ' held ' ' upto ' ' arrivals ' ' soonest(16) ' '
---        expires(16) ' ' tombs(16) ' ' sizes ' ' left ' ' mark, and the ID that wrote it
+--        expires(16) ' ' tombs(16) ' ' capacity ' ' left ' ' mark, and the ID that wrote it
 --
 -- id       length ':' ID, so that no ID is the beginning of another
 -- details  capacity ' ' weight ' ' length of channel ' ' length of owner ' ' channel
@@ -37,7 +37,7 @@
 -- soonest  nothing ends before
 -- expires  C and Z expire then: never before a claim
 -- tombs    tombstones are in C and Z until then
--- sizes    capacity ':' number of claims with it, separated by ','
+-- capacity of all claims in line; of no meaning without claims
 -- left     how many calls have taken a claim out since the record became a line
 --
 -- C holds  'e' id -> token(19) ' ' since(16) ' ' 'granted' or 'waiting' ' ' arrival(16)
@@ -55,7 +55,6 @@
 -- While a Cluster moves a hash slot it serves only requests all of whose keys are there,
 -- and a record that is no line has no C and no Z. Such a request comes again with R
 -- alone: C and Z are nil, and what needs them fails before it has written anything.
-local RW = 1048576
 
 local function moving()
   error('FENCELOCK MOVING', 0)
@@ -113,20 +112,18 @@ local function load_claim(l, state, body)
   one.expires = digits(87, 102) + digits(110, 117) * 1000000 + digits(119, 124)
   one.id, one.details = split(body)
   local capacity, weight = parse_details(one.details)
-  l.one, l.n, l.total, l.sizes = one, 1, weight, {[capacity] = 1}
+  l.one, l.n, l.total, l.capacity = one, 1, weight, capacity
 end
 
 -- load_line reads the counts of a line.
 local function load_line(l, body)
-  local n, total, held, upto, arrivals, soonest, expires, tombs, sizes, left = string.match(body,
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d:,]*) (%d+) $')
+  local n, total, held, upto, arrivals, soonest, expires, tombs, capacity, left = string.match(body,
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) $')
   if not n or #soonest + #expires + #tombs ~= 48 then damaged() end
   l.n, l.total, l.held = tonumber(n), tonumber(total), tonumber(held)
   l.upto, l.arrivals = tonumber(upto), tonumber(arrivals)
   l.soonest, l.expires, l.tombs, l.left = tonumber(soonest), tonumber(expires), tonumber(tombs), tonumber(left)
-  for capacity, count in string.gmatch(sizes, '(%d+):(%d+)') do
-    l.sizes[tonumber(capacity)] = tonumber(count)
-  end
+  l.capacity = tonumber(capacity)
   if not C and now < l.expires then moving() end
   l.long = true
 end
@@ -134,7 +131,7 @@ end
 -- load reads the record.
 local function load()
   local l = {last = fmt('%019d', 0), mark = '', marker = '', calls = string.rep('-', 32), left = 0,
-    n = 0, total = 0, held = 0, upto = 0, arrivals = 0, soonest = FAR, expires = 0, tombs = 0, sizes = {},
+    n = 0, total = 0, held = 0, upto = 0, arrivals = 0, soonest = FAR, expires = 0, tombs = 0, capacity = 0,
     hset = {}, zadd = {}, push = {}, channels = {}}
   if not rec then return l end
   if sub(rec, 1, 2) ~= '1 ' then
@@ -184,13 +181,9 @@ local function save(l)
   local one, ends = l.one, tonumber(l.last)
   local state, token, since, more, body = 'idle', l.last, now, 0, ''
   if l.long then
-    local sizes = {}
-    for capacity, count in pairs(l.sizes) do
-      sizes[#sizes + 1] = capacity .. ':' .. count
-    end
     ends = math.max(ends, l.expires)
-    state, body = 'line', fmt('%.0f %.0f %.0f %.0f %.0f %016.0f %016.0f %016.0f %s %d ', l.n, l.total, l.held, l.upto,
-      l.arrivals, l.soonest, l.expires, l.tombs, table.concat(sizes, ','), l.left)
+    state, body = 'line', fmt('%.0f %.0f %.0f %.0f %.0f %016.0f %016.0f %016.0f %.0f %d ', l.n, l.total, l.held, l.upto,
+      l.arrivals, l.soonest, l.expires, l.tombs, l.capacity, l.left)
   elseif one then
     ends = math.max(ends, one.expires)
     local lease = one.expires - now

@@ -1,7 +1,6 @@
 -- simple.lua reads the record of a simple line, as most are:
 --
 --   - There is no mark.
---   - All claims, if there are any, have one capacity.
 --   - Nothing in C and Z can have expired, nor C and Z themselves.
 --   - No token is later than the time when C and Z expire. So tokens are numbers of Lua
 --     without loss.
@@ -11,12 +10,11 @@
 -- (BenchmarkHandOver). A free lock with tombstones costs half (BenchmarkTombstonePair).
 local n, total, held, upto, arrivals, soonest, expires, tombs, capacity, left
 
--- is_simple reads the record, and reports whether it is of such a line. Without claims, the
--- capacity is ''.
+-- is_simple reads the record, and reports whether it is of such a line.
 local function is_simple()
   if not C or not rec or sub(rec, 1, 6) ~= '1 line' or sub(rec, 41, 48) ~= '000 0000' then return false end
   n, total, held, upto, arrivals, soonest, expires, tombs, capacity, left = string.match(rec,
-    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d*):?%d* (%d+) $', 110)
+    '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) $', 110)
   return n and #soonest + #expires + #tombs == 48 and soonest + 0 > now and expires + 0 > now
     and sub(rec, 50, 68) <= '000' .. expires and sub(rec, 104, 108) == '00000'
 end
@@ -28,6 +26,6 @@ local function save_simple(last, joined)
   n = n + joined
   call('SET', R, sub(rec, 1, 49) .. last .. sub(rec, 69, 109) .. n .. ' ' .. fmt('%d', total) .. ' ' .. held
     .. ' ' .. upto .. ' ' .. arrivals .. ' ' .. soonest .. ' ' .. expires .. ' ' .. tombs .. ' '
-    .. (n > 0 and capacity .. ':' .. n or '') .. ' ' .. left .. ' ',
+    .. capacity .. ' ' .. left .. ' ',
     'PX', fmt('%d', 86400100 + (expires - now) / 1000))
 end

@@ -120,15 +120,15 @@ INSERT IGNORE INTO fencelock_meta (name, value) VALUES ('format', '1')$$
 
 -- The rows of an answer say in their column "what" which of their columns count:
 --
---   ticket   the claim itself: token, span, capacity, weight, granted, remains, ahead, mixed, mark, owner, note;
+--   ticket   the claim itself: token, span, capacity, weight, granted, remains, ahead, mark, owner, note;
 --            without a span the claim is granted as it was asked for, with this token and mark
 --   head     the first claim of a line in which it is not granted: token, remains, since, owner, note
 --   busy     it was refused: ahead
---   kind     the line is of the other kind
+--   kind     the line has another capacity: capacity
 --   gone     it is not in line: granted if it was broken, note is the reason
 --   left     it has left
 --   holds    it is granted, and was to leave only if it waits
---   grant    a waiting claim of the node that asked was granted: key, id, remains, mixed, mark
+--   grant    a waiting claim of the node that asked was granted: key, id, remains, mark
 --   touched  claims were removed whose owners may be waiting
 --   broken   a claim of the node that asked was broken: key, id, note
 --   lost     a lease of a renewal is gone: token is its place in the list, granted and note as of gone
@@ -224,16 +224,14 @@ END$$
 -- Finds the new front of a line that is locked, and from which somebody was removed, and
 -- grants what fits. The answer has a row for each of p_node.
 --
--- It goes through those who wait in order of arrival. The first that does not fit ends
--- that if all have one capacity. With two sizes of one semaphore in line a later claim
--- may fit where an earlier one does not.
+-- It goes through those who wait in order of arrival, up to the first that does not fit: all
+-- claims of a line have one capacity.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_settle(
     IN p_key VARBINARY(1024), INOUT p_front BIGINT, IN p_now BIGINT, IN p_mark VARBINARY(512), IN p_node BIGINT)
 SQL SECURITY INVOKER
 settle: BEGIN
     DECLARE v_first, v_token, v_weight, v_capacity, v_granted, v_node, v_expires, v_before BIGINT;
     DECLARE v_id VARBINARY(256);
-    DECLARE v_mixed TINYINT DEFAULT 0;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     SELECT token INTO v_first FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front ORDER BY token LIMIT 1;
     IF v_first IS NULL THEN
@@ -244,14 +242,10 @@ settle: BEGIN
         LEAVE settle;
     END IF;
     SET p_front = v_first;
-    SELECT token, capacity INTO v_token, v_capacity
+    SELECT token INTO v_token
         FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front AND granted = 0 ORDER BY token LIMIT 1;
     IF v_token IS NULL THEN
         LEAVE settle;
-    END IF;
-    IF v_capacity < 1048576 THEN
-        SELECT MIN(capacity) < MAX(capacity) INTO v_mixed
-            FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front;
     END IF;
     SELECT COALESCE(SUM(weight), 0) INTO v_before
         FROM fencelock_claim WHERE lock_key = p_key AND token >= p_front AND token < v_token;
@@ -270,9 +264,9 @@ settle: BEGIN
                 SET granted = 1, since = p_now, mark = p_mark, news = NULLIF(v_node, p_node)
                 WHERE lock_key = p_key AND token = v_token;
             IF v_node = p_node THEN
-                SELECT 'grant' AS what, v_id AS id, p_mark AS mark, v_expires - p_now AS remains, v_mixed AS mixed;
+                SELECT 'grant' AS what, v_id AS id, p_mark AS mark, v_expires - p_now AS remains;
             END IF;
-        ELSEIF v_granted = 0 AND v_mixed = 0 THEN
+        ELSEIF v_granted = 0 THEN
             LEAVE walk;
         END IF;
     END LOOP;
@@ -343,13 +337,13 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_enter_any(
 SQL SECURITY INVOKER
 enter: BEGIN
     DECLARE v_now, v_last, v_front, v_token, v_drawn, v_capacity, v_weight, v_span, v_ends, v_expires,
-        v_low, v_high, v_sum, v_ahead, v_head_token, v_head_since, v_head_expires BIGINT;
+        v_kind, v_sum, v_ahead, v_head_token, v_head_since, v_head_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(256);
     DECLARE v_owner, v_head_owner VARBINARY(256);
     DECLARE v_note, v_head_note, v_reason VARBINARY(1024);
     DECLARE v_tombstones INT;
-    DECLARE v_answer, v_touched, v_granted, v_lingering, v_mixed, v_broken, v_crowd, v_waits TINYINT DEFAULT 0;
+    DECLARE v_answer, v_touched, v_granted, v_lingering, v_broken, v_crowd, v_waits TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
 
@@ -360,18 +354,12 @@ enter: BEGIN
         SELECT token, span, capacity, weight, owner, note, granted, lingering, expires, IF(granted, mark, NULL)
             INTO v_token, v_span, v_capacity, v_weight, v_owner, v_note, v_granted, v_lingering, v_expires, v_mark
             FROM fencelock_claim WHERE id = p_id AND lock_key = p_key;
-        SELECT capacity INTO v_low FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front ORDER BY token LIMIT 1;
-        SET v_high = v_low;
-        IF v_low < 1048576 THEN
-            SELECT MIN(capacity), MAX(capacity), SUM(weight) INTO v_low, v_high, v_sum
-                FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front;
-        END IF;
+        SELECT capacity INTO v_kind FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front ORDER BY token LIMIT 1;
     END IF;
 
     IF v_token IS NOT NULL AND v_lingering = 0 AND (v_capacity <> p_capacity OR v_weight <> p_weight) THEN
         SET v_answer = 4;
     ELSEIF v_token IS NOT NULL AND v_lingering = 0 THEN
-        SET v_mixed = v_low < v_high;
         SET v_expires = GREATEST(v_expires, v_now + p_ttl);
         UPDATE fencelock_claim SET expires = GREATEST(expires, v_expires), node = p_node,
                 news = IF(news IS NULL, NULL, p_node)
@@ -383,28 +371,27 @@ enter: BEGIN
             -- It lingers: a late repeat of its Enter must not bring it back, nor stand
             -- in line a second time.
             SET v_answer = 3, v_reason = 'it has left';
-        ELSEIF v_answer = 0 AND (v_low < 1048576 AND p_capacity = 1048576 OR v_low = 1048576 AND p_capacity < 1048576) THEN
+        ELSEIF v_answer = 0 AND v_kind <> p_capacity THEN
             SET v_answer = 2;
         END IF;
         IF v_answer = 0 THEN
-            IF v_low = 1048576 THEN
+            IF v_kind IS NOT NULL THEN
                 -- Nobody fits behind one who waits, and those who hold are few. A SET
                 -- would lock the rows that it reads, in the way of those who renew.
                 SELECT 1 INTO v_waits FROM fencelock_claim
                     WHERE lock_key = p_key AND token >= v_front AND granted = 0 ORDER BY token LIMIT 1;
-                SET v_sum = 1048576;
+                SET v_sum = v_kind;
                 IF v_waits = 0 THEN
                     SELECT SUM(weight) INTO v_sum FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front;
                 END IF;
             END IF;
-            IF v_low IS NULL THEN
+            IF v_kind IS NULL THEN
                 CALL fencelock_v1_empty(p_key);
                 SELECT COUNT(*) > 0 INTO v_tombstones FROM fencelock_tombstone WHERE lock_key = p_key AND expires > v_now;
             ELSEIF v_sum IS NULL THEN
                 CALL fencelock_v1_ended();
             END IF;
             SET v_granted = COALESCE(v_sum, 0) + p_weight <= p_capacity;
-            SET v_mixed = v_low IS NOT NULL AND (v_low <> p_capacity OR v_high <> p_capacity);
             IF p_nowait AND v_granted = 0 THEN
                 SET v_answer = 1;
             ELSE
@@ -418,7 +405,7 @@ enter: BEGIN
                 IF v_granted = 0 THEN
                     SET v_mark = NULL;
                 END IF;
-                IF v_low IS NULL THEN
+                IF v_kind IS NULL THEN
                     UPDATE fencelock_line SET last = v_token + p_span - 1, front = v_token + p_span, id = p_id, span = p_span,
                             capacity = p_capacity, weight = p_weight, expires = v_expires, since = v_now, node = p_node,
                             owner = p_owner, note = p_note,
@@ -454,12 +441,12 @@ enter: BEGIN
     ELSEIF v_answer = 4 THEN
         SELECT 'reused' AS what;
     ELSEIF v_answer = 2 THEN
-        SELECT 'kind' AS what;
+        SELECT 'kind' AS what, v_kind AS capacity;
     ELSEIF v_answer = 1 THEN
         SELECT 'busy' AS what, v_ahead AS ahead;
     ELSE
         SELECT 'ticket' AS what, v_token AS token, v_span AS span, v_capacity AS capacity, v_weight AS weight,
-            v_granted AS granted, v_expires - v_now AS remains, v_ahead AS ahead, v_mixed AS mixed, v_mark AS mark,
+            v_granted AS granted, v_expires - v_now AS remains, v_ahead AS ahead, v_mark AS mark,
             v_owner AS owner, v_note AS note;
     END IF;
 END$$
@@ -643,7 +630,7 @@ CREATE PROCEDURE IF NOT EXISTS fencelock_v1_adopt(
     IN p_owner VARBINARY(256), IN p_note VARBINARY(1024), IN p_node BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_last, v_front, v_token, v_span, v_capacity, v_weight, v_expires, v_others BIGINT;
+    DECLARE v_now, v_last, v_front, v_token, v_span, v_capacity, v_weight, v_expires BIGINT;
     DECLARE v_mark, v_granted_mark VARBINARY(512);
     DECLARE v_mark_id VARBINARY(256);
     DECLARE v_reason VARBINARY(1024) DEFAULT '';
@@ -667,8 +654,6 @@ BEGIN
             UPDATE fencelock_claim
                 SET id = p_id, owner = p_owner, note = p_note, node = p_node, news = NULL, expires = v_expires
                 WHERE lock_key = p_key AND token = v_token;
-            SELECT COUNT(*) INTO v_others
-                FROM fencelock_claim WHERE lock_key = p_key AND token >= v_front AND capacity <> v_capacity;
         END IF;
     END IF;
     COMMIT;
@@ -679,7 +664,7 @@ BEGIN
         SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
     ELSE
         SELECT 'ticket' AS what, v_token AS token, v_span AS span, v_capacity AS capacity, v_weight AS weight,
-            1 AS granted, v_expires - v_now AS remains, 0 AS ahead, v_others > 0 AS mixed, v_granted_mark AS mark,
+            1 AS granted, v_expires - v_now AS remains, 0 AS ahead, v_granted_mark AS mark,
             p_owner AS owner, p_note AS note;
     END IF;
 END$$
@@ -855,27 +840,24 @@ END$$
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_standing(IN p_key VARBINARY(1024), IN p_id VARBINARY(256))
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE v_now, v_expires, v_capacity BIGINT;
+    DECLARE v_now, v_expires BIGINT;
     DECLARE v_mark VARBINARY(512);
     DECLARE v_reason VARBINARY(1024);
-    DECLARE v_granted, v_broken, v_mixed TINYINT DEFAULT 0;
+    DECLARE v_granted, v_broken TINYINT DEFAULT 0;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     DECLARE CONTINUE HANDLER FOR NOT FOUND BEGIN END;
     COMMIT;
     CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
     START TRANSACTION WITH CONSISTENT SNAPSHOT;
-    SELECT granted, mark, expires, capacity INTO v_granted, v_mark, v_expires, v_capacity
+    SELECT granted, mark, expires INTO v_granted, v_mark, v_expires
         FROM fencelock_claim WHERE id = p_id AND lock_key = p_key AND lingering = 0;
-    IF v_capacity < 1048576 THEN
-        SELECT COUNT(*) > 0 INTO v_mixed FROM fencelock_claim WHERE lock_key = p_key AND capacity <> v_capacity;
-    END IF;
     SELECT 1, mark, expires INTO v_granted, v_mark, v_expires FROM fencelock_line WHERE lock_key = p_key AND id = p_id;
     SELECT broken, reason INTO v_broken, v_reason
         FROM fencelock_tombstone WHERE lock_key = p_key AND id = p_id AND expires > v_now;
     COMMIT;
     IF v_granted THEN
-        SELECT 'grant' AS what, p_id AS id, v_mark AS mark, v_expires - v_now AS remains, v_mixed AS mixed;
+        SELECT 'grant' AS what, p_id AS id, v_mark AS mark, v_expires - v_now AS remains;
     ELSE
         SELECT 'gone' AS what, v_broken AS granted, v_reason AS note;
     END IF;
@@ -958,13 +940,10 @@ BEGIN
     CALL fencelock_v1_clock(v_now);
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION READ ONLY;
-    SELECT 'grant' AS what, c.lock_key, c.id, c.mark, c.expires - v_now AS remains, COUNT(other.token) > 0 AS mixed, '' AS note
-        FROM fencelock_claim c LEFT JOIN fencelock_claim other
-            ON c.capacity < 1048576 AND other.lock_key = c.lock_key AND other.capacity <> c.capacity
-        WHERE c.news = p_node
-        GROUP BY c.lock_key, c.token
+    SELECT 'grant' AS what, c.lock_key, c.id, c.mark, c.expires - v_now AS remains, '' AS note
+        FROM fencelock_claim c WHERE c.news = p_node
     UNION ALL
-    SELECT 'broken', lock_key, id, NULL, 0, 0, reason FROM fencelock_tombstone WHERE node = p_node AND broken = 1 AND expires > v_now;
+    SELECT 'broken', lock_key, id, NULL, 0, reason FROM fencelock_tombstone WHERE node = p_node AND broken = 1 AND expires > v_now;
     COMMIT;
 END$$
 

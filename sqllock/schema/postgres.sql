@@ -127,16 +127,16 @@ CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 -- What the steps answer: rows of this kind. It is for its type only; "what" says which
 -- columns count:
 --
---   ticket   the claim itself: token to capacity, granted, remains, ahead, mixed, mark, owner, note; without a span
+--   ticket   the claim itself: token to capacity, granted, remains, ahead, mark, owner, note; without a span
 --            the claim is granted as it was asked for, with this token and mark
 --   head     the first claim of a line in which it is not granted: token, remains, since, owner, note
 --   busy     it was refused: ahead
---   kind     the line is of the other kind
+--   kind     the line has another capacity: capacity
 --   reused   a claim with another capacity or weight has the id
 --   gone     it is not in line: granted if it was broken, note is the reason
 --   left     it has left
 --   holds    it is granted, and was to leave only if it waits
---   grant    a waiting claim of the node that asked was granted: key, id, remains, mixed, mark
+--   grant    a waiting claim of the node that asked was granted: key, id, remains, mark
 --   touched  claims were removed whose owners may be waiting: key
 --   broken   a claim of the node that asked was broken: key, id, note
 --   lost     a lease of a renewal is gone: token is its place in the list, granted and note as of gone
@@ -145,7 +145,7 @@ CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 CREATE OR REPLACE VIEW fencelock_answer AS
     SELECT NULL::text AS what, NULL::bytea AS key, NULL::bytea AS id, NULL::bigint AS token, NULL::bigint AS span,
         NULL::bigint AS weight, NULL::bigint AS capacity, NULL::boolean AS granted, NULL::bigint AS remains,
-        NULL::bigint AS ahead, NULL::bigint AS since, NULL::boolean AS mixed, NULL::bytea AS mark,
+        NULL::bigint AS ahead, NULL::bigint AS since, NULL::bytea AS mark,
         NULL::bytea AS owner, NULL::bytea AS note;
 
 -- The steps go by the indexes whatever the statistics of a table that changes all the time
@@ -214,29 +214,18 @@ $$;
 
 -- fencelock_settle grants who fits in a line that is locked; a_mark is its mark.
 --
--- It stops at the first claim that does not fit, if all have one capacity. With two sizes
--- of one semaphore in line, a later claim may fit where an earlier one does not.
+-- It stops at the first claim that does not fit: all claims of a line have one capacity.
 CREATE OR REPLACE FUNCTION fencelock_settle(a_key bytea, a_mark bytea, a_now bigint, a_node bigint)
 RETURNS SETOF fencelock_answer LANGUAGE plpgsql AS $$
 DECLARE
     v_answer fencelock_answer;
     v_claim  fencelock_claim;
     v_before bigint := 0;
-    v_mixed  boolean;
 BEGIN
     FOR v_claim IN SELECT * FROM fencelock_claim WHERE key = a_key ORDER BY token LOOP
-        IF v_mixed IS NULL THEN
-            v_mixed := false;
-            IF v_claim.capacity < 1048576 THEN
-                SELECT min(capacity) <> max(capacity) INTO v_mixed FROM fencelock_claim WHERE key = a_key;
-            END IF;
-        END IF;
         v_before := v_before + v_claim.weight;
         CONTINUE WHEN v_claim.granted > 0;
-        IF v_before > v_claim.capacity THEN
-            EXIT WHEN NOT v_mixed;
-            CONTINUE;
-        END IF;
+        EXIT WHEN v_before > v_claim.capacity;
         UPDATE fencelock_claim
             SET granted = CASE WHEN node = a_node THEN 1 ELSE 2 END, since = a_now, mark = a_mark
             WHERE key = a_key AND token = v_claim.token
@@ -246,7 +235,6 @@ BEGIN
             v_answer.key := a_key;
             v_answer.id := v_claim.id;
             v_answer.remains := v_claim.expires - a_now;
-            v_answer.mixed := v_mixed;
             v_answer.mark := a_mark;
             RETURN NEXT v_answer;
         ELSE
@@ -312,8 +300,6 @@ DECLARE
     v_purged  boolean := false;
     v_lazy    text;
     v_weight  numeric;
-    v_low     bigint := a_capacity;
-    v_high    bigint := a_capacity;
     v_ahead   bigint := 0;
     v_granted boolean := true;
 BEGIN
@@ -341,9 +327,6 @@ BEGIN
                 SET expires = greatest(expires, v_now + a_ttl), node = a_node, granted = least(granted, 1)
                 WHERE key = a_key AND token = v_mine.token
                 RETURNING * INTO v_mine;
-            IF v_mine.capacity < 1048576 THEN
-                SELECT min(capacity), max(capacity) INTO v_low, v_high FROM fencelock_claim WHERE key = a_key;
-            END IF;
             IF v_mine.granted = 0 THEN
                 SELECT count(*) INTO v_ahead FROM
                     (SELECT FROM fencelock_claim WHERE key = a_key AND token < v_mine.token LIMIT 1024) AS few;
@@ -363,7 +346,6 @@ BEGIN
             v_answer.granted := v_mine.granted > 0;
             v_answer.remains := v_mine.expires - v_now;
             v_answer.ahead := v_ahead;
-            v_answer.mixed := v_low <> v_high;
             v_answer.mark := v_mine.mark;
             v_answer.owner := v_mine.owner;
             v_answer.note := v_mine.note;
@@ -381,18 +363,17 @@ BEGIN
     END IF;
 
     IF v_head.token IS NOT NULL THEN
-        IF (v_head.capacity = 1048576) <> (a_capacity = 1048576) THEN
+        IF v_head.capacity <> a_capacity THEN
             v_answer.what := 'kind';
+            v_answer.capacity := v_head.capacity;
             RETURN NEXT v_answer;
             RETURN;
         END IF;
-        -- If somebody waits and everybody has the capacity of a read-write lock, the last
-        -- one waits and nobody fits behind: the rest of the line need not be gone through.
-        v_granted := a_capacity < 1048576
-            OR (SELECT granted > 0 FROM fencelock_claim WHERE key = a_key ORDER BY token DESC LIMIT 1);
+        -- If somebody waits, the last one waits and nobody fits behind: the rest of the line need
+        -- not be gone through.
+        v_granted := (SELECT granted > 0 FROM fencelock_claim WHERE key = a_key ORDER BY token DESC LIMIT 1);
         IF v_granted THEN
-            SELECT sum(weight), least(a_capacity, min(capacity)), greatest(a_capacity, max(capacity))
-                INTO v_weight, v_low, v_high FROM fencelock_claim WHERE key = a_key;
+            SELECT sum(weight) INTO v_weight FROM fencelock_claim WHERE key = a_key;
             v_granted := v_weight + a_weight <= a_capacity;
         END IF;
     END IF;
@@ -429,7 +410,6 @@ BEGIN
     v_answer.granted := v_granted;
     v_answer.remains := a_ttl;
     v_answer.ahead := v_ahead;
-    v_answer.mixed := v_low <> v_high;
     v_answer.mark := CASE WHEN v_granted THEN v_line.mark ELSE '' END;
     v_answer.owner := a_owner;
     v_answer.note := a_note;
@@ -463,7 +443,7 @@ BEGIN
         WHERE key = a_key AND soonest = 9223372036854775807 AND tombstones <= fencelock_now()
             AND last <= 9223372036854775807 - 2 * 65535
         RETURNING 'ticket', NULL::bytea, NULL::bytea, last - a_span + 1, NULL::bigint, NULL::bigint, NULL::bigint, true,
-            a_ttl, 0::bigint, NULL::bigint, false, mark, NULL::bytea, NULL::bytea;
+            a_ttl, 0::bigint, NULL::bigint, mark, NULL::bytea, NULL::bytea;
     IF FOUND THEN
         RETURN;
     END IF;
@@ -509,7 +489,7 @@ BEGIN
             AND l.soonest = 9223372036854775807 AND l.tombstones <= fencelock_now()
             AND l.last <= 9223372036854775807 - 2 * 65535
         RETURNING 'ticket', l.key, l.id, l.last - l.span + 1, NULL::bigint, NULL::bigint, NULL::bigint, true,
-            mine.ttl, 0::bigint, NULL::bigint, false, l.mark, NULL::bytea, NULL::bytea;
+            mine.ttl, 0::bigint, NULL::bigint, l.mark, NULL::bytea, NULL::bytea;
 END $$;
 
 -- fencelock_leave_long is fencelock_leave for everybody else than the claim in the row of the
@@ -600,7 +580,7 @@ BEGIN
             SET soonest = 9223372036854775807, id = ''
             WHERE key = a_key AND id = a_id AND soonest > fencelock_now()
             RETURNING CASE WHEN fencelock_lazily() <> '' THEN 'left' END, NULL::bytea, NULL::bytea, NULL::bigint, NULL::bigint,
-                NULL::bigint, NULL::bigint, false, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean,
+                NULL::bigint, NULL::bigint, false, NULL::bigint, NULL::bigint, NULL::bigint,
                 NULL::bytea, NULL::bytea, NULL::bytea;
         IF FOUND THEN
             RETURN;
@@ -628,7 +608,7 @@ BEGIN
         FROM mine
         WHERE l.key = mine.key AND l.id = mine.id AND l.soonest > fencelock_now()
         RETURNING CASE WHEN fencelock_lazily() <> '' THEN 'left' END, l.key, mine.id, NULL::bigint, NULL::bigint,
-            NULL::bigint, NULL::bigint, false, NULL::bigint, NULL::bigint, NULL::bigint, NULL::boolean,
+            NULL::bigint, NULL::bigint, false, NULL::bigint, NULL::bigint, NULL::bigint,
             NULL::bytea, NULL::bytea, NULL::bytea;
 END $$;
 
@@ -718,7 +698,6 @@ BEGIN
     v_answer.weight := v_mine.weight;
     v_answer.granted := true;
     v_answer.remains := v_mine.expires - v_now;
-    v_answer.mixed := EXISTS (SELECT FROM fencelock_claim WHERE key = a_key AND capacity <> v_mine.capacity);
     v_answer.mark := v_mine.mark;
     v_answer.owner := v_mine.owner;
     v_answer.note := v_mine.note;

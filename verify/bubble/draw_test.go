@@ -79,7 +79,9 @@ func drawUse(t *rapid.T, lease time.Duration) use {
 	}
 	if u.Verb == acquire || u.Verb == tryAcquire {
 		u.Key = pick(t, "semaphore", keySem, keySem, keySem, keyMixed)
-		u.Size = pick(t, "size", int64(3), 3, 2)
+		if u.Size = 3; u.Key == keyMixed {
+			u.Size = pick(t, "size", int64(3), 3, 2)
+		}
 		u.Weight = rapid.Int64Range(1, u.Size).Draw(t, "weight")
 	}
 	switch rapid.IntRange(0, 5).Draw(t, "ends") {

@@ -138,7 +138,7 @@ const (
 )
 
 // The keys of a program: two that are locks, one semaphore, and one that is used as
-// both by mistake.
+// both, and with two sizes, by mistake.
 const (
 	keyA, keyB, keySem, keyMixed = "a", "b", "s", "m"
 )

@@ -21,7 +21,7 @@ var stepLaws = drivertest.Topics("Grant", "Token", "Lease", "Expiry", "Leave", "
 func TestLawsOnOneConnection(t *testing.T) {
 	each(t, all, func(t *testing.T, s *store) {
 		db := s.one(t)
-		laws(t, s, func(t *testing.T) driver.Backend { return awaitsAgain{s.backendOn(t, db)} }, stepLaws)
+		laws(t, func(t *testing.T) driver.Backend { return awaitsAgain{s.backendOn(t, db)} }, stepLaws)
 	})
 }
 
@@ -44,7 +44,7 @@ func (b awaitsAgain) Await(ctx context.Context, t driver.Ticket) (driver.Ticket,
 func TestLawsWithoutAnyPragma(t *testing.T) {
 	only(t, barePath, func(t *testing.T, s *store) {
 		run(t, s.open(t), "CREATE TABLE app_x (x)")
-		laws(t, s, func(t *testing.T) driver.Backend { return s.backend(t) }, stepLaws)
+		laws(t, func(t *testing.T) driver.Backend { return s.backend(t) }, stepLaws)
 		var mode string
 		// A connection that has been open since would say what it knew then.
 		if err := s.open(t).QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "delete" {
@@ -57,7 +57,7 @@ func TestLawsWithoutAnyPragma(t *testing.T) {
 func TestLawsWithBusyTimeout(t *testing.T) {
 	const dsn = "file:%s?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_txlock=immediate"
 	only(t, sqlite.with("BusyTimeout", dsn), func(t *testing.T, s *store) {
-		laws(t, s, func(t *testing.T) driver.Backend { return s.backend(t) }, stepLaws)
+		laws(t, func(t *testing.T) driver.Backend { return s.backend(t) }, stepLaws)
 	})
 }
 
@@ -65,7 +65,7 @@ func TestLawsWithBusyTimeout(t *testing.T) {
 // knows of it: the claim is in the row of its line no more.
 func TestLawsOfClaimsThatWereMoved(t *testing.T) {
 	each(t, onServers, func(t *testing.T, s *store) {
-		laws(t, s, func(t *testing.T) driver.Backend { return moving{s.backend(t)} }, stepLaws)
+		laws(t, func(t *testing.T) driver.Backend { return moving{s.backend(t)} }, stepLaws)
 	})
 }
 
@@ -86,7 +86,7 @@ func (m moving) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error
 // go through grants and marks.
 func TestLawsInBatches(t *testing.T) {
 	only(t, postgres.with("Batches"), func(t *testing.T, s *store) {
-		laws(t, s, func(t *testing.T) driver.Backend {
+		laws(t, func(t *testing.T) driver.Backend {
 			b := s.backend(t)
 			s.keepBusy(t, b)
 			return b
@@ -99,7 +99,7 @@ func TestLawsInBatches(t *testing.T) {
 func TestLawsWithLibPQ(t *testing.T) {
 	each(t, []kind{postgres, postgres.with("BinaryParameters", "binary_parameters=yes")}, func(t *testing.T, s *store) {
 		s.driver = "postgres"
-		laws(t, s, func(t *testing.T) driver.Backend {
+		laws(t, func(t *testing.T) driver.Backend {
 			return s.new(t, s.open(t), &sqllock.Options{CreateTables: true, Listen: pqListen(s.dsn)})
 		})
 	})

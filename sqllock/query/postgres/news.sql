@@ -1,16 +1,14 @@
 -- Finds what other processes did to the claims of one: which they have granted, as long
 -- as those have not been renewed since, and which were broken by operators, with the reason
--- as a note. standby is as in line.sql. mixed says that two sizes of one semaphore are in line.
+-- as a note. standby is as in line.sql.
 --
 -- $1 node
 SELECT 'grant' AS what, key, id, mark,
        expires - (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS remains,
-       capacity < 1048576 AND EXISTS (
-           SELECT FROM fencelock_claim AS o WHERE o.key = c.key AND o.capacity <> c.capacity) AS mixed,
        NULL::bytea AS note, NULL AS standby
-FROM fencelock_claim AS c WHERE node = $1::bigint AND granted = 2
+FROM fencelock_claim WHERE node = $1::bigint AND granted = 2
 UNION ALL
-SELECT 'broken', key, id, NULL, 0, false, reason, NULL FROM fencelock_tombstone WHERE node = $1::bigint AND broken
+SELECT 'broken', key, id, NULL, 0, reason, NULL FROM fencelock_tombstone WHERE node = $1::bigint AND broken
 UNION ALL
-SELECT 'standby', NULL, NULL, NULL, 0, false, NULL, coalesce(host(inet_server_addr()) || ':' || inet_server_port(), 'a local server')
+SELECT 'standby', NULL, NULL, NULL, 0, NULL, coalesce(host(inet_server_addr()) || ':' || inet_server_port(), 'a local server')
 WHERE fencelock_now() > 0 AND current_setting('transaction_read_only') = 'on';

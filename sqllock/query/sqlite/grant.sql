@@ -12,6 +12,4 @@ WHERE key = ?5 AND granted = 0 AND token IN (
             AS filled
         FROM fencelock_claim WHERE key = ?5)
     WHERE filled <= capacity)
-RETURNING CASE WHEN node = ?4 THEN 'grant' ELSE 'stranger' END AS what, id, mark, expires - ?2 AS remains,
-    capacity < 1048576 AND EXISTS (
-        SELECT 1 FROM fencelock_claim AS o WHERE o.key = ?5 AND o.capacity <> fencelock_claim.capacity) AS mixed;
+RETURNING CASE WHEN node = ?4 THEN 'grant' ELSE 'stranger' END AS what, id, mark, expires - ?2 AS remains;

@@ -4,11 +4,10 @@
 SELECT 'ticket' AS what, token, span, capacity, weight, granted > 0 AS granted, expires - ?2 AS remains,
        (SELECT count(*) FROM (
            SELECT 1 FROM fencelock_claim AS o WHERE o.key = c.key AND o.token < c.token LIMIT 1024)) AS ahead,
-       EXISTS (SELECT 1 FROM fencelock_claim AS o WHERE o.key = c.key AND o.capacity <> c.capacity) AS mixed,
        mark, since, owner, note
 FROM fencelock_claim AS c WHERE key = ?5 AND id = ?6 AND lingering = 0
 UNION ALL
-SELECT 'head', token, span, capacity, weight, 0, expires - ?2, 0, 0, NULL, since, owner, note
+SELECT 'head', token, span, capacity, weight, 0, expires - ?2, 0, NULL, since, owner, note
 FROM fencelock_claim
 WHERE key = ?5 AND token = (SELECT min(token) FROM fencelock_claim WHERE key = ?5)
   AND EXISTS (SELECT 1 FROM fencelock_claim WHERE key = ?5 AND id = ?6 AND granted = 0);

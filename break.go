@@ -26,8 +26,9 @@ import (
 // on ZooKeeper or a quorum, is ErrInvalid.
 //
 // Break may be repeated. For a claim that lingers already, because it was broken or because
-// of MinHold, Break without LockDelay changes nothing and returns nil. With LockDelay(d) it
-// sets a new end, and with LockDelay(0) it opens the key at once.
+// of MinHold, Break without LockDelay changes nothing and returns nil. With LockDelay(d) the
+// key stays closed for d from now on, and never for less long than was promised before.
+// LockDelay(0) opens the key at once.
 //
 // If no claim has the token, nothing is changed and the error is ErrNoClaim.
 func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string, opts ...Option) error {

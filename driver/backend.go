@@ -64,10 +64,10 @@ type Backend interface {
 	// Leave with Exit.Linger, and its tombstone lasts until then at the least. A waiting
 	// claim ends at once. A backend without Info.Linger answers a *PermanentError.
 	//
-	// Of a claim that lingers already, Break with linger above zero sets the end anew, and
-	// with linger below zero ends the claim. With linger zero it returns nil and changes
-	// nothing: it may be a Break that was sent again. Any other claim ends at once with
-	// linger below zero, as with zero.
+	// Of a claim that lingers already, Break with linger above zero may set a later end, never
+	// an earlier one, and with linger below zero ends the claim. With linger zero it returns
+	// nil and changes nothing: it may be a Break that was sent again. Any other claim ends at
+	// once with linger below zero, as with zero.
 	Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error
 
 	// Line describes the line of key. A line without claims still has its Last and its

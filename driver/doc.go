@@ -51,7 +51,7 @@
 //   - Linger: a claim that left with Linger counts on for that long by the
 //     server's clock, cannot be renewed, and cannot leave again; a late Enter of
 //     its ID answers GoneError. So does a granted claim that was broken with linger.
-//     Break sets its end anew, or ends it, only if its linger says so: a repeated Break
+//     Break sets a later end, or ends it at once, only if its linger says so: a repeated Break
 //     without linger leaves it as it is.
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
 //     that it makes granted, not only the first, and also when the claim removed

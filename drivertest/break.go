@@ -177,18 +177,29 @@ var breakLingersLaws = []law{
 		t.brokenAtOnce(w.b, "two").hears("two")
 		w.b.holds(noWait(w.claim(key))).follows(t)
 	}, "an operator who knows that the holder is dead must be able to free the key before its time"},
-	{"SecondBreakLingersAnew", lingers, timed(func(w *world, key string) {
-		short, long := w.a.holds(w.claim(key)), w.a.holds(w.claim(w.key()))
-		long.brokenFor(w.lease, w.b, "one")
-		w.voidIf("Break", w.b.Break(w.ctx, long.Key, long.Token, "two", w.longest()))
-		w.inTime("the second Break", time.Now(), long.ends())
-		short.brokenFor(w.longest(), w.b, "one").brokenFor(w.lease, w.b, "two")
-		short.hears("two")
-		short.expires()
-		w.b.holds(noWait(w.claim(key)))
-		long.expires()
-		w.b.refused(w.claim(long.Key))
-	}), "an operator must be able to close a key for longer, or for less long, than at first"},
+	{"SecondBreakLengthensTheLinger", lingers, timed(func(w *world, key string) {
+		t := w.a.holds(w.claim(key)).brokenFor(w.lease, w.b, "one")
+		w.voidIf("Break", w.b.Break(w.ctx, key, t.Token, "two", w.longest()))
+		w.inTime("the second Break", time.Now(), t.ends())
+		t.hears("two")
+		t.expires()
+		w.b.refused(w.claim(key))
+	}), "an operator must be able to close a key for longer than at first"},
+	{"SecondBreakNeverShortensTheLinger", lingers, func(w *world, key string) {
+		t := w.a.holds(w.claim(key)).brokenFor(w.longest(), w.b, "one")
+		ends := t.stillThere().Left
+		for range 3 {
+			t.must("Break", w.b.Break(w.ctx, key, t.Token, "two", w.longest()/10))
+		}
+		s := t.stillThere()
+		w.wrongIf(!s.Lingering || s.Left > ends+time.Second || s.Left < ends-w.longest()/2,
+			"a broken claim with %v left is shown as %+v after three breaks with a shorter delay", ends, s)
+		w.b.refused(w.claim(key))
+		left := w.a.holds(w.claim(w.key())).leaves(driver.Exit{Linger: w.longest()})
+		left.must("Break", w.b.Break(w.ctx, left.Key, left.Token, "three", w.longest()/10))
+		s = left.stillThere()
+		w.wrongIf(s.Left < ends-w.longest()/2, "a claim that left and lingers is shown as %+v after a break", s)
+	}, "one operator has been promised that the key stays closed, and another does not know of it"},
 	{"BreakThatCannotLingerIsRefused", lingersNot, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
 		_ = asA[*driver.PermanentError](w, "Break", w.b.Break(w.ctx, key, t.Token, "out", w.longest()))

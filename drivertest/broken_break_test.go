@@ -107,7 +107,7 @@ var brokenBreaks = []breaker{
 	{"Break never lingers", func(b *broken) {
 		b.breaksFor(func(driver.Standing, time.Duration) time.Duration { return 0 })
 	}, "BreakKeepsTheKeyClosed BreakLingersBeforeTheNext BreakThatLingersIsHeardAtOnce " +
-		"BreakThatLingersKeepsTheIdOut SecondBreakLingersAnew Model"},
+		"BreakThatLingersKeepsTheIdOut SecondBreakLengthensTheLinger Model"},
 	{"Break lingers when the lease is over", func(b *broken) {
 		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
 			if linger > 0 {
@@ -115,7 +115,7 @@ var brokenBreaks = []breaker{
 			}
 			return linger
 		})
-	}, "BreakKeepsTheKeyClosed SecondBreakLingersAnew Model"},
+	}, "BreakKeepsTheKeyClosed Model"},
 	{"Break lingers for ever", func(b *broken) {
 		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
 			if now.Lingering && linger < 0 {
@@ -132,14 +132,14 @@ var brokenBreaks = []breaker{
 			return linger
 		})
 	}, "RepeatedBreakKeepsTheLinger LingeringClaimCanBeBroken Model"},
-	{"a repeated Break shortens the linger", func(b *broken) {
+	{"a second Break with a shorter delay ends the linger", func(b *broken) {
 		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
-			if now.Lingering && linger == 0 {
-				linger = now.Left / 4
+			if now.Lingering && linger > 0 && linger < now.Left {
+				linger = -1
 			}
 			return linger
 		})
-	}, "RepeatedBreakKeepsTheLinger Model"},
+	}, "SecondBreakNeverShortensTheLinger"},
 	{"Break does not change an end that is set", func(b *broken) {
 		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
 			if now.Lingering && linger > 0 {
@@ -147,7 +147,7 @@ var brokenBreaks = []breaker{
 			}
 			return linger
 		})
-	}, "SecondBreakLingersAnew"},
+	}, "SecondBreakLengthensTheLinger"},
 	{"waiters linger after a break", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 			for _, s := range b.standings(key) {
@@ -178,7 +178,7 @@ var brokenBreaks = []breaker{
 			}
 			return ctx.Err()
 		}
-	}, "BreakThatLingersIsHeardAtOnce BreakThatLingersKeepsTheIdOut BreakKeepsTheKeyClosed SecondBreakLingersAnew " +
+	}, "BreakThatLingersIsHeardAtOnce BreakThatLingersKeepsTheIdOut BreakKeepsTheKeyClosed SecondBreakLengthensTheLinger " +
 		"Model"},
 	{"who was broken may enter again when the delay is over", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {

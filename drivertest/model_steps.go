@@ -198,7 +198,11 @@ func (p *modelRun) breakOne() {
 	}
 	until := c.expires
 	if linger > 0 && l.granted(i) {
-		c.lingering, c.expires = true, l.now.Add(linger)
+		ends := l.now.Add(linger)
+		if c.lingering {
+			ends = later(ends, c.expires)
+		}
+		c.lingering, c.expires = true, ends
 		until = later(until, c.expires)
 	} else {
 		l.remove(i)

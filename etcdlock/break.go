@@ -93,10 +93,26 @@ func (w *breakWrites) prepare(ctx context.Context, linger time.Duration) error {
 	if waits, err := w.waits(ctx); waits || err != nil {
 		return err
 	}
+	linger, err := w.longer(ctx, linger)
+	if err != nil {
+		return err
+	}
 	w.keptOut = max(w.keptOut, linger)
-	var err error
 	w.end, _, err = w.b.lingering(ctx, w.own, w.r, linger)
 	return err
+}
+
+// longer returns linger, or what is left of the time for which the claim lingers already, if that is
+// longer.
+func (w *breakWrites) longer(ctx context.Context, linger time.Duration) (time.Duration, error) {
+	if !w.r.Lingering {
+		return linger, nil
+	}
+	left, err := w.b.etcd.TimeToLive(ctx, clientv3.LeaseID(w.own.Lease))
+	if err != nil {
+		return 0, err
+	}
+	return max(linger, time.Duration(left.TTL+1)*time.Second), nil // etcd tells whole seconds
 }
 
 // keepTombstone has the new tombstone last for as long as the one that is there.

@@ -191,7 +191,11 @@ func (s *Store) Break(ctx context.Context, key string, token int64, reason strin
 		id = c.ID
 		until := c.expires
 		if linger > 0 && c.granted {
-			q.linger(c, now.mono+clampTTL(linger))
+			end := now.mono + clampTTL(linger)
+			if c.lingering {
+				end = max(end, c.expires)
+			}
+			q.linger(c, end)
 			until = max(until, c.expires)
 		} else {
 			q.remove(c)

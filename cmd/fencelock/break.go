@@ -33,8 +33,9 @@ not after that time. A run with --on-revoke hears of it, and a program that wait
 Lease.Revoked; any other holder is not told before. Ctrl-C takes the request back.
 
 With --delay 10s nobody gets NAME for that long after its grant was broken, so that the last
-writes of its holder land before anybody else begins. Another break without --delay leaves
-that as it is; --delay 0 opens NAME at once. ZooKeeper and a quorum cannot do this.
+writes of its holder land before anybody else begins. Another break without --delay, or
+with a shorter one, leaves that as it is; --delay 0 opens NAME at once. ZooKeeper and a
+quorum cannot do this.
 
 It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 		Args: oneName,

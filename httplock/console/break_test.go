@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
@@ -71,6 +72,31 @@ func TestBreakAWaiter(t *testing.T) {
 			says("bob@b waits for this key")
 		s.request("POST", form.href("break?"), fields(form, "not wanted", "bob@b")).want(http.StatusSeeOther)
 		s.get("/key?key=nightly").says("1 holder · 0 claims wait")
+	})
+}
+
+// A claim that lingers keeps the key closed. Without an answer to the first break, or in a hurry,
+// a visitor could not open it: a break changed nothing, and the page said that it was broken.
+func TestOpenAKeyThatLingers(t *testing.T) {
+	in(t, nil, func(s *site) {
+		lease := s.lock("nightly", fencelock.Owner("alice@a"))
+		next := s.wait("nightly", fencelock.Owner("bob@b"))
+		nextLook()
+		before := s.get(s.get("/key?key=nightly").href("break?")).says("alice@a holds this key")
+		if err := s.client.Break(s.Context(), "nightly", lease.Token(), "hangs", fencelock.LockDelay(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		nextLook()
+		// The form of a visitor who does not know of the delay leaves the key closed.
+		s.request("POST", before.href("break?"), fields(before, "again", "alice@a")).want(http.StatusSeeOther)
+		form := s.get(s.get("/key?key=nightly").says("lingers", "alice@a", "Open").href("break?")).
+			says("Open the key", "alice@a has left or was broken", "stays closed for another")
+		open := fields(form, "it is gone", "alice@a")
+		open.Set("open", "1")
+		s.request("POST", form.href("break?"), fields(form, "", "alice@a")).want(http.StatusUnprocessableEntity)
+		done := s.request("POST", form.href("break?"), open).want(http.StatusSeeOther)
+		s.get("/"+done.header.Get("Location")).says("was opened", "holds", "bob@b")
+		(<-next).Release(s.Context())
 	})
 }
 

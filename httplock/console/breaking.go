@@ -17,6 +17,7 @@ type breakPage struct {
 	page
 	Key     string
 	Claim   fencelock.Standing
+	Open    bool   // the claim lingers, and the key is to be opened
 	Confirm string // what to type
 	Action  string // address of the form
 	Back    string
@@ -62,6 +63,13 @@ func (c *Console) breaking(v *visit) {
 	if claim.Owner == "" {
 		p.Confirm = token.String()
 	}
+	// What the visitor has seen counts: a claim may have been broken with a delay since then.
+	if p.Open = claim.Lingering; v.Method == http.MethodPost {
+		p.Open = v.PostForm.Get("open") != ""
+	}
+	if p.Open {
+		p.Title = say(v.lang, "break.opening")
+	}
 	if v.Method == http.MethodPost {
 		c.breakClaim(ctx, v, p, token)
 		return
@@ -93,7 +101,11 @@ func (c *Console) breakClaim(ctx context.Context, v *visit, p *breakPage, token 
 		v.render(http.StatusUnprocessableEntity, "break", p)
 		return
 	}
-	err := c.locks.Break(ctx, p.Key, token, p.Reason)
+	var delay fencelock.Option // that of the lease, if it has one
+	if p.Open {
+		delay = fencelock.LockDelay(0)
+	}
+	err := c.locks.Break(ctx, p.Key, token, p.Reason, delay)
 	if c.o.Broke != nil {
 		c.o.Broke(v.Request, v.who, p.Key, token, p.Reason, err)
 	}
@@ -103,7 +115,11 @@ func (c *Console) breakClaim(ctx context.Context, v *visit, p *breakPage, token 
 		ctx, cancel := context.WithTimeout(v.Context(), storeTimeout)
 		defer cancel()
 		c.watch.Refresh(ctx)
-		v.redirect(p.Back + "&broken=" + token.String())
+		done := "&broken="
+		if p.Open {
+			done = "&opened="
+		}
+		v.redirect(p.Back + done + token.String())
 	case errors.Is(err, fencelock.ErrNoClaim):
 		v.refuse(http.StatusNotFound, "no-claim")
 	case errors.Is(err, fencelock.ErrInvalid):

@@ -28,6 +28,7 @@ type keyPage struct {
 	Waits    chart
 	Holds    chart
 	Broken   fence.Token // a claim that this visitor has just broken
+	Opened   fence.Token // a claim that lingered until this visitor has opened the key
 }
 
 // keyClaim is one claim of the line.
@@ -86,6 +87,11 @@ func (c *Console) key(v *visit) {
 	p.History = events[:min(len(events), maxHistory)]
 	if t, err := fence.Parse(v.URL.Query().Get("broken")); err == nil && hasBroken(events, t) {
 		p.Broken = t
+	}
+	if t, err := fence.Parse(v.URL.Query().Get("opened")); err == nil && t <= l.Last {
+		if _, there := claimWith(&l.Line, t); !there {
+			p.Opened = t
+		}
 	}
 	v.render(http.StatusOK, "key", p)
 }

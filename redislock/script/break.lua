@@ -1,6 +1,6 @@
 -- break ends the claim whose span holds a token, and keeps its ID out until its lease
 -- would have ended. A claim that is granted may linger. One that lingers already stays as it is,
--- unless the end of its lingering is given anew.
+-- unless it is to linger for longer, or not any more.
 --
 -- KEYS  see locks.lua
 -- ARGV  1 token(19)    2 reason    3 eight characters that name this call
@@ -65,8 +65,10 @@ return each(function(token, reason, name, linger)
   end
   if not is_granted(claim) then linger = 0 end
   if linger > 0 then
-    let_linger(l, own, claim, now + linger)
-    ends = math.max(ends, now + linger)
+    local over = now + linger
+    ends = math.max(ends, over)
+    if lingers then over = ends end -- never sooner than was promised
+    let_linger(l, own, claim, over)
   else
     remove(l, id, claim)
   end

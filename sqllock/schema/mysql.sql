@@ -572,7 +572,7 @@ END$$
 
 -- Break. It leaves a tombstone until the lease would have ended. If p_linger > 0, the place of a
 -- claim that is granted stays taken for that long. If p_linger = 0, a claim that lingers already
--- stays as it is.
+-- stays as it is. No linger ends sooner than an earlier one has promised.
 CREATE PROCEDURE IF NOT EXISTS fencelock_v1_break(
     IN p_key VARBINARY(1024), IN p_token BIGINT, IN p_reason VARBINARY(1024), IN p_linger BIGINT, IN p_node BIGINT)
 SQL SECURITY INVOKER
@@ -597,7 +597,8 @@ BEGIN
             SET v_node = NULL; -- its process was told
         ELSEIF p_linger > 0 AND v_granted THEN
             CALL fencelock_v1_entomb(p_key, v_id, v_now, GREATEST(v_expires, v_now + p_linger), 1, p_reason, v_node);
-            UPDATE fencelock_claim SET lingering = 1, news = NULL, expires = v_now + p_linger
+            UPDATE fencelock_claim
+                SET expires = GREATEST(v_now + p_linger, IF(v_lingering, v_expires, 0)), lingering = 1, news = NULL
                 WHERE lock_key = p_key AND token = v_token;
         ELSE
             CALL fencelock_v1_entomb(p_key, v_id, v_now, v_expires, 1, p_reason, v_node);

@@ -623,6 +623,7 @@ DECLARE
     v_now    bigint := fencelock_now();
     v_answer fencelock_answer;
     v_it     fencelock_claim;
+    v_ends   bigint := v_now + a_linger;
 BEGIN
     IF v_line.soonest <= v_now THEN
         RETURN QUERY SELECT * FROM fencelock_expire(a_key, v_line.mark, v_now, a_node);
@@ -641,10 +642,13 @@ BEGIN
         RETURN;
     END IF;
     IF a_linger > 0 AND v_it.granted > 0 THEN
-        PERFORM fencelock_entomb(a_key, v_it.id, greatest(v_it.expires, v_now + a_linger), true, a_reason, v_it.node);
-        UPDATE fencelock_claim SET lingering = true, granted = 1, expires = v_now + a_linger
+        PERFORM fencelock_entomb(a_key, v_it.id, greatest(v_it.expires, v_ends), true, a_reason, v_it.node);
+        IF v_it.lingering THEN
+            v_ends := greatest(v_it.expires, v_ends); -- never sooner than was promised
+        END IF;
+        UPDATE fencelock_claim SET lingering = true, granted = 1, expires = v_ends
             WHERE key = a_key AND token = v_it.token;
-        UPDATE fencelock_line SET soonest = least(soonest, v_now + a_linger) WHERE key = a_key;
+        UPDATE fencelock_line SET soonest = least(soonest, v_ends) WHERE key = a_key;
     ELSE
         PERFORM fencelock_entomb(a_key, v_it.id, v_it.expires, true, a_reason, v_it.node);
         DELETE FROM fencelock_claim WHERE key = a_key AND token = v_it.token;

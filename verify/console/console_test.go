@@ -170,6 +170,31 @@ func TestBreakAClaim(t *testing.T) {
 	b.quiet()
 }
 
+// A broken claim lingers for its delay. The console shows it, and opens the key.
+func TestOpenAKeyThatLingers(t *testing.T) {
+	s := serve(t, nil)
+	lease := s.lock("nightly", "alice@web-1/812")
+	delay := fencelock.LockDelay(10 * time.Minute)
+	if err := s.locks.Break(t.Context(), "nightly", lease.Token(), "hangs", delay); err != nil {
+		t.Fatal(err)
+	}
+	b := newBrowser(t, s.URL)
+	b.open(keyPath("nightly"))
+	b.says("lingers", "alice@web-1/812", "Open")
+	b.click("a.button")
+	b.says("Open the key", "has left or was broken, and the key stays closed for another")
+	b.fill("the host is gone", "alice@web-1/812")
+	b.says("was opened", "Nobody holds this key")
+	next, err := s.locks.TryLock(t.Context(), "nightly")
+	if err != nil {
+		t.Fatalf("the key was opened, and a try returned %v", err)
+	}
+	if err := next.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.quiet()
+}
+
 func TestNoBreakWithoutTheRight(t *testing.T) {
 	token, line := httplock.NewToken("eyes")
 	tokens, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "acquire  eyes/", "look  *", 1)))

@@ -236,9 +236,18 @@ Client(sys.argv[1]).break_claim(sys.argv[2], int(sys.argv[3]), "it hangs")
 			if h := holders[0].(map[string]any); h["lingering"] != true || h["left_ms"].(float64) < 30_000 {
 				t.Errorf("the holder is %v; want it lingering for nearly a minute", h)
 			}
-			s.must("/v1/break", map[string]any{
-				"key": "nightly", "token": l.Token().String(), "reason": "it has ended", "delay": "0s",
-			})
+			// Another operator, who does not know of the first, asks for a shorter delay.
+			again := func(delay string) {
+				s.must("/v1/break", map[string]any{
+					"key": "nightly", "token": l.Token().String(), "reason": "it has ended", "delay": delay,
+				})
+			}
+			again("5s")
+			holders, _ = s.line("nightly")
+			if len(holders) != 1 || holders[0].(map[string]any)["left_ms"].(float64) < 30_000 {
+				t.Errorf("after a break with a delay of 5s the holders are %v", holders)
+			}
+			again("0s")
 			next["request_id"] = "the-next-two"
 			s.must("/v1/acquire", next)
 		})

@@ -25,7 +25,9 @@ INSERT INTO fencelock_tombstone (key, id, clock, expires, until, broken, reason,
     RETURNING CASE WHEN node = ?4 THEN 'broken' ELSE 'stranger' END AS what, id, reason AS note;
 
 UPDATE fencelock_claim
-SET lingering = 1, granted = 1, expires = ?2 + ?8, until = ?3 + ?8, ttl = ?8
+SET lingering = 1, granted = 1, -- never sooner than was promised
+    expires = max(?2 + ?8, iif(lingering, expires, 0)), until = max(?3 + ?8, iif(lingering, until, 0)),
+    ttl = max(?8, iif(lingering, ttl, 0))
 WHERE key = ?5 AND token = (SELECT max(token) FROM fencelock_claim WHERE key = ?5 AND token <= ?6)
   AND granted > 0 AND ?8 > 0;
 

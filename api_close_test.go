@@ -268,8 +268,8 @@ func TestCloseWaitsForOnEvent(t *testing.T) {
 		w.release(w.lock(c, "a"))
 		w.lock(c, "b")
 		c.Close()
-		if n := called.Load(); n != 4 {
-			t.Errorf("%d events of 4 were heard", n)
+		if n := called.Load(); n != 5 {
+			t.Errorf("%d events of 5 were heard", n)
 		}
 	})
 }

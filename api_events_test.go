@@ -86,7 +86,7 @@ func TestEventsReportTheLifeOfALease(t *testing.T) {
 			t.Errorf("acquired: %+v", e)
 		}
 		must(t, c.Break(bg, "k", l.Token(), "deploy"))
-		e = w.wantEvents(&heard, "lost")[0]
+		e = w.wantEvents(&heard, "lost", "broken")[0]
 		w.is(e.Err, fencelock.ErrBroken)
 		if e.Token != l.Token() || e.Key != "k" {
 			t.Errorf("lost: %+v", e)

@@ -3,21 +3,22 @@ package fencelock_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/driver/record"
+	"github.com/fencelock/fencelock/history"
 )
 
-func (p *probe) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+func (p *probe) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
 	return p.step(ctx, "record", func(ctx context.Context) error { return p.Store.Record(ctx, es, keep) })
 }
 
-func (p *probe) History(ctx context.Context, key string, n int) (es []driver.HistoryEntry, err error) {
+func (p *probe) History(ctx context.Context, key string, n int) (es []record.Entry, err error) {
 	err = p.step(ctx, "history", func(ctx context.Context) error {
 		es, err = p.Store.History(ctx, key, n)
 		return err
@@ -27,14 +28,21 @@ func (p *probe) History(ctx context.Context, key string, n int) (es []driver.His
 
 // recording is a Client that writes its history.
 func (w *world) recording(owner string) *fencelock.Client {
-	return w.client(&fencelock.Options{Owner: owner, History: fencelock.History{Keep: 100}})
+	return w.client(&fencelock.Options{Owner: owner, OnEvent: w.recorder(nil).OnEvent})
+}
+
+func (w *world) recorder(o *history.Options) *history.Recorder {
+	w.Helper()
+	r, err := history.New(w.store, o)
+	ok(w.T, err)
+	return r
 }
 
 // history is what the store remembers of key, the oldest first, in words.
 func (w *world) history(key string) (words []string) {
 	w.Helper()
 	time.Sleep(time.Second)
-	es, err := w.client(nil).History(bg, key, 10_000)
+	es, err := history.Read(bg, w.store, key, 10_000)
 	ok(w.T, err)
 	for _, e := range es {
 		text := e.Owner + " waited " + e.Granted.Sub(e.Asked).String()
@@ -88,7 +96,7 @@ func TestHistorySaysWhoHeldTheLock(t *testing.T) {
 		<-l.Context().Done()
 		w.remembers("k", "a waited 0s, held 3s, released", "for c waited 3s, held 1h0m1s, released",
 			"a waited 0s, held 1m0s, max_hold")
-		es, err := b.History(bg, "k", 100)
+		es, err := history.Read(bg, w.store, "k", 100)
 		ok(t, err)
 		if e := es[2]; e.Note != "nightly" || e.Kind != fencelock.Exclusive || e.Key != "k" || e.Token == 0 {
 			t.Errorf("the entry is %+v", e)
@@ -110,18 +118,6 @@ func TestHistoryIsWrittenInTheBackground(t *testing.T) {
 		w.steps("record")
 		time.Sleep(time.Hour)
 		w.steps()
-	})
-}
-
-// A hook that hangs keeps nothing from the history.
-func TestHistoryDoesNotWaitForOnEvent(t *testing.T) {
-	inWorld(t, func(w *world) {
-		end := make(chan struct{})
-		defer close(end)
-		hang := func(fencelock.Event) { <-end }
-		o := &fencelock.Options{Owner: "c", History: fencelock.History{Keep: 10}, OnEvent: hang}
-		w.release(w.lock(w.client(o), "k"))
-		w.remembers("k", "c waited 0s, held 0s, released")
 	})
 }
 
@@ -197,12 +193,14 @@ func TestHistoryFindsTheBrokenHolderOfASpan(t *testing.T) {
 func TestHistoryOutlivesAnOutage(t *testing.T) {
 	for name, fault := range faults {
 		runInWorld(t, name, func(t *testing.T, w *world) {
-			var heard listener
-			c := w.client(&fencelock.Options{Owner: "c", History: fencelock.History{Keep: 10_000}, OnEvent: heard.on})
+			var failures []error
+			r := w.recorder(&history.Options{Keep: 10_000, OnError: func(err error) { failures = append(failures, err) }})
+			c := w.client(&fencelock.Options{Owner: "c", OnEvent: r.OnEvent})
 			w.store.meddle(only(fault, "record"), nil)
 			start := time.Now()
 			for range 5000 {
 				w.release(w.lock(c, "k"))
+				synctest.Wait() // so that no event is dropped before
 			}
 			if d := time.Since(start); d != 0 {
 				t.Errorf("the outage has delayed the calls by %v", d)
@@ -214,10 +212,8 @@ func TestHistoryOutlivesAnOutage(t *testing.T) {
 			if len(got) != 4096 || !strings.HasSuffix(got[0], "(904 missing)") {
 				t.Errorf("%d of 5000 grants are remembered, the first as %q; want 4096, and 904 missing", len(got), got[0])
 			}
-			names, events := heard.take()
-			i := slices.IndexFunc(events, func(e fencelock.Event) bool { return e.Token == 0 })
-			if i < 0 || !strings.Contains(events[i].Err.Error(), "history cannot be written") {
-				t.Errorf("no warning among %d events, the last is %v", len(names), names[len(names)-1])
+			if len(failures) != 1 || !strings.Contains(failures[0].Error(), "history cannot be written") {
+				t.Errorf("it was told of %v", failures)
 			}
 		})
 	}
@@ -250,14 +246,7 @@ func TestHistoryOfAKilledProcessHasNoEnd(t *testing.T) {
 		w.remembers("k", "c waited 0s, holds")
 		w.store.meddle(down, nil)
 		time.Sleep(time.Minute) // it is lost here, and nobody can be told
-		es, err := w.store.Store.History(bg, "k", 1)
-		ok(t, err)
-		if !es[0].Ended.IsZero() {
-			t.Errorf("the entry is %+v", es[0])
-		}
-		reader := testclient.New(w, w.store.Store, nil)
-		defer reader.Close()
-		read, err := reader.History(bg, "k", 1)
+		read, err := history.Read(bg, w.store.Store, "k", 1)
 		ok(t, err)
 		if read[0].Held || !read[0].Ended.IsZero() {
 			t.Errorf("the history says %+v", read[0])
@@ -281,17 +270,33 @@ type bare struct{ driver.Backend }
 
 func TestHistoryThatCannotBe(t *testing.T) {
 	inWorld(t, func(w *world) {
-		for _, h := range []fencelock.History{{Keep: -1}, {Keep: 1_000_000}, {For: time.Millisecond}} {
-			_, err := fencelock.New(w.store, &fencelock.Options{History: h})
+		for _, o := range []*history.Options{{Keep: -1}, {Keep: 1_000_000}, {For: time.Millisecond}} {
+			_, err := history.New(w.store, o)
 			w.is(err, fencelock.ErrInvalid)
 		}
-		_, err := fencelock.New(bare{w.store}, &fencelock.Options{History: fencelock.History{Keep: 1}})
-		w.is(err, fencelock.ErrInvalid)
-		c := testclient.New(w, bare{w.store}, nil)
-		defer c.Close()
-		_, err = c.History(bg, "k", 1)
-		w.is(err, fencelock.ErrInvalid)
-		_, err = w.client(nil).History(bg, "k", 0)
-		w.is(err, fencelock.ErrInvalid)
+		for _, b := range []driver.Backend{nil, bare{w.store}} {
+			_, err := history.New(b, nil)
+			w.is(err, fencelock.ErrInvalid)
+			_, err = history.Read(bg, b, "k", 1)
+			w.is(err, fencelock.ErrInvalid)
+		}
+		for key, n := range map[string]int{"k": 0, "": 1, strings.Repeat("k", driver.MaxKey+1): 1} {
+			_, err := history.Read(bg, w.store, key, n)
+			w.is(err, fencelock.ErrInvalid)
+		}
+		w.store.meddle(only(down, "history"), nil)
+		_, err := history.Read(bg, w.store, "k", 1)
+		w.is(err, fencelock.ErrUnavailable, errDown)
+	})
+}
+
+// What did not reach the recorder is missing, too.
+func TestHistoryCountsDroppedEvents(t *testing.T) {
+	inWorld(t, func(w *world) {
+		r := w.recorder(nil)
+		r.OnEvent(fencelock.Event{
+			Type: fencelock.EventAcquired, Key: "k", Token: 7, Owner: "c", Time: time.Now(), Dropped: 3,
+		})
+		w.remembers("k", "c waited 0s, no end (3 missing)")
 	})
 }

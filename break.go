@@ -61,7 +61,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 		}
 		return wrap(op, key, c.storeError(ctx, err))
 	}
-	c.recorder.broken(key, token, reason)
+	c.events.send(EventBroke, Event{Context: ctx, Key: key, Token: token, Reason: reason})
 	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.key == key }) {
 		cl.breakToken(token, reason)
 	}

@@ -23,7 +23,6 @@ type Client struct {
 
 	clock    clock
 	events   dispatcher
-	recorder *recorder     // nil without Options.History
 	queues   localQueues   // goroutines that wait for a key
 	schedule schedule      // claims that are renewed, or that have a Leave due
 	life     lifecycle     // what Shutdown and Close wait for
@@ -50,10 +49,6 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 		return nil, wrap("new", "", invalid("there is no backend"))
 	}
 	options, err := o.withDefaults()
-	var recorder *recorder
-	if err == nil {
-		recorder, err = newRecorder(b, options.History)
-	}
 	if err == nil {
 		err = invalidBackend(b.Open())
 	}
@@ -67,9 +62,6 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 	c.schedule.clock, c.schedule.fire, c.schedule.firesAt = &c.clock, c.processDue, never
 	c.reserver, _ = b.(driver.Reserver)
 	c.events.on, c.events.owner = c.options.OnEvent, c.options.Owner
-	if recorder != nil {
-		c.recorder, recorder.warn, recorder.owner = recorder, c.events.warnOnce, options.Owner
-	}
 	if a, ok := b.(driver.Alarm); ok {
 		c.stopAlarms = a.Alarm(c.claimBroken)
 	}

@@ -137,8 +137,8 @@ func (c *Client) endWaiting() {
 
 // Close ends every lease and every waiting call with ErrClosed, and then releases the locks
 // in the store. It waits up to two seconds for the store, where leases that are left run
-// out, up to two seconds for OnEvent, and up to two seconds for the History. It may be
-// called twice; the second call waits for the first.
+// out, and up to two seconds for OnEvent. It may be called twice; the second call waits for
+// the first.
 func (c *Client) Close() error {
 	if c.life.advance(phaseClosing) >= phaseClosing {
 		<-c.life.closed
@@ -163,9 +163,9 @@ func (c *Client) Close() error {
 	if c.stopAlarms != nil {
 		c.stopAlarms()
 	}
-	c.recorder.close(closeBudget)
-	err := c.backend.Close()
+	c.events.send(EventClosed, Event{})
 	c.events.drain(closeBudget)
+	err := c.backend.Close()
 	close(c.life.closed)
 	return err
 }

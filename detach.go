@@ -316,7 +316,7 @@ func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	if err := c.backend.Leave(call, p.ticket, e); err != nil {
 		return p.failure(ctx, c, err)
 	}
-	c.recorder.left(p)
+	c.events.send(EventHandleReleased, Event{Context: ctx, Key: p.ticket.Key, Token: p.token})
 	return nil
 }
 

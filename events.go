@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,15 +16,18 @@ type EventType int
 
 // The types of an event.
 const (
-	EventWaiting  EventType = iota // a call waits, in line or behind another call of this process
-	EventAcquired                  // a lease was granted
-	EventRefused                   // a call ended without a lease
-	EventRenewed                   // a lease was renewed
-	EventAtRisk                    // a renewal failed, two thirds of a lease have passed, or its holder is stalled
-	EventRevoked                   // somebody asks for the lock by Client.Revoke, and its holder uses Lease.Revoked
-	EventLost                      // a lease ended before its holder did
-	EventReleased                  // a lease was released; Err if the store has not confirmed it yet
-	EventWarning                   // something an operator should know
+	EventWaiting        EventType = iota // a call waits, in line or behind another call of this process
+	EventAcquired                        // a lease was granted
+	EventRefused                         // a call ended without a lease
+	EventRenewed                         // a lease was renewed
+	EventAtRisk                          // a renewal failed, two thirds of the lease have passed, or its holder stalls
+	EventRevoked                         // somebody asks for a lock by Client.Revoke, and its holder uses Lease.Revoked
+	EventLost                            // a lease ended before its holder did
+	EventReleased                        // a lease was released; Err if the store has not confirmed it yet
+	EventHandleReleased                  // a detached lease was released by its handle
+	EventBroke                           // this Client broke a claim
+	EventWarning                         // something an operator should know
+	EventClosed                          // the last event of a Client that is closed
 )
 
 // eventTypes has the name of each type, and how important it is in a log.
@@ -31,15 +35,18 @@ var eventTypes = [...]struct {
 	name  string
 	level slog.Level
 }{
-	EventWaiting:  {"waiting", slog.LevelDebug},
-	EventAcquired: {"acquired", slog.LevelDebug},
-	EventRefused:  {"refused", slog.LevelDebug},
-	EventRenewed:  {"renewed", slog.LevelDebug},
-	EventAtRisk:   {"at risk", slog.LevelWarn},
-	EventRevoked:  {"revoked", slog.LevelWarn},
-	EventLost:     {"lost", slog.LevelError},
-	EventReleased: {"released", slog.LevelDebug},
-	EventWarning:  {"warning", slog.LevelWarn},
+	EventWaiting:        {"waiting", slog.LevelDebug},
+	EventAcquired:       {"acquired", slog.LevelDebug},
+	EventRefused:        {"refused", slog.LevelDebug},
+	EventRenewed:        {"renewed", slog.LevelDebug},
+	EventAtRisk:         {"at risk", slog.LevelWarn},
+	EventRevoked:        {"revoked", slog.LevelWarn},
+	EventLost:           {"lost", slog.LevelError},
+	EventReleased:       {"released", slog.LevelDebug},
+	EventHandleReleased: {"released by its handle", slog.LevelDebug},
+	EventBroke:          {"broken", slog.LevelWarn},
+	EventWarning:        {"warning", slog.LevelWarn},
+	EventClosed:         {"client closed", slog.LevelDebug},
 }
 
 // String returns the name of the type, such as "at risk".
@@ -66,6 +73,7 @@ type Event struct {
 	Handoff bool          // Acquired: passed on inside this process, without the store
 	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known; Acquired: who did as the wait began
 	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warning: why
+	Reason  string        // Broke, Lost: what whoever broke the claim gave as the reason, or what is known
 	Revoked *Revocation   // Revoked: who asks for the lock, and why
 	Dropped uint64        // events lost before this one, because OnEvent was too slow
 }
@@ -82,12 +90,13 @@ func LogEvents(l *slog.Logger) func(Event) {
 		if !l.Enabled(ctx, level) {
 			return
 		}
-		attrs := []slog.Attr{slog.String("key", e.Key)}
+		var attrs []slog.Attr
 		add := func(given bool, a slog.Attr) {
 			if given {
 				attrs = append(attrs, a)
 			}
 		}
+		add(e.Key != "", slog.String("key", e.Key))
 		add(e.Token != 0, slog.String("token", e.Token.String()))
 		add(e.Waited != 0, slog.Duration("waited", e.Waited))
 		add(e.Held != 0, slog.Duration("held", e.Held))
@@ -126,7 +135,7 @@ type dispatcher struct {
 
 // send queues one event. It may be called under any lock of the core.
 func (d *dispatcher) send(t EventType, e Event) {
-	if d.on == nil {
+	if d.on == nil || strings.HasPrefix(e.Key, revokePrefix) { // no program can ask for that key
 		return
 	}
 	e.Type, e.Owner = t, cmp.Or(e.Owner, d.owner)

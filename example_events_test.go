@@ -28,6 +28,7 @@ func ExampleLogEvents() {
 	// Output:
 	// level=DEBUG msg="lock acquired" key=report
 	// level=DEBUG msg="lock released" key=report
+	// level=DEBUG msg="lock client closed"
 }
 
 // Who waits for what.

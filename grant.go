@@ -2,6 +2,7 @@ package fencelock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -119,10 +120,9 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 		cl.planLocked(now)
 	}
 	l := g.addLeaseLocked(a.ctx, &first.lease)
-	if events := &cl.c.events; events.on != nil || cl.c.recorder != nil {
+	if events := &cl.c.events; events.on != nil {
 		e := g.event()
 		e.Wait, e.Waited, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
-		cl.c.recorder.begun(&e)
 		events.send(EventAcquired, e)
 	}
 	return l
@@ -148,17 +148,20 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 	cl.c.life.endGrant()
 }
 
-// sendEnd reports, to the history too, that g has ended at time now: EventReleased or EventLost.
+// sendEnd reports that g has ended at time now: EventReleased or EventLost.
 // The mutex of the claim is held.
 func (g *grant) sendEnd(t EventType, now int64, err error) {
 	c := g.claim.c
-	if c.events.on == nil && c.recorder == nil {
+	if c.events.on == nil {
 		return
 	}
 	e := g.event()
 	e.Time = time.Now().Add(time.Duration(now - c.clock.now())) // the store's answer took time
 	e.Held, e.Err = time.Duration(now-g.at), err
-	c.recorder.ended(&e)
+	var loss *lossError
+	if errors.As(err, &loss) {
+		e.Reason = loss.detail
+	}
 	c.events.send(t, e)
 }
 

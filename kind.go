@@ -33,14 +33,3 @@ func kindOf(capacity, weight int64) (k Kind, permits int64) {
 	}
 	return Shared, 0
 }
-
-// kindNamed is the inverse of Kind.String.
-func kindNamed(name string) Kind {
-	switch name {
-	case "shared":
-		return Shared
-	case "permits":
-		return Permits
-	}
-	return Exclusive
-}

@@ -1,7 +1,6 @@
 package fencelock
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -52,10 +51,6 @@ type Options struct {
 	// nothing. LogEvents writes the events to a log.
 	OnEvent func(Event)
 
-	// History makes the store keep a record of each grant. It is off by default. ErrInvalid
-	// on a backend that keeps no history (etcd, ZooKeeper, a quorum).
-	History History
-
 	// Trace returns what identifies the work under ctx to others, such as a W3C
 	// traceparent: UTF-8 text of at most 256 bytes, or "". It is called once per call that
 	// takes a lock, with the ctx of that call. The claim carries the text in the store,
@@ -95,12 +90,7 @@ func (o *Options) withDefaults() (Options, error) {
 	case s.HandOff < 1 || s.HandOff > driver.MaxSpan:
 		return s, invalid("Options.HandOff is %d; want 1 to %d, or 0 for the default", s.HandOff, driver.MaxSpan)
 	}
-	var bad error
-	s.History, bad = s.History.withDefaults()
-	return s, cmp.Or(
-		bad,
-		checkTTL("Options.TTL", s.TTL),
-	)
+	return s, checkTTL("Options.TTL", s.TTL)
 }
 
 // minTTL catches TTL(30), which is 30 ns, before it reaches a store.

@@ -6,25 +6,26 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 )
 
 // records lets f change what a Record is asked.
-func (b *broken) records(f func(es []driver.HistoryEntry, keep *driver.HistoryBounds) []driver.HistoryEntry) {
-	b.record = func(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+func (b *broken) records(f func(es []record.Entry, keep *record.Bounds) []record.Entry) {
+	b.record = func(ctx context.Context, es []record.Entry, keep record.Bounds) error {
 		return b.Member.Record(ctx, f(slices.Clone(es), &keep), keep)
 	}
 }
 
 var brokenHistories = []breaker{
 	{"the oldest come first", func(b *broken) {
-		b.history = func(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
+		b.history = func(ctx context.Context, key string, n int) ([]record.Entry, error) {
 			es, err := b.Member.History(ctx, key, n)
 			slices.Reverse(es)
 			return es, err
 		}
 	}, "HistoryIsKept HistoryMerges HistoryIsBoundedByCount"},
 	{"an entry replaces what was known of the grant", func(b *broken) {
-		b.history = func(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
+		b.history = func(ctx context.Context, key string, n int) ([]record.Entry, error) {
 			es, err := b.Member.History(ctx, key, n)
 			for i := range es {
 				if es[i].End == "released" {
@@ -35,19 +36,19 @@ var brokenHistories = []breaker{
 		}
 	}, "HistoryMerges"},
 	{"nothing is forgotten for its number", func(b *broken) {
-		b.records(func(es []driver.HistoryEntry, keep *driver.HistoryBounds) []driver.HistoryEntry {
+		b.records(func(es []record.Entry, keep *record.Bounds) []record.Entry {
 			keep.Keep = 1000
 			return es
 		})
 	}, "HistoryIsBoundedByCount"},
 	{"nothing is forgotten for its age", func(b *broken) {
-		b.records(func(es []driver.HistoryEntry, keep *driver.HistoryBounds) []driver.HistoryEntry {
+		b.records(func(es []record.Entry, keep *record.Bounds) []record.Entry {
 			keep.For = time.Hour
 			return es
 		})
 	}, "HistoryIsBoundedByAge"},
 	{"keys are cut", func(b *broken) {
-		b.records(func(es []driver.HistoryEntry, _ *driver.HistoryBounds) []driver.HistoryEntry {
+		b.records(func(es []record.Entry, _ *record.Bounds) []record.Entry {
 			for i := range es {
 				es[i].Key = es[i].Key[:min(len(es[i].Key), 255)]
 			}
@@ -60,7 +61,7 @@ var brokenHistories = []breaker{
 				yield(driver.Line{Key: prefix + "1.", Claims: []driver.Standing{{ID: "history", Token: 1}}}, nil)
 			}
 		})
-		b.records(func(es []driver.HistoryEntry, _ *driver.HistoryBounds) []driver.HistoryEntry {
+		b.records(func(es []record.Entry, _ *record.Bounds) []record.Entry {
 			b.count("records", 1)
 			return es
 		})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/internal/testmember"
 )
 
@@ -37,8 +38,8 @@ type broken struct {
 	detach  func(ctx context.Context, t driver.Ticket) error
 	adopt   func(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error)
 	close   func() error
-	record  func(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error
-	history func(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error)
+	record  func(ctx context.Context, es []record.Entry, keep record.Bounds) error
+	history func(ctx context.Context, key string, n int) ([]record.Entry, error)
 
 	mu   sync.Mutex
 	seen []driver.Ticket // of every Enter that succeeded
@@ -98,11 +99,11 @@ func (b *broken) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (d
 	return b.adopt(ctx, t, by)
 }
 
-func (b *broken) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+func (b *broken) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
 	return b.record(ctx, es, keep)
 }
 
-func (b *broken) History(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
+func (b *broken) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
 	return b.history(ctx, key, n)
 }
 
@@ -252,8 +253,8 @@ func (r *recorder) Failed() bool {
 	return r.failed
 }
 
-// record runs f in a bubble and returns what it said, and whether it failed.
-func record(t *testing.T, f func(r *recorder)) *recorder {
+// played runs f in a bubble and returns what it said, and whether it failed.
+func played(t *testing.T, f func(r *recorder)) *recorder {
 	r := &recorder{}
 	synctest.Test(t, func(t *testing.T) {
 		done := make(chan struct{})
@@ -286,7 +287,7 @@ func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *record
 		return b
 	}
 	if law == modelTest {
-		return record(t, func(r *recorder) {
+		return played(t, func(r *recorder) {
 			for seed := uint64(0); seed < 40 && !r.Failed(); seed++ {
 				done := make(chan struct{})
 				go func() {
@@ -300,7 +301,7 @@ func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *record
 	for _, topic := range topics {
 		for _, l := range topic.laws {
 			if l.name == law {
-				return record(t, func(r *recorder) { l.test(r, open(), conf) })
+				return played(t, func(r *recorder) { l.test(r, open(), conf) })
 			}
 		}
 	}

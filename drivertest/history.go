@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 )
 
 var historyLaws = []law{
@@ -26,7 +27,7 @@ var historyLaws = []law{
 	{"HistoryMerges", remembers, func(w *world, key string) {
 		begun, next := w.entry(key, 1), w.entry(key, 2)
 		w.a.records(ample, begun, next)
-		end := driver.HistoryEntry{Key: key, Token: begun.Token, Ended: begun.Granted.Add(time.Second), End: "released"}
+		end := record.Entry{Key: key, Token: begun.Token, Ended: begun.Granted.Add(time.Second), End: "released"}
 		w.b.records(ample, end)
 		w.b.records(ample, end) // its answer was lost
 		whole := begun
@@ -34,10 +35,10 @@ var historyLaws = []law{
 		w.a.remembers(key, 10, next, whole)
 	}, "the end of a grant is written later than its beginning, and perhaps by another process"},
 	{"HistoryIsBoundedByCount", remembers, func(w *world, key string) {
-		var all []driver.HistoryEntry
+		var all []record.Entry
 		for i := range 12 {
 			all = append(all, w.entry(key, int64(i)))
-			w.a.records(driver.HistoryBounds{Keep: 3, For: time.Hour}, all[i])
+			w.a.records(record.Bounds{Keep: 3, For: time.Hour}, all[i])
 		}
 		slices.Reverse(all)
 		w.b.remembers(key, 3, all[:3]...)
@@ -45,7 +46,7 @@ var historyLaws = []law{
 		w.wrongIf(n > 6, "the history of a key has %d grants; want the last 3, and 6 at most", n)
 	}, "a lock that is taken often must not fill the store"},
 	{"HistoryIsBoundedByAge", remembers, func(w *world, key string) {
-		brief := driver.HistoryBounds{Keep: 100, For: time.Second}
+		brief := record.Bounds{Keep: 100, For: time.Second}
 		for i := range int64(3) { // the key is in use all the time
 			w.a.records(brief, w.entry(key, i))
 			w.until(time.Now().Add(3 * brief.For / 4))
@@ -72,37 +73,37 @@ var historyLaws = []law{
 	}, "what is remembered of a lock must not look like the lock"},
 }
 
-func remembers(b driver.Backend, _ config) bool { return is[driver.Historian](b) }
+func remembers(b driver.Backend, _ config) bool { return is[record.Store](b) }
 
 // ample are bounds that forget nothing.
-var ample = driver.HistoryBounds{Keep: 1000, For: time.Hour}
+var ample = record.Bounds{Keep: 1000, For: time.Hour}
 
 // entry is a grant of key that has not ended, with a token that is larger for a larger n.
-func (w *world) entry(key string, n int64) driver.HistoryEntry {
+func (w *world) entry(key string, n int64) record.Entry {
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	return driver.HistoryEntry{
+	return record.Entry{
 		Key: key, Token: 1_900_000_000_000_000 + n, Owner: "somebody@somewhere", Note: fmt.Sprint("note ", n),
 		Kind: "exclusive", Asked: now.Add(-time.Second), Granted: now,
 	}
 }
 
-func (v *view) records(keep driver.HistoryBounds, es ...driver.HistoryEntry) {
-	v.w.must("Record", v.Backend.(driver.Historian).Record(v.w.ctx, es, keep))
+func (v *view) records(keep record.Bounds, es ...record.Entry) {
+	v.w.must("Record", v.Backend.(record.Store).Record(v.w.ctx, es, keep))
 }
 
-func (v *view) history(key string, n int) []driver.HistoryEntry {
-	es, err := v.Backend.(driver.Historian).History(v.w.ctx, key, n)
+func (v *view) history(key string, n int) []record.Entry {
+	es, err := v.Backend.(record.Store).History(v.w.ctx, key, n)
 	v.w.must("History", err)
 	return es
 }
 
 // remembers checks the last n grants of key.
-func (v *view) remembers(key string, n int, want ...driver.HistoryEntry) {
+func (v *view) remembers(key string, n int, want ...record.Entry) {
 	same(v.w, fmt.Sprintf("the last %d grants of %q", n, key), entryTexts(v.history(key, n)), entryTexts(want))
 }
 
 // entryTexts writes entries so that they can be compared.
-func entryTexts(es []driver.HistoryEntry) string {
+func entryTexts(es []record.Entry) string {
 	var b strings.Builder
 	for _, e := range es {
 		text, err := json.Marshal(e)

@@ -6,17 +6,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 )
 
 // remembered is one grant in the history of its key.
 type remembered struct {
-	driver.HistoryEntry
+	record.Entry
 	at time.Duration // of the last entry; see instant.mono
 }
 
 // Record adds es to the histories of their keys.
-func (s *Store) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+func (s *Store) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (s *Store) Record(ctx context.Context, es []driver.HistoryEntry, keep drive
 			return cmp.Compare(r.Token, token)
 		})
 		if !known {
-			h = slices.Insert(h, i, remembered{HistoryEntry: driver.HistoryEntry{Key: e.Key, Token: e.Token}})
+			h = slices.Insert(h, i, remembered{Entry: record.Entry{Key: e.Key, Token: e.Token}})
 		}
 		h[i].Merge(e)
 		h[i].at = now
@@ -42,16 +42,16 @@ func (s *Store) Record(ctx context.Context, es []driver.HistoryEntry, keep drive
 }
 
 // History returns what is known of the last n grants of key.
-func (s *Store) History(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
+func (s *Store) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var es []driver.HistoryEntry
+	var es []record.Entry
 	for _, r := range slices.Backward(s.histories[key]) {
 		if len(es) < n {
-			es = append(es, r.HistoryEntry)
+			es = append(es, r.Entry)
 		}
 	}
 	return es, nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 )
 
 // The limits of a TTL and of a linger, as Info reports them.
@@ -33,7 +34,7 @@ var (
 	_ driver.Alarm    = (*Store)(nil)
 	_ driver.Detacher = (*Store)(nil)
 
-	_ driver.Historian = (*Store)(nil)
+	_ record.Store = (*Store)(nil)
 )
 
 // New returns an empty Store, ready for use.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
@@ -18,12 +19,12 @@ const (
 	keptPerGrant = 2
 )
 
-var _ driver.Historian = (*Backend)(nil)
+var _ record.Store = (*Backend)(nil)
 
 // Record adds es to the streams of their keys, in one request for each key. These go out
 // together. A stream is in the hash slot of its lock, and ends when nothing was written to it
 // for keep.For.
-func (b *Backend) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (b *Backend) historyCommand(s *transport.Script, key string, argv ...any) *
 }
 
 // History reads what is known of the last n grants of key, in one request.
-func (b *Backend) History(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
+func (b *Backend) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -66,15 +67,15 @@ func (b *Backend) History(ctx context.Context, key string, n int) ([]driver.Hist
 		return nil, b.answered(ctx, remembering, key, got)
 	}
 	records, ok := got.Answer.([]any)
-	grants := map[int64]*driver.HistoryEntry{}
-	for _, record := range slices.Backward(records) {
-		text, _ := record.(string)
-		e := driver.HistoryEntry{Key: key}
+	grants := map[int64]*record.Entry{}
+	for _, r := range slices.Backward(records) {
+		text, _ := r.(string)
+		e := record.Entry{Key: key}
 		if ok = ok && json.Unmarshal([]byte(text), &e) == nil; !ok {
 			break
 		}
 		if grants[e.Token] == nil {
-			grants[e.Token] = &driver.HistoryEntry{Key: key, Token: e.Token}
+			grants[e.Token] = &record.Entry{Key: key, Token: e.Token}
 		}
 		grants[e.Token].Merge(e)
 	}
@@ -83,7 +84,7 @@ func (b *Backend) History(ctx context.Context, key string, n int) ([]driver.Hist
 	}
 	tokens := slices.Sorted(maps.Keys(grants))
 	slices.Reverse(tokens)
-	es := make([]driver.HistoryEntry, 0, min(n, len(tokens)))
+	es := make([]record.Entry, 0, min(n, len(tokens)))
 	for _, token := range tokens[:min(n, len(tokens))] {
 		es = append(es, *grants[token])
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
@@ -390,11 +391,11 @@ func everyCommand(rdb *redis.Client) error {
 // everyCommandOfHistory writes for longer than a record stays, and reads.
 func everyCommandOfHistory(ctx context.Context, b *Backend) error {
 	const stays = 50 * time.Millisecond
-	entry := []driver.HistoryEntry{{Key: "history", Token: 1, Owner: "o"}}
+	entry := []record.Entry{{Key: "history", Token: 1, Owner: "o"}}
 	first := time.Time{} // when the first record was there
 	for old := false; !old; {
 		old = !first.IsZero() && time.Since(first) > 2*stays // this record finds one that is too old
-		if err := b.Record(ctx, entry, driver.HistoryBounds{Keep: 10_000, For: stays}); err != nil {
+		if err := b.Record(ctx, entry, record.Bounds{Keep: 10_000, For: stays}); err != nil {
 			return err
 		}
 		if first.IsZero() {

@@ -175,8 +175,8 @@
 //
 // # History
 //
-// The history of fencelock.Options.History is a table: one row per grant, with what is known of
-// it as JSON, whose fields are those of driver.HistoryEntry. Up to 200 entries are one statement.
+// The history that package history writes is a table: one row per grant, with what is known of
+// it as JSON, whose fields are those of record.Entry. Up to 200 entries are one statement.
 // It keeps the last grants of each key that is written, and forgets what is too old of all
 // keys. On PostgreSQL the encoding of the database must be UTF8. Locks of a transaction are not in it.
 //

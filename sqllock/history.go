@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 )
 
-var _ driver.Historian = (*Backend)(nil)
+var _ record.Store = (*Backend)(nil)
 
 // Record adds es to the table of the history: one statement, on SQLite one transaction. On
 // PostgreSQL the commit does not wait for the disk.
-func (b *Backend) Record(ctx context.Context, es []driver.HistoryEntry, keep driver.HistoryBounds) error {
+func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
 	records, err := newRecords(es)
 	if err != nil || len(records) == 0 {
 		return err
@@ -30,30 +30,30 @@ func (b *Backend) Record(ctx context.Context, es []driver.HistoryEntry, keep dri
 }
 
 // History reads what is known of the last n grants of key, in one statement.
-func (b *Backend) History(ctx context.Context, key string, n int) ([]driver.HistoryEntry, error) {
-	return read(ctx, b, func(ctx context.Context) ([]driver.HistoryEntry, error) {
+func (b *Backend) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
+	return read(ctx, b, func(ctx context.Context) ([]record.Entry, error) {
 		h := &history{key: key}
 		_, err := b.store.call(ctx, "read the history of", key, h, "history", []byte(key), int64(n))
 		return h.entries, err
 	})
 }
 
-// record is an entry on its way to the database.
-type record struct {
+// historyRow is an entry on its way to the database.
+type historyRow struct {
 	Key   []byte `json:"key"` // in base64
 	Token int64  `json:"token"`
 	Entry string `json:"entry"` // JSON
 }
 
-func newRecords(es []driver.HistoryEntry) ([]record, error) {
-	records := make([]record, len(es))
+func newRecords(es []record.Entry) ([]historyRow, error) {
+	records := make([]historyRow, len(es))
 	for i, e := range es {
 		e.Reason = strings.ReplaceAll(e.Reason, "\x00", "") // PostgreSQL takes it in no text
 		entry, err := json.Marshal(e)
 		if err != nil {
 			return nil, permanent(err)
 		}
-		records[i] = record{[]byte(e.Key), e.Token, string(entry)}
+		records[i] = historyRow{[]byte(e.Key), e.Token, string(entry)}
 	}
 	return records, nil
 }
@@ -61,13 +61,13 @@ func newRecords(es []driver.HistoryEntry) ([]record, error) {
 // history takes the rows of an answer.
 type history struct {
 	key     string
-	entries []driver.HistoryEntry
+	entries []record.Entry
 }
 
 func (h *history) begin() { h.entries = nil }
 
 func (h *history) add(r *row) error {
-	e := driver.HistoryEntry{Key: h.key}
+	e := record.Entry{Key: h.key}
 	if err := json.Unmarshal([]byte(r.note), &e); err != nil {
 		return permanent(fmt.Errorf("an entry in the history of %q cannot be read: %w", h.key, err))
 	}
@@ -77,7 +77,7 @@ func (h *history) add(r *row) error {
 
 // record adds to the history on SQLite.
 func (t *txn) record() error {
-	var records []record
+	var records []historyRow
 	if err := json.Unmarshal(t.args[0].([]byte), &records); err != nil {
 		return err
 	}

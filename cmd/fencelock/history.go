@@ -12,7 +12,9 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/history"
 	"github.com/fencelock/fencelock/internal/clean"
 	"github.com/fencelock/fencelock/internal/note"
 	"github.com/fencelock/fencelock/internal/terminal"
@@ -50,7 +52,7 @@ func newHistory(c *cli) *cobra.Command {
 and held it, how it ended, and who broke it and why. The store remembers it, if those who
 hold locks write it: run, once, hold, acquire, release, serve and break do with --history,
 with FENCELOCK_HISTORY=1, or with history = true in fencelock.toml; a program does with
-Options.History. It works on SQLite, PostgreSQL, MariaDB and Redis, and keeps the last 1000
+package history. It works on SQLite, PostgreSQL, MariaDB and Redis, and keeps the last 1000
 grants of a name for 30 days.
 
 A process writes a moment after the event. "no end was written": the process was killed, or
@@ -73,7 +75,7 @@ could not reach the store. Times are those of the hosts that wrote them.`,
 			if !s.remembers() {
 				return unusable(noHistory(s.store), s.store.source)
 			}
-			entries, err := s.History(ctx, args[0], n)
+			entries, err := history.Read(ctx, s.open.Backend, args[0], n)
 			if err != nil {
 				return explain(s.store, args[0], err)
 			}
@@ -104,19 +106,33 @@ func (s *store) historyFrom() (on bool, from string, err error) {
 	return on, envHistory, nil
 }
 
-// historyOptions are those for a session of a verb on s.
-func (c *cli) historyOptions(s *store, b driver.Backend) (fencelock.History, error) {
+// writeHistory has the Client of a session on s write its history, if that is wanted.
+func (c *cli) writeHistory(s *store, b driver.Backend, o *fencelock.Options) error {
 	on, _, err := s.historyFrom()
-	_, remembers := b.(driver.Historian)
+	if o, ok := b.(interface{ seen() driver.Backend }); ok {
+		b = o.seen()
+	}
+	_, remembers := b.(record.Store)
 	switch {
 	case err != nil || !c.writesHistory || !on && !c.history:
-		return fencelock.History{}, err
+		return err
 	case !remembers && c.history:
-		return fencelock.History{}, noHistory(s)
+		return noHistory(s)
 	case !remembers:
-		return fencelock.History{}, unusable(noHistory(s), "")
+		return unusable(noHistory(s), "")
 	}
-	return fencelock.History{Keep: 1000}, nil
+	recorder, err := history.New(b, &history.Options{OnError: func(err error) { say("%s: %v", s, err) }})
+	if err != nil {
+		return err
+	}
+	next := o.OnEvent
+	o.OnEvent = func(e fencelock.Event) {
+		recorder.OnEvent(e)
+		if next != nil {
+			next(e)
+		}
+	}
+	return nil
 }
 
 func noHistory(s *store) error {
@@ -125,11 +141,11 @@ func noHistory(s *store) error {
 
 // remembers reports whether the store can keep a history.
 func (s *session) remembers() bool {
-	_, ok := s.open.Backend.(driver.Historian)
+	_, ok := s.open.Backend.(record.Store)
 	return ok
 }
 
-func showHistory(w *terminal.Output, entries []fencelock.HistoryEntry, asJSON bool) error {
+func showHistory(w *terminal.Output, entries []history.Entry, asJSON bool) error {
 	now := time.Now()
 	if asJSON {
 		views := []grantView{}
@@ -152,7 +168,7 @@ func showHistory(w *terminal.Output, entries []fencelock.HistoryEntry, asJSON bo
 	return terminal.Table(w, table, nil)
 }
 
-func grantOf(e fencelock.HistoryEntry, now time.Time) grantView {
+func grantOf(e history.Entry, now time.Time) grantView {
 	v := grantView{
 		Token: e.Token, Owner: e.Owner, Note: note.Parse(e.Note).Text, Slot: slotOf(e.Note),
 		Kind: e.Kind.String(), Permits: e.Permits, Asked: e.Asked,

@@ -121,7 +121,6 @@ type observed struct {
 type (
 	alarm     interface{ driver.Alarm }
 	detacher  interface{ driver.Detacher }
-	historian interface{ driver.Historian }
 )
 
 // observe shows m and w what b answers.
@@ -129,15 +128,7 @@ func observe(b driver.Backend, m *outageMonitor, w *waitingLine) driver.Backend 
 	o := observed{b, m, w}
 	a, alarms := b.(driver.Alarm)
 	d, detaches := b.(driver.Detacher)
-	h, remembers := b.(driver.Historian)
 	switch {
-	case alarms && detaches && remembers:
-		return struct {
-			observed
-			alarm
-			detacher
-			historian
-		}{o, a, d, h}
 	case alarms && detaches:
 		return struct {
 			observed
@@ -157,6 +148,9 @@ func observe(b driver.Backend, m *outageMonitor, w *waitingLine) driver.Backend 
 	}
 	return o
 }
+
+// seen returns the backend that an outageMonitor sees; history is kept there.
+func (o observed) seen() driver.Backend { return o.Backend }
 
 func (o observed) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	t, err := o.Backend.Enter(ctx, c)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/history"
 	"github.com/fencelock/fencelock/internal/note"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
@@ -198,7 +199,7 @@ func TestSlotOfOnceOverHTTPIsShownAsASlot(t *testing.T) {
 		if c := viewOf(l).Holders[i]; c.Slot != want[0] || c.Note != want[1] {
 			t.Errorf("as JSON: %+v; want %q", c, want)
 		}
-		e := grantOf(fencelock.HistoryEntry{Note: l.Holders[i].Note}, at)
+		e := grantOf(history.Entry{Note: l.Holders[i].Note}, at)
 		if e.Slot != want[0] || e.Note != want[1] {
 			t.Errorf("in the history: %+v; want %q", e, want)
 		}

@@ -143,8 +143,7 @@ type session struct {
 
 // newSession makes a client. After an error, open is still to be closed.
 func (c *cli) newSession(s *store, open *storeurl.Store, o fencelock.Options) (*session, error) {
-	var err error
-	if o.History, err = c.historyOptions(s, open.Backend); err != nil {
+	if err := c.writeHistory(s, open.Backend, &o); err != nil {
 		return nil, err
 	}
 	// One claim per process: there is nobody to hand on to.

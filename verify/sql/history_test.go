@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -26,8 +27,8 @@ func TestHistoryOfOlderTables(t *testing.T) {
 		}
 		s.do(t, "DROP TABLE fencelock_history")
 
-		entries := []driver.HistoryEntry{{Key: "k", Token: 1, Owner: "somebody"}}
-		keep := driver.HistoryBounds{Keep: 10, For: time.Hour}
+		entries := []record.Entry{{Key: "k", Token: 1, Owner: "somebody"}}
+		keep := record.Bounds{Keep: 10, For: time.Hour}
 		b := s.new(t, s.open(t), nil)
 		_, err := b.History(ctx, "k", 1)
 		for what, err := range map[string]error{"History": err, "Record": b.Record(ctx, entries, keep)} {

@@ -1,4 +1,6 @@
-package driver
+// Package record is what a store remembers of grants. A backend that keeps a history implements
+// Store; package history writes and reads it.
+package record
 
 import (
 	"cmp"
@@ -6,27 +8,27 @@ import (
 	"time"
 )
 
-// Historian is optional: a backend that keeps a history of grants in its store.
-type Historian interface {
+// Store is implemented by a backend that keeps a history of grants in its store.
+type Store interface {
 	// Record adds es to the histories of their keys. What an entry says replaces what the
 	// history knew of that grant, so the same entries may be written again. No
 	// two of es are of the same grant. Then Record forgets what keep does not keep, of these
 	// keys at least.
-	Record(ctx context.Context, es []HistoryEntry, keep HistoryBounds) error
+	Record(ctx context.Context, es []Entry, keep Bounds) error
 
 	// History returns what is known of the last n grants of key, by token, the newest first.
-	History(ctx context.Context, key string, n int) ([]HistoryEntry, error)
+	History(ctx context.Context, key string, n int) ([]Entry, error)
 }
 
-// HistoryBounds say how much of a history is kept.
-type HistoryBounds struct {
+// Bounds say how much of a history is kept.
+type Bounds struct {
 	Keep int           // grants of each key; the store may keep up to twice as many
 	For  time.Duration // since the last entry of a grant, by the clock of the store
 }
 
-// HistoryEntry is what is known of one grant. What is not known is zero. Times are those of the
+// Entry is what is known of one grant. What is not known is zero. Times are those of the
 // process that wrote them.
-type HistoryEntry struct {
+type Entry struct {
 	Key     string    `json:"-"`
 	Token   int64     `json:"token"`
 	Owner   string    `json:"owner,omitzero"`
@@ -47,7 +49,7 @@ type HistoryEntry struct {
 }
 
 // Merge adds to e what a later entry of the same grant says.
-func (e *HistoryEntry) Merge(later HistoryEntry) {
+func (e *Entry) Merge(later Entry) {
 	e.Owner, e.Note = cmp.Or(later.Owner, e.Owner), cmp.Or(later.Note, e.Note)
 	e.Kind, e.Permits = cmp.Or(later.Kind, e.Kind), cmp.Or(later.Permits, e.Permits)
 	e.Asked, e.Granted = cmp.Or(later.Asked, e.Asked), cmp.Or(later.Granted, e.Granted)

@@ -119,8 +119,8 @@ type observed struct {
 }
 
 type (
-	alarm     interface{ driver.Alarm }
-	detacher  interface{ driver.Detacher }
+	alarm    interface{ driver.Alarm }
+	detacher interface{ driver.Detacher }
 )
 
 // observe shows m and w what b answers.

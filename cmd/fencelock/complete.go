@@ -22,7 +22,7 @@ const (
 func (c *cli) completions(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "run", "once", "hold", "acquire", "free", "wait", "show", "history", "break", "ls", "watch":
+		case "run", "once", "acquire", "wait", "show", "history", "break", "ls", "watch":
 			cmd.ValidArgsFunction = c.completeName
 		}
 		for flag, values := range map[string][]string{

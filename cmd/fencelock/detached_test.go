@@ -77,7 +77,7 @@ func TestHandleFileIsPrivateAndGoesWithItsLock(t *testing.T) {
 	s.expect(exitUsage, "fencelock", "acquire", "n", "--handle", "-")
 	missing := filepath.Join(t.TempDir(), "missing", "handle")
 	s.expect(exitOutput, "fencelock", "acquire", "n", "--handle", missing)
-	s.expect(0, "fencelock", "free", "n") // nobody has the handle, so nobody has the lock
+	s.expect(0, "fencelock", "wait", "-w", "0", "n") // nobody has the handle, so nobody has the lock
 }
 
 // Of two shells that wait with acquire one gets the lock, then the other.

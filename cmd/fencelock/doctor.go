@@ -20,13 +20,17 @@ import (
 )
 
 // doctorFlags are those of the verb doctor.
-type doctorFlags struct{ ttl, work, failover seconds }
+type doctorFlags struct {
+	ttl, work, failover, wait seconds
+	quick                     bool
+}
 
 func newDoctor(c *cli) *cobra.Command {
-	f := doctorFlags{ttl: seconds{d: fencelock.DefaultTTL}}
+	f := doctorFlags{ttl: seconds{d: fencelock.DefaultTTL}, wait: seconds{d: firstContact}}
 	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Is the store set up for locks, and which --ttl suits it?",
+		Use:        "doctor",
+		SuggestFor: []string{"ping", "health", "healthcheck"},
+		Short:      "Is the store set up for locks, and which --ttl suits it?",
 		Long: `doctor reads the settings of the store that matter to locks, makes 200 requests in two
 seconds, and compares the store's clock with the clock of this host. For each setting that
 endangers locks it says what was read, why it matters, and what mends it. Then it advises a
@@ -44,16 +48,25 @@ a name for a day.
 --failover says how long the store needs to replace a server that died, where the store's
 settings do not.
 
--o json prints one object; times in it are microseconds. Exit codes: 0 for notes or nothing,
-75 for a warning, 78 for an error, 69 if the store does not answer.`,
+--quick is for health checks: it asks the store once, takes no lock, and reads no settings.
+-w bounds how long it waits for an answer. On Redis it reads keys: one node of a Cluster is
+refused, because it serves some names only. Of a quorum it asks each server which one it is,
+and refuses two that are one. Exit codes: 0 the store answers, 69 it does not, 78 it refuses
+the user, the password or the settings.
+
+-o json prints one object; times in it are microseconds. Exit codes without --quick: 0 for notes
+or nothing, 75 for a warning, 78 for an error, 69 if the store does not answer.`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, err := c.json()
 			if err != nil {
 				return err
 			}
-			if f.ttl.d <= 0 {
-				return usage("--ttl must be positive")
+			if err := f.check(cmd.Flags().Changed); err != nil {
+				return err
+			}
+			if f.quick {
+				return c.quick(f.wait.d)
 			}
 			return c.doctor(f, asJSON)
 		},
@@ -62,8 +75,48 @@ settings do not.
 	p.Var(&f.ttl, "ttl", "judge the store for leases of this length")
 	p.Var(&f.work, "work", "how long the work under a lock takes")
 	p.Var(&f.failover, "failover", "how long the store takes to replace a server that died")
+	p.BoolVar(&f.quick, "quick", false, "ask the store once, for health checks")
+	p.VarP(&f.wait, "wait", "w", "with --quick: wait at most this long for an answer")
 	c.outputFlag(cmd)
 	return cmd
+}
+
+func (f *doctorFlags) check(set func(string) bool) error {
+	switch {
+	case f.ttl.d <= 0:
+		return usage("--ttl must be positive")
+	case f.wait.set && !f.quick:
+		return usage("-w is for --quick; an examination takes the time that it takes")
+	case f.wait.d <= 0:
+		return usage("-w is %v; the store needs time for an answer", f.wait.d)
+	case f.quick && (set("ttl") || set("work") || set("failover") || set("output")):
+		return usage("--quick judges nothing and prints one line; leave out --ttl, --work, --failover and -o")
+	}
+	return nil
+}
+
+// quick asks the store once.
+func (c *cli) quick(patience time.Duration) error {
+	s, err := c.findStore()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	open, err := s.connect(context.Background(), "", patience)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begun)
+	defer closeSoon(open.Close)
+	if quorum, ok := open.Backend.(interface{ Distinct(context.Context) error }); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := quorum.Distinct(ctx); err != nil {
+			return explain(s, "", err)
+		}
+	}
+	_, err = fmt.Fprintf(c.out, "%s answers after %v\n", s, took.Round(10*time.Microsecond))
+	return err
 }
 
 func (c *cli) doctor(f doctorFlags, asJSON bool) error {

@@ -67,7 +67,7 @@ func TestKilledHolderTakesWithItWhatLeftItsGroup(t *testing.T) {
 			holder.wait()
 			eventually(t, "the writer has ended", func() bool { return !alive(pid) })
 			// And long before anybody else can begin.
-			s.wants(exitNotAcquired, "free", "n")
+			s.wants(exitNotAcquired, "wait", "-w", "0", "n")
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestNameStaysLockedUntilAKilledCommandLeavesNothing(t *testing.T) {
 	eventually(t, "it says what it waits for", func() bool {
 		return strings.Contains(holder.err.String(), "processes that it has started run on: process ")
 	})
-	s.wants(exitNotAcquired, "free", "n")
+	s.wants(exitNotAcquired, "wait", "-w", "0", "n")
 	must(t, unix.Kill(pid, unix.SIGKILL))
 	holder.wantExit(128 + int(unix.SIGTERM))
 }
@@ -208,7 +208,7 @@ func TestHiddenProcessCountsAsAlive(t *testing.T) {
 	eventually(t, "it says what it waits for", func() bool {
 		return strings.Contains(holder.err.String(), "the name stays locked until they end")
 	})
-	s.wants(exitNotAcquired, "free", "n")
+	s.wants(exitNotAcquired, "wait", "-w", "0", "n")
 	s.must("break", "n", "--yes", "--token", token(t, s))
 	eventually(t, "it says what it may not end", func() bool { return strings.Contains(holder.err.String(), "may not end") })
 	must(t, unix.Kill(pid, unix.SIGKILL))

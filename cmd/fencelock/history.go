@@ -50,7 +50,7 @@ func newHistory(c *cli) *cobra.Command {
 		Short: "Show who held a name, how long, and who broke it",
 		Long: `history shows the last grants of NAME, the newest first: who held it, how long they waited
 and held it, how it ended, and who broke it and why. The store remembers it, if those who
-hold locks write it: run, once, hold, acquire, release, serve and break do with --history,
+hold locks write it: run, once, acquire, release, serve and break do with --history,
 with FENCELOCK_HISTORY=1, or with history = true in fencelock.toml; a program does with
 package history. It works on SQLite, PostgreSQL, MariaDB and Redis, and keeps the last 1000
 grants of a name for 30 days.

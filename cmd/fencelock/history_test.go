@@ -104,7 +104,6 @@ func TestHistoryIsWrittenWhenAsked(t *testing.T) {
 		"FENCELOCK_URL= fencelock run n -- true",
 		"FENCELOCK_HISTORY=true fencelock run n -- true",
 		"fencelock once --history n --slot hour -- true",
-		"( fencelock hold n --fd 9 --history ) 9>>lock",
 		"fencelock acquire n --history --handle h && fencelock release --history --handle h",
 	} {
 		before := len(s.history("n"))

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
 )
 
-// holding is the way of run, once and hold from the command line to a lease.
+// holding is the way of run, once and acquire from the command line to a lease.
 type holding struct {
 	*session
 	f       *holdFlags

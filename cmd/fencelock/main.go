@@ -13,6 +13,5 @@ func main() {
 	if code, mine := child.Main(); mine {
 		os.Exit(code)
 	}
-	becomeAgent()
 	os.Exit(execute())
 }

@@ -102,16 +102,16 @@ func newRoot(c *cli) *cobra.Command {
 	p.StringVar(&c.passwordFile, "password-file", "", "read the password from this file (default $FENCELOCK_PASSWORD)")
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newAcquire(c), newRenew(c), newRelease(c), newCheck(c),
-		newFree(c), newWait(c), newLs(c), newShow(c), newHistory(c), newWatch(c),
-		newBreak(c), newServe(c), newConsole(c), newPing(c), newDoctor(c), newConfig(c), newBench(c), newInit(c),
+		newWait(c), newLs(c), newShow(c), newHistory(c), newWatch(c),
+		newBreak(c), newServe(c), newConsole(c), newDoctor(c), newConfig(c), newBench(c), newInit(c),
 		newSchema(c), newLab(c), newVersion(c),
 	}
-	root.AddCommand(slices.Concat(verbs, systemVerbs(c), makerVerbs(c))...)
+	root.AddCommand(slices.Concat(verbs, makerVerbs(c))...)
 	root.SetHelpCommand(newHelp())
 	c.completions(root)
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "run", "once", "hold", "acquire", "release", "break", "serve":
+		case "run", "once", "acquire", "release", "break", "serve":
 			c.addHistory(cmd)
 		}
 	}

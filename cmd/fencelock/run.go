@@ -17,6 +17,10 @@ const runHelp = `run holds NAME while COMMAND runs, and exits with its code:
   fencelock run -w 60 --ttl 10s deploy -- make deploy
   fencelock run --size 5 downloads -- curl -O https://…
 
+A script runs itself under the lock with this line at its top:
+
+  [ "$FENCELOCK_NAME" = nightly ] || exec fencelock run nightly -- "$0" "$@"
+
 There is no shell in between. The command inherits stdin, stdout and stderr. It leads a
 process group of its own and gets every signal that fencelock gets. Job control of a
 terminal works as without fencelock. The environment of the command has FENCELOCK_NAME,
@@ -75,7 +79,7 @@ func newRun(c *cli) *cobra.Command {
 	f := &holdFlags{}
 	cmd := &cobra.Command{
 		Use:        "run NAME [flags] -- COMMAND [ARG...]",
-		SuggestFor: []string{"lock", "exec", "with"},
+		SuggestFor: []string{"lock", "exec", "with", "hold"},
 		Short:      "Hold a lock while a command runs",
 		Long:       runHelp,
 		Args:       cobra.ArbitraryArgs,

@@ -180,7 +180,7 @@ func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
 	eventually(t, "it says what it waits for", func() bool {
 		return strings.Contains(holder.err.String(), "other processes of its group run on")
 	})
-	s.wants(exitNotAcquired, "free", "n")
+	s.wants(exitNotAcquired, "wait", "-w", "0", "n")
 	s.touch("enough")
 	holder.wantExit(3)
 }

@@ -7,14 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-
-	"github.com/fencelock/fencelock/cmd/fencelock/internal/agent"
 )
-
-// becomeAgent makes this process the agent that hold started, if it is one.
-func becomeAgent() { agentSelf = agent.Main() }
 
 // onlyOwn reports whether nobody but this user and root can have written a file.
 func onlyOwn(info os.FileInfo) bool {
@@ -26,9 +20,6 @@ func onlyOwn(info os.FileInfo) bool {
 // end of this process, for as long as a command depends on it. The command is not
 // affected.
 func outlivePipes() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) }
-
-// systemVerbs are those that not every system can do.
-func systemVerbs(c *cli) []*cobra.Command { return []*cobra.Command{newHold(c)} }
 
 // platformHelp says what this system does not do.
 const platformHelp = ""

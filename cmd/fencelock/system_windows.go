@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-
-	"github.com/spf13/cobra"
 )
 
 // onlyOwn says nothing on Windows, where a folder's access list guards its files.
@@ -13,18 +11,12 @@ func onlyOwn(os.FileInfo) bool { return true }
 
 func outlivePipes() {}
 
-func becomeAgent() {}
-
-// systemVerbs are those that not every system can do: hold needs Unix.
-func systemVerbs(*cli) []*cobra.Command { return nil }
-
 // platformHelp says what this system does not do.
 const platformHelp = `
 
 On Windows the command lives in a job object that ends with fencelock. Instead of
 TERM and other signals it gets CTRL_BREAK; KILL ends the job. A suspended fencelock
-is not noticed by anybody, so the command may outlive its lock then. There is no
-fencelock hold.`
+is not noticed by anybody, so the command may outlive its lock then.`
 
 // become runs another program in place of this process, and ends with its exit code.
 func become(path string, args []string) error {

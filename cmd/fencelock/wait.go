@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock"
 )
 
 // lookEvery is how often wait and watch look at the store.
@@ -15,23 +17,27 @@ func newWait(c *cli) *cobra.Command {
 	var limit seconds
 	var verbose bool
 	cmd := &cobra.Command{
-		Use:   "wait NAME",
-		Short: "Wait until a name is free, without holding it",
-		Long: `wait exits 0 once nobody holds NAME or waits for it. It does not queue and does not take
+		Use:        "wait NAME",
+		SuggestFor: []string{"free"},
+		Short:      "Wait until a name is free, without holding it",
+		Long: `wait exits 0 once no process holds NAME or waits for it. It does not queue and does not take
 the lock, so a name in constant use may never be found free. With -w it gives up after
-that time and exits 75. It reads the store four times a second.`,
+that time and exits 75. With -w 0 it only says whether the name is free now; that may have
+changed by the time you act on it. It reads the store four times a second.`,
 		Args: oneName,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := c.refuseMemory("wait", args[0]); err != nil {
 				return err
 			}
-			if err := checkNesting(args[0]); err != nil {
-				return err
+			if now := limit.set && limit.d == 0; !now {
+				if err := checkNesting(args[0]); err != nil {
+					return err
+				}
 			}
 			return c.waitFree(args[0], limit, verbose)
 		},
 	}
-	cmd.Flags().VarP(&limit, "wait", "w", "wait at most this long (default: for ever)")
+	cmd.Flags().VarP(&limit, "wait", "w", "wait at most this long (default: forever)")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "tell what happens on stderr")
 	return cmd
 }
@@ -58,7 +64,7 @@ func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 			left = min(left, time.Until(end))
 		}
 		if left <= 0 {
-			return fail(exitNotAcquired, "%s is still not free: %s, on %s", quote(name), who, s.store)
+			return fail(exitNotAcquired, "%s is not free: %s, on %s", quote(name), who, s.store)
 		}
 		if !told && (verbose || isTerminal(os.Stderr)) {
 			say("waiting until %s is free, %s", quote(name), who)
@@ -66,4 +72,27 @@ func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 		}
 		time.Sleep(left)
 	}
+}
+
+// headOf describes the first claim of a line as what stands in the way.
+func headOf(l fencelock.Line) *fencelock.HeldError {
+	c := l.Claims()[0]
+	return &fencelock.HeldError{
+		Key: l.Key, Owner: c.Owner, Note: c.Note, Token: c.Token, Since: c.Since, Left: c.Left,
+		Ahead: len(l.Claims()),
+	}
+}
+
+// refuseMemory refuses the store that no other process sees, for verbs that would always
+// say the same there.
+func (c *cli) refuseMemory(verb, name string) error {
+	s, err := c.findStore()
+	if err != nil {
+		return err
+	}
+	if s.Private() {
+		return unusable(usage("memory: is seen by nobody outside this process, so %s %s would mean nothing; set %s, "+
+			"or use --url local:", verb, quote(name), envURL), s.source)
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // bin is the folder of the command under test.
@@ -37,6 +38,9 @@ func testMain(m *testing.M) int {
 // start runs a program with the command in its PATH and a SQLite file as the store.
 func start(t *testing.T, store string, args ...string) *exec.Cmd {
 	t.Helper()
+	if args[0] == "fencelock" {
+		args[0] = filepath.Join(bin, args[0])
+	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "FENCELOCK_URL=sqlite://"+store, "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stdout = new(bytes.Buffer)
@@ -52,8 +56,8 @@ func TestPythonNodeAndShellExcludeEachOther(t *testing.T) {
 	const rounds = 8
 	seen := filepath.Join(t.TempDir(), "seen")
 	shell := fmt.Sprintf(`for i in $(seq %d); do
-		( token=$(fencelock hold shared --fd 9 --print-token) || exit
-		  echo "enter shell $token" >>"$0"; sleep 0.02; echo "leave shell $token" >>"$0" ) 9>>"$0.lock" || exit
+		fencelock run shared -- sh -c 'echo "enter shell $FENCELOCK_TOKEN" >>"$0"; sleep 0.02
+			echo "leave shell $FENCELOCK_TOKEN" >>"$0"' "$0" || exit
 	done`, rounds)
 	all := []*exec.Cmd{
 		start(t, store, "python3", "worker.py", "python", strconv.Itoa(rounds), seen),
@@ -114,6 +118,60 @@ await withLock("taken", ["-n"], async () => console.log("free again"));
 		out := cmd.Stdout.(*bytes.Buffer).String()
 		if err != nil || !strings.Contains(out, "code 75") || !strings.Contains(out, "free again") || strings.Contains(out, "entered twice") {
 			t.Errorf("%s: %v\n%s", args[0], err, out)
+		}
+	}
+}
+
+// A program that holds the lock is told when it is lost, and one that is killed leaves none.
+func TestProgramIsToldThatItsLockIsLost(t *testing.T) {
+	python := `
+import signal, sys, time
+from lock import lock
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("told"))
+with lock("lost") as token:
+    print(token, flush=True)
+    time.sleep(1000)
+`
+	node := `
+import { withLock } from "./lock.mjs";
+process.on("SIGTERM", () => { console.error("told"); process.exit(1); });
+await withLock("lost", [], async (token) => {
+  console.log(token);
+  await new Promise((resolve) => setTimeout(resolve, 1e6));
+});
+`
+	for name, args := range map[string][]string{
+		"python": {"python3", "-c", python}, "node": {"node", "--input-type=module", "-e", node},
+	} {
+		for _, how := range []string{"broken", "killed"} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				store := filepath.Join(t.TempDir(), "locks.db")
+				fencelock := func(args ...string) *exec.Cmd {
+					return start(t, store, append([]string{"fencelock"}, args...)...)
+				}
+				out := filepath.Join(t.TempDir(), "out")
+				cmd := start(t, store, append([]string{"sh", "-c", `exec "$@" >"$0"`, out}, args...)...)
+				defer cmd.Process.Kill()
+				token := ""
+				for end := time.Now().Add(time.Minute); token == "" && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+					text, _ := os.ReadFile(out)
+					token = strings.TrimSpace(string(text))
+				}
+				if how == "killed" {
+					_ = cmd.Process.Kill()
+				} else if err := fencelock("break", "lost", "--yes", "--token", token).Wait(); err != nil {
+					t.Errorf("the lock with token %q was not broken: %v", token, err)
+				}
+				err := cmd.Wait()
+				said := cmd.Stdout.(*bytes.Buffer).String()
+				if told := strings.Contains(said, "told"); err == nil || told != (how == "broken") {
+					t.Errorf("%v\n%s", err, said)
+				}
+				if err := fencelock("wait", "-w", "50", "lost").Wait(); err != nil {
+					t.Errorf("the lock is held: %v", err)
+				}
+			})
 		}
 	}
 }

@@ -4,34 +4,37 @@
 //
 // The program needs the command fencelock in its PATH, and FENCELOCK_URL as every other
 // program has it. A lock that is not acquired is an error whose code is 75. If the lock is
-// lost, this process gets SIGTERM before anybody else can have it; a handler for SIGTERM
+// lost, this process gets SIGTERM before another client can have it; a handler for SIGTERM
 // decides what to do then. The token is a string: JavaScript's numbers are too small.
 import { spawn } from "node:child_process";
-import { closeSync, mkdtempSync, openSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { once } from "node:events";
 
 export async function withLock(name, options, work) {
-  const folder = mkdtempSync(join(tmpdir(), "lock-"));
-  const file = openSync(join(folder, "held"), "w"); // held as long as this file is open
-  rmSync(folder, { recursive: true });
+  // The lock is held until cat reads the end of its input. A session of its own keeps Ctrl-C from it.
+  const command = ["run", name, ...options, "--", "sh", "-c", 'echo "$FENCELOCK_TOKEN"; exec cat'];
+  const holder = spawn("fencelock", command, { stdio: ["pipe", "pipe", "inherit"], detached: true });
+  const ended = once(holder, "close");
+  ended.catch(() => {}); // without the command, the reading below fails too
+  holder.stdin.on("error", () => {});
+  let released = false;
   try {
-    return await work(await hold(name, options, file));
+    return await work(await token(name, holder.stdout, ended, () => {
+      if (!released) process.kill(process.pid, "SIGTERM");
+    }));
   } finally {
-    closeSync(file);
+    released = true;
+    holder.stdin.end();
+    await ended;
   }
 }
 
-// hold resolves with the fencing token. It waits without blocking the event loop.
-function hold(name, options, file) {
-  return new Promise((resolve, reject) => {
-    const child = spawn("fencelock", ["hold", name, "--fd", "3", "--print-token", ...options], {
-      stdio: ["ignore", "pipe", "inherit", file],
-    });
-    let token = "";
-    child.stdout.on("data", (text) => (token += text));
-    child.on("error", reject);
-    child.on("close", (code) =>
-      code === 0 ? resolve(token.trim()) : reject(Object.assign(new Error(`fencelock hold ${name}: exit ${code}`), { code })));
-  });
+// token reads the fencing token, and calls lost at the end of the output.
+async function token(name, output, ended, lost) {
+  const first = await Promise.race([once(output, "data"), ended.then(() => undefined)]);
+  if (!first) {
+    const [code] = await ended;
+    throw Object.assign(new Error(`fencelock run ${name}: exit ${code}`), { code });
+  }
+  output.on("end", lost);
+  return String(first[0]).trim();
 }

@@ -16,11 +16,15 @@ side_by_side=${FENCELOCK_TEST_PARALLEL:-2}
 printed=$(mktemp)
 trap 'rm -f "$printed"' EXIT
 
-# name_failed names what failed once more, at the end: a test that fails prints the logs of its
-# servers, thousands of lines at times.
+# name_failed names what failed once more, at the end, with what runs it again: a test that fails
+# prints the logs of its servers, thousands of lines at times.
 name_failed() {
 	echo "== what failed"
 	grep -aE '^ *--- FAIL|^FAIL|^panic: |^WARNING: DATA RACE|^ +[a-z_0-9]+_test\.go:[0-9]+: ' "$printed" | cut -c 1-300 | tail -40
+	echo "== to run it again${1:+, in $1}"
+	awk '/^--- FAIL: / { tests = tests (tests == "" ? "" : "|") $3 }
+		/^FAIL\t/ { print "go test -race -count=1" (tests == "" ? "" : " -run '\''^(" tests ")$'\''") " " $2; tests = "" }
+		/^ok / { tests = "" }' "$printed"
 	exit 1
 } >&2
 
@@ -38,6 +42,6 @@ run() { # NAME WORKSPACE FOLDER PACKAGE...
 		cd "$folder" && export GOWORK=$workspace &&
 			go list -test -export -race "${unraced[@]}" ${tags[@]+"${tags[@]}"} "${packages[@]}" >/dev/null &&
 			go test -race "${unraced[@]}" ${tags[@]+"${tags[@]}"} -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@" | tee "$printed"
-	) || name_failed
+	) || name_failed "${folder#.}"
 	echo "== $name: $((SECONDS - begun)) s"
 }

@@ -12,7 +12,7 @@ import (
 // remembered is one grant in the history of its key.
 type remembered struct {
 	record.Entry
-	at time.Duration // of the last entry; see instant.mono
+	at time.Duration // of the last entry; since start
 }
 
 // Record adds es to the histories of their keys.

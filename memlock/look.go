@@ -8,15 +8,16 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/line"
 )
 
 // Line describes the line of key, also when nobody is in it.
-func (s *Store) Line(ctx context.Context, key string) (l driver.Line, err error) {
-	err = s.step(ctx, key, func(q *queue, now instant) error {
-		l = q.describe(key, now)
+func (s *Store) Line(ctx context.Context, key string) (d driver.Line, err error) {
+	err = s.step(ctx, key, func(l *line.Line, at *line.Step) error {
+		d = l.Describe(at, key)
 		return nil
 	})
-	return l, err
+	return d, err
 }
 
 // Lines yields the lines with at least one claim whose keys begin with prefix,
@@ -46,25 +47,4 @@ func (s *Store) keys(prefix string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.lines)), func(key string) bool {
 		return !strings.HasPrefix(key, prefix)
 	})
-}
-
-// describe shows the line.
-func (q *queue) describe(key string, now instant) driver.Line {
-	d := driver.Line{Key: key, Last: q.lastToken, Mark: q.mark}
-	for _, c := range q.claims {
-		d.Claims = append(d.Claims, driver.Standing{
-			ID:        driver.ShortID(c.ID),
-			Owner:     c.Owner,
-			Note:      c.Note,
-			Capacity:  c.Capacity,
-			Weight:    c.Weight,
-			Token:     c.token,
-			Span:      c.Span,
-			Granted:   c.granted,
-			Lingering: c.lingering,
-			Since:     c.since,
-			Left:      c.expires - now.mono,
-		})
-	}
-	return d
 }

@@ -7,25 +7,21 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
-)
-
-// The limits of a TTL and of a linger, as Info reports them.
-const (
-	minTTL = time.Millisecond
-	maxTTL = 366 * 24 * time.Hour
+	"github.com/fencelock/fencelock/internal/line"
 )
 
 // Store keeps lines of claims in memory. Its methods may be called from many
 // goroutines at once. Each is one atomic step under one mutex, and none costs a
 // round trip.
 type Store struct {
-	mu         sync.Mutex
-	start      time.Time // the zero of instant.mono
-	lines      map[string]*queue
-	sweepAt    int // the number of lines at which sweep runs next
-	tombstones tombstones
-	alarms     driver.Alarms
-	histories  map[string][]remembered // by key; each by token
+	mu        sync.Mutex
+	start     time.Time // the zero of line.Step.Mono
+	lines     map[string]*line.Line
+	sweepAt   int                           // the number of lines at which sweep runs next
+	at        line.Step                     // the step that runs
+	waiting   map[*line.Claim]chan struct{} // closed when there is news of the claim
+	alarms    driver.Alarms
+	histories map[string][]remembered // by key; each by token
 }
 
 var (
@@ -39,7 +35,12 @@ var (
 
 // New returns an empty Store, ready for use.
 func New() *Store {
-	return &Store{start: time.Now(), lines: make(map[string]*queue), histories: make(map[string][]remembered)}
+	return &Store{
+		start:     time.Now(),
+		lines:     make(map[string]*line.Line),
+		waiting:   make(map[*line.Claim]chan struct{}),
+		histories: make(map[string][]remembered),
+	}
 }
 
 // Open lets a Store have any number of Clients: it is the store itself, not a connection.
@@ -57,8 +58,8 @@ func (s *Store) Info() driver.Info {
 		Semaphore: true,
 		Push:      true,
 		Lease:     driver.PerClaim,
-		MinTTL:    minTTL,
-		MaxTTL:    maxTTL,
+		MinTTL:    line.MinTTL,
+		MaxTTL:    line.MaxTTL,
 	}
 }
 
@@ -72,14 +73,12 @@ func (s *Store) Close() error { return nil }
 func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, q := range s.lines {
-		for _, c := range q.claims {
-			c.wakeWaiter()
-		}
+	for _, wake := range s.waiting {
+		close(wake)
 	}
+	clear(s.waiting)
 	clear(s.lines)
 	clear(s.histories)
-	s.tombstones = tombstones{}
 }
 
 // Alarm calls f for each claim that Break ends, on the goroutine of that Break
@@ -89,47 +88,48 @@ func (s *Store) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 	return s.alarms.Subscribe(f)
 }
 
-// instant is one reading of the clock. People and tokens use the wall clock;
-// everything that expires uses the monotonic time since the Store was made.
-type instant struct {
-	wall time.Time
-	mono time.Duration
+// now begins a step. The last one is over.
+func (s *Store) now() *line.Step {
+	t := time.Now()
+	clear(s.at.News)
+	s.at = line.Step{Wall: t, Mono: t.Sub(s.start), News: s.at.News[:0]}
+	return &s.at
 }
 
-// line returns the line of key without its expired claims. A key without a line
-// gets an empty one, which keep stores.
-func (s *Store) line(key string, now instant) *queue {
-	q := s.lines[key]
-	if q == nil {
-		return &queue{}
+// waiter returns what is closed when there is news of c.
+func (s *Store) waiter(c *line.Claim) <-chan struct{} {
+	wake := s.waiting[c]
+	if wake == nil {
+		wake = make(chan struct{})
+		s.waiting[c] = wake
 	}
-	q.purge(now)
-	return q
+	return wake
 }
 
-// idleFor is how long a line is kept after the clock has passed its last token. A
-// clock that is set back by less cannot make a new line draw an older token.
-const idleFor = 24 * time.Hour
-
-// keep stores the line of key, unless it is there: then a token was drawn from it.
-func (s *Store) keep(key string, q *queue, now instant) {
-	if q.lastToken != 0 {
+// wake ends the Awaits of all whom a step concerns.
+func (s *Store) wake(news []line.News) {
+	if len(s.waiting) == 0 {
 		return
 	}
-	if len(s.lines) >= s.sweepAt {
-		s.sweep(now)
+	for _, n := range news {
+		if wake := s.waiting[n.Claim]; wake != nil {
+			close(wake)
+			delete(s.waiting, n.Claim)
+		}
 	}
-	s.lines[key] = q
+}
+
+// keep stores the line of key.
+func (s *Store) keep(key string, l *line.Line, at *line.Step) {
+	if len(s.lines) >= s.sweepAt {
+		s.sweep(at)
+	}
+	s.lines[key] = l
 }
 
 // sweep forgets the idle lines. It runs each time that the number of lines has
 // doubled, so it costs a constant time for each new line, and no goroutine.
-func (s *Store) sweep(now instant) {
-	maps.DeleteFunc(s.lines, func(_ string, q *queue) bool {
-		q.purge(now)
-		return len(q.claims) == 0 && q.mark == "" && now.wall.UnixMicro()-q.lastToken > idleFor.Microseconds()
-	})
+func (s *Store) sweep(at *line.Step) {
+	maps.DeleteFunc(s.lines, func(_ string, l *line.Line) bool { return l.Idle(at) })
 	s.sweepAt = max(1024, 2*len(s.lines))
 }
-
-func clampTTL(d time.Duration) time.Duration { return min(max(d, minTTL), maxTTL) }

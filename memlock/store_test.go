@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/line"
 )
 
 func wish(key string, id int) driver.Claim {
@@ -200,11 +201,11 @@ func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
 		"weight above":    func(c *driver.Claim) { c.Capacity = 3 },
 		"capacity above":  func(c *driver.Claim) { c.Capacity = driver.RW + 1 },
 		"no ttl":          func(c *driver.Claim) { c.TTL = 0 },
-		"ttl above":       func(c *driver.Claim) { c.TTL = maxTTL + 1 },
+		"ttl above":       func(c *driver.Claim) { c.TTL = line.MaxTTL + 1 },
 		"no span":         func(c *driver.Claim) { c.Span = 0 },
 		"span above":      func(c *driver.Claim) { c.Span = driver.MaxSpan + 1 },
 		"ballot":          func(c *driver.Claim) { c.Ballot = 7 },
-		"ttl below floor": func(c *driver.Claim) { c.TTL = minTTL - 1 },
+		"ttl below floor": func(c *driver.Claim) { c.TTL = line.MinTTL - 1 },
 	} {
 		c := wish("k", 1)
 		spoil(&c)
@@ -276,7 +277,7 @@ func TestTombstonesAreForgottenWhenTheyAreOver(t *testing.T) {
 			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
 			pass(time.Millisecond)
 			// At most n can be live: each lasts for at most n steps of the clock.
-			if kept := len(s.tombstones.byRef); kept > 2*n {
+			if kept := len(s.lines["k"].Tombstones.ByID); kept > 2*n {
 				t.Fatalf("%d tombstones are kept; at most %d are live", kept, n)
 			}
 		}
@@ -312,33 +313,33 @@ func TestTombstoneIsProlongedAndNeverShortened(t *testing.T) {
 func TestLongLineKeepsItsOrderAndItsSums(t *testing.T) {
 	s := New()
 	const n = 3000
-	line := make([]driver.Ticket, n)
-	for i := range line {
-		line[i] = enter(t, s, wish("k", i))
-		if line[i].Ahead != i {
-			t.Fatalf("claim %d has %d ahead", i, line[i].Ahead)
+	queue := make([]driver.Ticket, n)
+	for i := range queue {
+		queue[i] = enter(t, s, wish("k", i))
+		if queue[i].Ahead != i {
+			t.Fatalf("claim %d has %d ahead", i, queue[i].Ahead)
 		}
 	}
 	for i := 1; i < n; i += 3 {
-		leave(t, s, line[i], driver.Exit{}) // from the middle
+		leave(t, s, queue[i], driver.Exit{}) // from the middle
 	}
 	q := s.lines["k"]
 	for i := 2; i < n; i += 3 {
-		if got, want := q.ahead(q.find(line[i].ID)), i-(i+1)/3; got != want {
+		if got, want := q.Ahead(q.Find(queue[i].ID)), i-(i+1)/3; got != want {
 			t.Fatalf("claim %d has %d ahead; want %d", i, got, want)
 		}
 	}
-	for i := range line {
+	for i := range queue {
 		if i%3 == 1 {
 			continue
 		}
-		now, err := s.Await(t.Context(), line[i])
+		now, err := s.Await(t.Context(), queue[i])
 		if err != nil || !now.Granted {
 			t.Fatalf("claim %d: granted %v, error %v, when all before it have left", i, now.Granted, err)
 		}
 		leave(t, s, now, driver.Exit{})
 	}
-	if len(q.claims) != 0 || len(q.byID) != 0 || q.total != 0 {
+	if len(q.Claims) != 0 {
 		t.Errorf("the empty line is %+v", q)
 	}
 }

@@ -3,25 +3,31 @@ package memlock
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/line"
 )
 
-// errLeft is the answer to a claim that has left.
-var errLeft = driver.GoneError{Reason: "it has left"}
-
 // step runs f on the line of key as one atomic step, unless ctx has ended.
-func (s *Store) step(ctx context.Context, key string, f func(q *queue, now instant) error) error {
+func (s *Store) step(ctx context.Context, key string, f func(l *line.Line, at *line.Step) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := time.Now() // with mu held, so that steps and their instants have the same order
-	now := instant{t, t.Sub(s.start)}
-	return f(s.line(key, now), now)
+	at := s.now() // with mu held, so that steps and their times have the same order
+	l, known := s.lines[key]
+	if !known {
+		l = &line.Line{}
+	}
+	l.Purge(at)
+	err := f(l, at)
+	if !known && !l.Blank() {
+		s.keep(key, l, at)
+	}
+	s.wake(at.News)
+	return err
 }
 
 // Enter joins the line of c.Key. If the claim with c.ID is in line already, Enter
@@ -30,43 +36,14 @@ func (s *Store) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err
 	if err := c.Validate(s.Info()); err != nil {
 		return t, err
 	}
-	err = s.step(ctx, c.Key, func(q *queue, now instant) error {
-		own := q.findLive(c.ID)
-		if own != nil {
-			if err := c.CheckFound(own.Capacity, own.Weight); err != nil {
-				return err
-			}
-			q.renew(own, c.Lease(own.granted), now)
-		} else {
-			if err := s.refusal(q, &c, now); err != nil {
-				return err
-			}
-			s.keep(c.Key, q, now)
-			own = q.join(c, now)
+	err = s.step(ctx, c.Key, func(l *line.Line, at *line.Step) error {
+		own, err := l.Enter(at, c)
+		if err == nil {
+			t = l.Ticket(at, own)
 		}
-		t = q.ticket(own, now)
-		return nil
+		return err
 	})
 	return t, err
-}
-
-// refusal says why c may not join q, or returns nil.
-func (s *Store) refusal(q *queue, c *driver.Claim, now instant) error {
-	if gone, ok := s.tombstones.find(c.Ref(), now); ok {
-		return gone
-	}
-	if q.find(c.ID) != nil {
-		return errLeft // it lingers: a late repeat of its Enter must not bring it back
-	}
-	if len(q.claims) > 0 {
-		if err := c.CheckKind(q.claims[0].Capacity); err != nil {
-			return err
-		}
-		if c.NoWait && q.total+c.Weight > c.Capacity {
-			return q.busy(len(q.claims), now)
-		}
-	}
-	return nil
 }
 
 // maxAwait is the longest that Await waits before it looks again.
@@ -77,19 +54,15 @@ const maxAwait = time.Second
 func (s *Store) Await(ctx context.Context, t driver.Ticket) (got driver.Ticket, err error) {
 	var wake <-chan struct{} // nil unless the claim waits
 	var soonest time.Duration
-	look := func(q *queue, now instant) error {
-		c := q.findLive(t.ID)
+	look := func(l *line.Line, at *line.Step) error {
+		c := l.Find(t.ID)
 		if c == nil {
-			return s.gone(t.Ref(), now)
+			return l.Gone(at, t.ID)
 		}
-		got = q.ticket(c, now)
-		if c.granted {
-			return nil
+		got = l.Ticket(at, c)
+		if !c.Granted {
+			wake, soonest = s.waiter(c), min(maxAwait, l.NextExpiry()-at.Mono)
 		}
-		if c.wake == nil {
-			c.wake = make(chan struct{})
-		}
-		wake, soonest = c.wake, min(maxAwait, q.nextExpiry-now.mono)
 		return nil
 	}
 	if err = s.step(ctx, t.Key, look); wake == nil {
@@ -111,14 +84,7 @@ func (s *Store) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
 	for i := range ts {
 		t := &ts[i]
-		errs[i] = s.step(ctx, t.Key, func(q *queue, now instant) error {
-			c := q.findLive(t.ID)
-			if c == nil {
-				return s.gone(t.Ref(), now)
-			}
-			q.renew(c, t.TTL, now)
-			return nil
-		})
+		errs[i] = s.step(ctx, t.Key, func(l *line.Line, at *line.Step) error { return l.Renew(at, t) })
 	}
 	return errs
 }
@@ -126,32 +92,7 @@ func (s *Store) Renew(ctx context.Context, ts []driver.Ticket) []error {
 // Leave takes the claim of t out of its line and wakes everyone that this makes
 // granted.
 func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	return s.step(ctx, t.Key, func(q *queue, now instant) error {
-		c := q.findLive(t.ID)
-		if e.IfWaiting && c != nil && c.granted {
-			return driver.ErrGranted
-		}
-		var err error
-		if c == nil && q.markedBy != t.ID {
-			err = s.gone(t.Ref(), now)
-		}
-		if e.Tombstone {
-			s.tombstones.put(t.Ref(), now.mono+clampTTL(t.TTL), errLeft, now)
-		}
-		if c == nil {
-			return err
-		}
-		if e.Mark != "" && c.granted {
-			q.mark, q.markedBy = max(q.mark, e.Mark), c.ID
-		}
-		if e.Linger > 0 {
-			q.linger(c, now.mono+clampTTL(e.Linger))
-			return nil
-		}
-		q.remove(c)
-		q.grant(now)
-		return nil
-	})
+	return s.step(ctx, t.Key, func(l *line.Line, at *line.Step) error { return l.Leave(at, &t, e) })
 }
 
 // Reserve lengthens the span of t if that claim is alone in line and nobody has
@@ -161,14 +102,8 @@ func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done 
 		return false, &driver.PermanentError{Err: fmt.Errorf(
 			"memory: a claim on %q reserves 1 to %d tokens, not %d", t.Key, driver.MaxSpan, span)}
 	}
-	err = s.step(ctx, t.Key, func(q *queue, _ instant) error {
-		c := q.findLive(t.ID)
-		if c == nil || len(q.claims) > 1 || q.lastToken != c.token+c.Span-1 {
-			return nil
-		}
-		c.Span = max(c.Span, span)
-		q.lastToken = c.token + c.Span - 1
-		done = true
+	err = s.step(ctx, t.Key, func(l *line.Line, _ *line.Step) error {
+		done = l.Reserve(&t, span)
 		return nil
 	})
 	return done, err
@@ -177,35 +112,13 @@ func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done 
 // Break ends the claim of key whose span holds token, at once or after linger, and wakes
 // everyone that this makes granted. It notifies the alarms.
 func (s *Store) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	gone := driver.GoneError{Reason: reason, Broken: true}
 	var id string
-	err := s.step(ctx, key, func(q *queue, now instant) error {
-		i := slices.IndexFunc(q.claims, func(c *claim) bool { return token >= c.token && token-c.token < c.Span })
-		if i < 0 {
-			return driver.GoneError{}
-		}
-		c := q.claims[i]
-		if c.lingering && linger == 0 {
-			return nil
-		}
-		id = c.ID
-		until := c.expires
-		if linger > 0 && c.granted {
-			end := now.mono + clampTTL(linger)
-			if c.lingering {
-				end = max(end, c.expires)
-			}
-			q.linger(c, end)
-			until = max(until, c.expires)
-		} else {
-			q.remove(c)
-			q.grant(now)
-		}
-		s.tombstones.put(c.Ref(), until, gone, now)
-		return nil
+	err := s.step(ctx, key, func(l *line.Line, at *line.Step) (err error) {
+		id, err = l.Break(at, token, reason, linger)
+		return err
 	})
-	if err == nil && id != "" {
-		s.alarms.Notify(id, gone) // without mu: a listener may call the Store
+	if id != "" {
+		s.alarms.Notify(id, driver.GoneError{Reason: reason, Broken: true}) // without mu: a listener may call the Store
 	}
 	return err
 }
@@ -217,25 +130,12 @@ func (s *Store) Detach(ctx context.Context, t driver.Ticket) error {
 
 // Adopt gives the claim of t to by.
 func (s *Store) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (got driver.Ticket, err error) {
-	err = s.step(ctx, t.Key, func(q *queue, now instant) error {
-		c := q.findLive(by.ID) // by an earlier Adopt, whose answer was lost
-		if c == nil {
-			c = q.findLive(t.ID)
-			if c == nil || !c.granted {
-				return s.gone(t.Ref(), now)
-			}
-			s.tombstones.put(t.Ref(), now.mono+clampTTL(by.TTL), driver.Adopted, now)
-			q.rename(c, &by)
+	err = s.step(ctx, t.Key, func(l *line.Line, at *line.Step) error {
+		c, err := l.Adopt(at, &t, &by)
+		if err == nil {
+			got = l.Ticket(at, c)
 		}
-		q.renew(c, by.TTL, now)
-		got = q.ticket(c, now)
-		return nil
+		return err
 	})
 	return got, err
-}
-
-// gone says why a claim is not in line, if the Store knows.
-func (s *Store) gone(ref driver.ClaimRef, now instant) error {
-	gone, _ := s.tombstones.find(ref, now)
-	return gone
 }

@@ -38,7 +38,7 @@
 #define spent		true
 #endif
 
-/* -------- the store: memlock/queue.go, memlock/verbs.go -------- */
+/* -------- the store: internal/line -------- */
 
 typedef Claim {
 	unsigned tok : 5;	/* 0: not in line. The line is in order of tokens. */

@@ -1,0 +1,124 @@
+package line_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/line"
+)
+
+var start = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// at is a step that long after the start.
+func at(d time.Duration) *line.Step { return &line.Step{Wall: start.Add(d), Mono: d} }
+
+func wish(id string, weight int64) driver.Claim {
+	return driver.Claim{
+		Key: "k", ID: id, Owner: "test", Capacity: driver.RW, Weight: weight, TTL: time.Minute, Span: 1,
+	}
+}
+
+// told lists the news of a step.
+func told(s *line.Step) (news []string) {
+	for _, n := range s.News {
+		news = append(news, fmt.Sprint(n.Claim.ID, " ", n.What))
+	}
+	return news
+}
+
+func enter(t *testing.T, l *line.Line, s *line.Step, c driver.Claim) *line.Claim {
+	t.Helper()
+	got, err := l.Enter(s, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestStepSaysWhomItConcerns(t *testing.T) {
+	var l line.Line
+	enter(t, &l, at(0), wish("writer", driver.RW))
+	enter(t, &l, at(1), wish("reader 1", 1))
+	enter(t, &l, at(2), wish("reader 2", 1))
+	enter(t, &l, at(3), wish("last", driver.RW))
+	leave := func(s *line.Step, id string, e driver.Exit) []string {
+		t.Helper()
+		if err := l.Leave(s, &driver.Ticket{Claim: wish(id, 1)}, e); err != nil {
+			t.Fatal(err)
+		}
+		return told(s)
+	}
+	for _, tt := range []struct {
+		what string
+		got  []string
+		want []string
+	}{
+		{"a linger", leave(at(time.Second), "writer", driver.Exit{Linger: time.Second}), []string{"writer 1", "reader 1 2"}},
+		{"its end", func() []string { s := at(2 * time.Second); l.Purge(s); return told(s) }(),
+			[]string{"writer 1", "reader 1 0", "reader 2 0"}},
+		{"a reader leaves", leave(at(3*time.Second), "reader 1", driver.Exit{}), []string{"reader 1 1"}},
+		{"the last reader leaves", leave(at(4*time.Second), "reader 2", driver.Exit{}), []string{"reader 2 1", "last 0"}},
+	} {
+		if !reflect.DeepEqual(tt.got, tt.want) {
+			t.Errorf("%s told %q; want %q", tt.what, tt.got, tt.want)
+		}
+	}
+}
+
+// A line that was written down and read again goes on as it would have.
+func TestRestoredLineGoesOn(t *testing.T) {
+	var l line.Line
+	for i := range 20 {
+		enter(t, &l, at(time.Duration(i)), wish(fmt.Sprint("reader ", i), 1))
+	}
+	enter(t, &l, at(30), wish("writer", driver.RW))
+	again := line.Line{Last: l.Last, Mark: l.Mark, MarkedBy: l.MarkedBy, Tombstones: l.Tombstones}
+	var claims []*line.Claim
+	for _, c := range l.Claims {
+		copied := *c
+		claims = append(claims, &copied)
+	}
+	again.Restore(claims)
+	want := claims[15].Token
+	for i, l := range []*line.Line{&l, &again} {
+		late := at(time.Minute + 10)
+		l.Purge(late)
+		if n := len(late.News); n != 11 || len(l.Claims) != 10 {
+			t.Errorf("line %d: %d of %d claims are told of 11 that ended", i, n, len(l.Claims))
+		}
+		if got := enter(t, l, late, wish("reader 15", 1)); got.Token != want {
+			t.Errorf("line %d: a claim is not found again", i)
+		}
+		end := at(time.Minute + 25)
+		l.Purge(end)
+		if c := l.Find("writer"); c == nil || c.Granted || l.Ahead(c) != 1 {
+			t.Errorf("line %d: the writer is %+v", i, c)
+		}
+	}
+}
+
+func TestBlankAndIdle(t *testing.T) {
+	var l line.Line
+	if !l.Blank() {
+		t.Error("a new line is not blank")
+	}
+	if err := l.Leave(at(0), &driver.Ticket{Claim: wish("late", 1)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
+		t.Error(err)
+	}
+	if l.Blank() || l.Idle(at(time.Second)) {
+		t.Error("a line with a tombstone is as good as new")
+	}
+	if !l.Idle(at(2 * time.Minute)) {
+		t.Error("a line whose tombstone is over is not idle")
+	}
+	enter(t, &l, at(3*time.Minute), wish("holder", 1))
+	if l.Idle(at(3 * time.Minute)) {
+		t.Error("a line with a holder is idle")
+	}
+	if l.Idle(at(23*time.Hour)) || !l.Idle(at(25*time.Hour)) {
+		t.Error("a line is not remembered for a day after its last token")
+	}
+}

@@ -1,0 +1,142 @@
+package line
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// errLeft is the answer to a claim that has left.
+var errLeft = driver.GoneError{Reason: "it has left"}
+
+// Enter puts c into the line. If the claim with c.ID is there already, Enter starts its lease
+// again.
+func (l *Line) Enter(s *Step, c driver.Claim) (*Claim, error) {
+	if own := l.Find(c.ID); own != nil {
+		if err := c.CheckFound(own.Capacity, own.Weight); err != nil {
+			return nil, err
+		}
+		own.renew(s, c.Lease(own.Granted))
+		return own, nil
+	}
+	if err := l.refusal(s, &c); err != nil {
+		return nil, err
+	}
+	return l.join(s, c), nil
+}
+
+// refusal says why c may not join, or returns nil.
+func (l *Line) refusal(s *Step, c *driver.Claim) error {
+	if gone, ok := l.Tombstones.find(s, c.ID); ok {
+		return gone
+	}
+	if l.find(c.ID) != nil {
+		return errLeft // it lingers: a late repeat of its Enter must not bring it back
+	}
+	if len(l.Claims) > 0 {
+		if err := c.CheckKind(l.Claims[0].Capacity); err != nil {
+			return err
+		}
+		if c.NoWait && l.total+c.Weight > c.Capacity {
+			return l.busy(s, len(l.Claims))
+		}
+	}
+	return nil
+}
+
+// Renew starts the lease of the claim of t again.
+func (l *Line) Renew(s *Step, t *driver.Ticket) error {
+	c := l.Find(t.ID)
+	if c == nil {
+		return l.Gone(s, t.ID)
+	}
+	c.renew(s, t.TTL)
+	return nil
+}
+
+// Gone says why the claim with id is not in line, if anybody knows.
+func (l *Line) Gone(s *Step, id string) error {
+	gone, _ := l.Tombstones.find(s, id)
+	return gone
+}
+
+// Leave takes the claim of t out, or has it linger.
+func (l *Line) Leave(s *Step, t *driver.Ticket, e driver.Exit) error {
+	c := l.Find(t.ID)
+	if e.IfWaiting && c != nil && c.Granted {
+		return driver.ErrGranted
+	}
+	var err error
+	if c == nil && l.MarkedBy != t.ID {
+		err = l.Gone(s, t.ID)
+	}
+	if e.Tombstone {
+		l.Tombstones.put(s, t.ID, s.Mono+clampTTL(t.TTL), errLeft)
+	}
+	if c == nil {
+		return err
+	}
+	if e.Mark != "" && c.Granted {
+		l.Mark, l.MarkedBy = max(l.Mark, e.Mark), c.ID
+	}
+	if e.Linger > 0 {
+		l.linger(s, c, s.Mono+clampTTL(e.Linger))
+		return nil
+	}
+	l.remove(s, c)
+	return nil
+}
+
+// Reserve lengthens the span of the claim of t, if that is alone in line and nobody has drawn
+// a token since.
+func (l *Line) Reserve(t *driver.Ticket, span int64) (done bool) {
+	c := l.Find(t.ID)
+	if c == nil || len(l.Claims) > 1 || l.Last != c.Token+c.Span-1 {
+		return false
+	}
+	c.Span = max(c.Span, span)
+	l.Last = c.Token + c.Span - 1
+	return true
+}
+
+// Break ends the claim whose span holds token, at once or after linger, and returns its ID.
+// It returns "" if the claim lingers already and is left as it is.
+func (l *Line) Break(s *Step, token int64, reason string, linger time.Duration) (id string, err error) {
+	i := slices.IndexFunc(l.Claims, func(c *Claim) bool { return token >= c.Token && token-c.Token < c.Span })
+	if i < 0 {
+		return "", driver.GoneError{}
+	}
+	c := l.Claims[i]
+	if c.Lingering && linger == 0 {
+		return "", nil
+	}
+	until := c.Expires
+	if linger > 0 && c.Granted {
+		end := s.Mono + clampTTL(linger)
+		if c.Lingering {
+			end = max(end, c.Expires)
+		}
+		l.linger(s, c, end)
+		until = max(until, c.Expires)
+	} else {
+		l.remove(s, c)
+	}
+	l.Tombstones.put(s, c.ID, until, driver.GoneError{Reason: reason, Broken: true})
+	return c.ID, nil
+}
+
+// Adopt gives the claim of t to by.
+func (l *Line) Adopt(s *Step, t *driver.Ticket, by *driver.Claim) (*Claim, error) {
+	c := l.Find(by.ID) // by an earlier Adopt, whose answer was lost
+	if c == nil {
+		c = l.Find(t.ID)
+		if c == nil || !c.Granted {
+			return nil, l.Gone(s, t.ID)
+		}
+		l.Tombstones.put(s, t.ID, s.Mono+clampTTL(by.TTL), driver.Adopted)
+		l.rename(c, by)
+	}
+	c.renew(s, by.TTL)
+	return c, nil
+}

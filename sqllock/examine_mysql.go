@@ -25,8 +25,9 @@ func examineMySQL(ctx context.Context, e *examination) error {
 	}
 	if cluster := severalWriters(e.read); cluster != "" {
 		e.addValue(driver.SeverityWarning, "mysql-several-writers", "writers of the cluster", cluster,
-			"Leases are safe there, and steps on one line from two nodes undo each other and are tried again. Locks "+
-				"of transactions (sqllock.Tx) are refused: a row that is locked on one node is free on the others.",
+			"Leases are safe there, but steps on one line from two nodes undo each other, and many of them may stop a "+
+				"whole Galera cluster, whatever wsrep_retry_autocommit is. Locks of transactions (sqllock.Tx) are "+
+				"refused: a row that is locked on one node is free on the others.",
 			"have every program name the same node in its URL, and another one only while that node is down")
 	}
 	if completion := e.read["completion_type"]; completion != "NO_CHAIN" && completion != "" {

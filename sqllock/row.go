@@ -65,7 +65,7 @@ func (z orZero[T]) Scan(v any) error {
 
 // eachRow gives take each row of each result, and closes rows. take keeps nothing of a row
 // but its values. key is the lock of which the rows are, for errors.
-func eachRow(rows *sql.Rows, key string, take func(r *row) error) error {
+func eachRow(rows results, key string, take func(r *row) error) error {
 	defer rows.Close()
 	for {
 		names, err := rows.Columns()

@@ -271,10 +271,6 @@ func (s *server) query(ctx context.Context, conn *sql.Conn, key, text string, pa
 ) (err error) {
 	granted := false
 	defer func() {
-		if errors.As(err, new(*unreadableError)) {
-			s.spare.keep(conn, false, true)
-			return
-		}
 		broken := err != nil && s.errors.code(err) == ""
 		if err != nil && s.mustClose(err) {
 			broken = true
@@ -285,39 +281,17 @@ func (s *server) query(ctx context.Context, conn *sql.Conn, key, text string, pa
 			s.relisten()
 		}
 	}()
-	rows, err := queryRows(ctx, conn, text, params)
-	if err != nil {
-		return err
-	}
-	err = eachRow(rows, key, func(r *row) error {
-		granted = granted || r.grants()
-		return take(r)
-	})
-	if errors.Is(err, sqldriver.ErrBadConn) {
-		// It was sent, so it must not be taken for undone.
-		err = fmt.Errorf("the connection broke before the answer was there: %v", err)
-	}
-	return err
-}
-
-// queryRows is conn.QueryContext. A driver may panic at an answer that it cannot read: Galera garbles the
-// answer of a call that it undoes and tries again by itself. Package
-// database/sql then keeps its own lock on the connection forever. So the connection cannot be closed, and
-// stays in use.
-func queryRows(ctx context.Context, conn *sql.Conn, text string, params []any) (rows *sql.Rows, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &unreadableError{p}
+	return queryRows(ctx, conn, text, params, func(rows results) error {
+		err := eachRow(rows, key, func(r *row) error {
+			granted = granted || r.grants()
+			return take(r)
+		})
+		if errors.Is(err, sqldriver.ErrBadConn) {
+			// It was sent, so it must not be taken for undone.
+			err = fmt.Errorf("the connection broke before the answer was there: %v", err)
 		}
-	}()
-	return conn.QueryContext(ctx, text, params...)
-}
-
-// unreadableError is a panic of the driver.
-type unreadableError struct{ panic any }
-
-func (e *unreadableError) Error() string {
-	return fmt.Sprintf("the driver cannot read the answer of the server: %v", e.panic)
+		return err
+	})
 }
 
 // undone reports that a step did not happen and may be sent again at once. ErrBadConn says

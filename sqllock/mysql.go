@@ -143,7 +143,7 @@ var mysqlErrors = serverErrors{
 	undone: []string{"1205", "1213", "1020", "1412", "1637"},
 	// read_only or super_read_only, a read-only transaction, innodb_read_only, and a node of Galera or
 	// of Group Replication that is not part of the cluster.
-	moved: []string{"1290", "1792", "1836", "1874", "1047", "3100"},
+	moved: []string{"1290", "1792", "1836", "1874", "1036", "1047", "3100"},
 	// No connection left, for all, for this user or for this hour; no thread; offline_mode; the host is
 	// blocked; no room on the disk, no memory, no room for locks.
 	refused: []string{"1040", "1203", "1226", "1135", "3032", "1129", "1114", "1021", "1037", "1041", "1206"},

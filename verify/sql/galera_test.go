@@ -36,7 +36,7 @@ func freeAddrs(t *testing.T, n int) (addrs []string) {
 }
 
 // galera starts two nodes of a cluster, and returns a pool on each.
-func galera(t *testing.T) (nodes [2]*sql.DB) {
+func galera(t *testing.T) (nodes [2]*sql.DB, servers [2]*testserver.Server) {
 	t.Helper()
 	if _, err := os.Stat(galeraLibrary); err != nil {
 		t.Fatal("Galera is not installed; on Debian run: apt-get install galera-4 rsync")
@@ -51,7 +51,7 @@ func galera(t *testing.T) (nodes [2]*sql.DB) {
 			"wsrep_provider_options=gmcast.listen_addr=tcp://"+own[0]+";ist.recv_addr="+own[1]+";gcache.size=32M",
 			"wsrep_sst_method=rsync", "wsrep_sst_receive_address="+own[2],
 			"binlog_format=ROW", "innodb_autoinc_lock_mode=2", "innodb_flush_log_at_trx_commit=2"))
-		cluster = "gcomm://" + addrs[0]
+		servers[i], cluster = s, "gcomm://"+addrs[0]
 		db, err := sql.Open("mysql", mariaDSN(s.Addr(), "locks"))
 		must(t, err)
 		t.Cleanup(func() { db.Close() })
@@ -63,14 +63,34 @@ func galera(t *testing.T) (nodes [2]*sql.DB) {
 			return err == nil && value == "ON"
 		})
 	}
-	return nodes
+	return nodes, servers
+}
+
+// TestGaleraNodeWithoutQuorum: the other node has died, so this one does not know whether it is the
+// cluster. It refuses, and nothing has happened.
+func TestGaleraNodeWithoutQuorum(t *testing.T) {
+	nodes, servers := galera(t)
+	b := sqllock.New(nodes[0], sqllock.MySQL, &sqllock.Options{CreateTables: true})
+	t.Cleanup(func() { b.Close() })
+	held := hold(t, b, claim("held"))
+	must(t, servers[1].Kill())
+	until(t, "the node has no quorum", func() bool {
+		var name, value string
+		err := nodes[0].QueryRow("SHOW STATUS LIKE 'wsrep_ready'").Scan(&name, &value)
+		return err == nil && value == "OFF"
+	})
+	refusedForNow(t, b, held, "1047", "connect to the primary")
+	refusedForNow(t, sqllock.New(nodes[0], sqllock.MySQL, nil), held, "1047", "connect to the primary")
+	run(t, nodes[0], "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=true'")
+	until(t, "the node is a cluster by itself", func() bool { return renew(b, soon(t), held) == nil })
+	leave(t, b, held)
 }
 
 // TestGaleraWithTwoWriters: programs write to two nodes. A transaction lock, which would not exclude
 // the other node, is refused, and leases exclude each other. Calls may run out of time: two nodes that
 // write to one line undo each other's steps.
 func TestGaleraWithTwoWriters(t *testing.T) {
-	nodes := galera(t)
+	nodes, _ := galera(t)
 	var backends [2]*sqllock.Backend
 	for i, db := range nodes {
 		backends[i] = sqllock.New(db, sqllock.MySQL, &sqllock.Options{CreateTables: true})

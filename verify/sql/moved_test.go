@@ -1,11 +1,15 @@
 package sql_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
@@ -105,6 +109,49 @@ func TestPrimaryTurnsReadOnlyUnderOpenConnections(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestInnoDBThatIsReadOnly: a server was started with innodb_read_only, for a backup or after damage.
+func TestInnoDBThatIsReadOnly(t *testing.T) {
+	t.Parallel()
+	server := testserver.MariaDB(t)
+	s := &store{kind: mariaDB, on: server}
+	db := s.openDSN(t, dsnOf(t, server, server.Addr(), "root"))
+	b := s.backendOn(t, db)
+	held := hold(t, b, ttl(claim("held"), time.Hour))
+	run(t, db, "SHUTDOWN") // with changes to recover, it would not start read-only
+	<-server.Done()
+	must(t, server.Restart(testserver.Config("innodb_read_only=ON")))
+	until(t, "the connections that were cut are used up", func() bool {
+		_, err := b.Line(soon(t), "k")
+		return db.Stats().OpenConnections <= 1 && err == nil
+	})
+	refusedForNow(t, b, held, "connect to the primary")
+	must(t, server.Restart(testserver.Config("innodb_read_only=OFF")))
+	until(t, "the server takes writes", func() bool { return renew(b, soon(t), held) == nil })
+	leave(t, b, held)
+}
+
+// refusedForNow: each step that writes is refused, has not happened, and says so with these words.
+func refusedForNow(t *testing.T, b *sqllock.Backend, held driver.Ticket, words ...string) {
+	t.Helper()
+	for name, call := range map[string]func(context.Context) error{
+		"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, claim("k"))) },
+		"Renew": func(ctx context.Context) error { return renew(b, ctx, held) },
+		"Leave": func(ctx context.Context) error { return b.Leave(ctx, held, driver.Exit{}) },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, held.Key, held.Token, "", 0) },
+	} {
+		err := call(soon(t))
+		if !errors.Is(err, driver.ErrRefused) || permanent(err) {
+			t.Errorf("%s: %v; want that it is refused for now", name, err)
+			continue
+		}
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v; want %q in it", name, err, word)
+			}
+		}
+	}
 }
 
 // dsnOf is how go-sql-driver/mysql gets to a server.

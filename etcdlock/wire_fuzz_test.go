@@ -28,17 +28,21 @@ func FuzzKey(f *testing.F) {
 		if begins := plain.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
 			t.Errorf("%q does not begin with %q", name, begins)
 		}
-		if key == "" {
-			return
-		}
-		claim := b.keys.take(b.line(key), &driver.Claim{Key: key, ID: id, Capacity: driver.RW, Weight: 1})
-		if k, ok := b.parseKey(claim); !ok || k != key || claim[len(b.line(key))] != classReader {
-			t.Errorf("%q, a reader's claim on %q, is read as one on %q, %v", claim, key, k, ok)
-		}
-		if l := b.line(key); claim < l.claims().from || claim >= l.claims().end || claim < l.all().from || claim >= l.all().end {
-			t.Errorf("%q is not in the span of its line", claim)
+		if key != "" {
+			checkClaimKey(t, b, key, id)
 		}
 	})
+}
+
+// checkClaimKey checks the name of a reader's claim on key.
+func checkClaimKey(t *testing.T, b *Backend, key, id string) {
+	claim := b.keys.take(b.line(key), &driver.Claim{Key: key, ID: id, Capacity: driver.RW, Weight: 1})
+	if k, ok := b.parseKey(claim); !ok || k != key || claim[len(b.line(key))] != classReader {
+		t.Errorf("%q, a reader's claim on %q, is read as one on %q, %v", claim, key, k, ok)
+	}
+	if l := b.line(key); claim < l.claims().from || claim >= l.claims().end || claim < l.all().from || claim >= l.all().end {
+		t.Errorf("%q is not in the span of its line", claim)
+	}
 }
 
 // FuzzName: only what escape has written is the name of a line. Else one line would

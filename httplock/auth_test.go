@@ -90,21 +90,27 @@ func TestTokensAllowWhatTheirLinesSay(t *testing.T) {
 		for _, open := range []string{"/healthz", "/readyz", "/v1/openapi.json", "/problems/lost"} {
 			s.do("GET", open, "").ok(t)
 		}
-
-		// The same wish of another principal is another claim, also under the same name.
-		first := as("root").do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).ok(t)
-		as("ci").do("POST", "/v1/acquire", `{"key":"deploy","request_id":"wish-of-mine"}`).ok(t)
-		again, made := httplock.NewToken("root")
-		made = strings.Replace(made, "acquire  root/", "all  *", 1)
-		if err := tokens.Load(strings.NewReader(made)); err != nil {
-			t.Fatal(err)
-		}
-		as("root").verb("check", first).is(t, 401, "unauthenticated") // its line is gone
-		l := *s
-		l.bearer = again
-		l.do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).is(t, 409, "not-acquired")
-		l.verb("check", first).ok(t)
+		wishes(t, s, tokens, of)
 	})
+}
+
+// wishes: the same wish of another principal is another claim, also under the same name.
+func wishes(t *testing.T, s *local, tokens *httplock.Tokens, of map[string]string) {
+	as := func(bearer string) *local {
+		l := *s
+		l.bearer = bearer
+		return &l
+	}
+	first := as(of["root"]).do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).ok(t)
+	as(of["ci"]).do("POST", "/v1/acquire", `{"key":"deploy","request_id":"wish-of-mine"}`).ok(t)
+	again, made := httplock.NewToken("root")
+	made = strings.Replace(made, "acquire  root/", "all  *", 1)
+	if err := tokens.Load(strings.NewReader(made)); err != nil {
+		t.Fatal(err)
+	}
+	as(of["root"]).verb("check", first).is(t, 401, "unauthenticated") // its line is gone
+	as(again).do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).is(t, 409, "not-acquired")
+	as(again).verb("check", first).ok(t)
 }
 
 func TestNewTokenIsNarrow(t *testing.T) {

@@ -12,6 +12,16 @@ func finish(l *local, h result) result {
 	return l.do("POST", "/v1/release", fmt.Sprintf(`{"handle":%q,"done":%q}`, h.text("handle"), h.text("slot")))
 }
 
+// checkDone checks the answer to a call for a slot of k that bob has done.
+func checkDone(t *testing.T, done result, slot string) {
+	t.Helper()
+	done.ok(t)
+	if done.answer["done"] != true || done.text("slot") != slot || done.text("done_by") != "bob" ||
+		done.text("done_at") == "" || done.text("key") != "k" {
+		t.Errorf("a done slot is answered by %v", done.answer)
+	}
+}
+
 func TestSlotIsRunOnce(t *testing.T) {
 	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
 		t.Run(name, func(t *testing.T) {
@@ -35,11 +45,7 @@ func TestSlotIsRunOnce(t *testing.T) {
 					t.Errorf("finished: %v", r.answer)
 				}
 				for _, done := range []result{waits.wait(t), a.do("POST", "/v1/once", run)} {
-					done.ok(t)
-					if done.answer["done"] != true || done.text("slot") != hour || done.text("done_by") != "bob" ||
-						done.text("done_at") == "" || done.text("key") != "k" {
-						t.Errorf("a done slot is answered by %v", done.answer)
-					}
+					checkDone(t, done, hour)
 				}
 				if r := finish(a, second).ok(t); r.answer["released"] != true {
 					t.Errorf("a repeated release, whose slot is done: %v", r.answer)

@@ -146,13 +146,9 @@ func marshal(v any) string {
 
 func handleOf(a answer) string { return marshal(map[string]any{"handle": a["handle"]}) }
 
-func TestAcquireRenewCheckRelease(t *testing.T) {
-	s := newSite(t, nil)
-	a := s.post(200, "/v1/acquire", `{"key":"nightly","ttl":"20s","note":"deploy","owner":"alice@ci"}`)
-	if a.text("key") != "nightly" || a.text("kind") != "exclusive" || a.number("ttl_ms") != 20_000 ||
-		a.number("left_ms") < 19_000 || a.number("left_ms") > 19_800 || len(a.text("request_id")) < 8 {
-		t.Errorf("the grant is %v", a)
-	}
+// checkTaken checks what others see of the lock nightly that alice@ci holds under a.
+func checkTaken(t *testing.T, s *site, a answer) {
+	t.Helper()
 	if line := s.get(200, "/v1/line?key=nightly"); !strings.Contains(marshal(line), `"owner":"alice@ci"`) ||
 		!strings.Contains(marshal(line), `"note":"deploy"`) || line.text("last_token") != a.text("token") {
 		t.Errorf("the line is %v", line)
@@ -161,6 +157,16 @@ func TestAcquireRenewCheckRelease(t *testing.T) {
 	if holders, _ := held["holders"].([]any); len(holders) != 1 || held.number("ahead") != 1 {
 		t.Errorf("the refusal is %v", held)
 	}
+}
+
+func TestAcquireRenewCheckRelease(t *testing.T) {
+	s := newSite(t, nil)
+	a := s.post(200, "/v1/acquire", `{"key":"nightly","ttl":"20s","note":"deploy","owner":"alice@ci"}`)
+	if a.text("key") != "nightly" || a.text("kind") != "exclusive" || a.number("ttl_ms") != 20_000 ||
+		a.number("left_ms") < 19_000 || a.number("left_ms") > 19_800 || len(a.text("request_id")) < 8 {
+		t.Errorf("the grant is %v", a)
+	}
+	checkTaken(t, s, a)
 	if r := s.post(200, "/v1/renew", marshal(map[string]any{"handle": a["handle"], "ttl": "60s"})); r.number("left_ms") < 59_000 {
 		t.Errorf("renewed: %v", r)
 	}

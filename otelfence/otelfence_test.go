@@ -141,20 +141,25 @@ func TestWaiterIsLinkedToWhoeverWasInItsWay(t *testing.T) {
 				}
 				continue
 			}
-			if len(wait.Links) != 1 {
-				t.Fatalf("process %d has %d links", i, len(wait.Links))
-			}
-			link := wait.Links[0]
-			if link.SpanContext.SpanID() != first.SpanContext.SpanID() || link.SpanContext.TraceID() != first.SpanContext.TraceID() ||
-				!link.SpanContext.IsSampled() {
-				t.Errorf("process %d is linked to %+v", i, link.SpanContext)
-			}
-			has(t, link.Attributes, "fencelock.owner", "web-1")
-			if wait.SpanContext.TraceID() == first.SpanContext.TraceID() {
-				t.Error("the traces of two processes are one")
-			}
+			checkLink(t, wait, first)
 		}
 	})
+}
+
+// checkLink checks that a wait is linked to the job that was in its way, in another process.
+func checkLink(t *testing.T, wait, first tracetest.SpanStub) {
+	if len(wait.Links) != 1 {
+		t.Fatalf("a wait has %d links", len(wait.Links))
+	}
+	link := wait.Links[0]
+	if link.SpanContext.SpanID() != first.SpanContext.SpanID() || link.SpanContext.TraceID() != first.SpanContext.TraceID() ||
+		!link.SpanContext.IsSampled() {
+		t.Errorf("a wait is linked to %+v", link.SpanContext)
+	}
+	has(t, link.Attributes, "fencelock.owner", "web-1")
+	if wait.SpanContext.TraceID() == first.SpanContext.TraceID() {
+		t.Error("the traces of two processes are one")
+	}
 }
 
 // Inside a process the link goes to the goroutine in the way.

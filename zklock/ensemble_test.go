@@ -41,68 +41,72 @@ func TestEnsemble(t *testing.T) {
 		}
 	})
 
-	t.Run("one inside at a time while servers die", func(t *testing.T) {
-		var inside, last, grants atomic.Int64
-		stop := make(chan struct{})
-		var group sync.WaitGroup
-		for i := range 4 {
-			b := connect(t, long, servers...)
-			group.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					if err := once3(t, b, fmt.Sprint("worker ", i), &inside, &last); err == nil {
-						grants.Add(1)
-					}
-				}
-			})
-		}
-		for _, what := range []string{"a follower", "the leader"} {
-			before := grants.Load()
-			var victim *testserver.Server
-			eventually(t, "somebody leads", func() bool {
-				for _, s := range servers {
-					if s.Leads() == (what == "the leader") {
-						victim = s
-						return true
-					}
-				}
-				return false
-			})
-			must(t, victim.Kill())
-			eventually(t, "locks are granted by the two that are left, after "+what+" died", func() bool { return grants.Load() > before+3 })
-			must(t, victim.Restart())
-		}
-		close(stop)
-		group.Wait()
-		t.Logf("%d grants", grants.Load())
-		empty(t, servers[0])
-	})
+	t.Run("one inside at a time while servers die", func(t *testing.T) { oneAtATime(t, servers) })
 
-	t.Run("a holder and its waiter outlive the leader", func(t *testing.T) {
-		b, other := connect(t, long, servers...), connect(t, long, servers...)
-		k, w := hold(t, b, exclusive("stays")), wait(t, other, exclusive("stays"))
-		for _, s := range servers {
-			if s.Leads() {
-				must(t, s.Kill())
-				defer func() {
-					ok(t, s.Restart())
-				}()
+	t.Run("a holder and its waiter outlive the leader", func(t *testing.T) { outliveTheLeader(t, servers) })
+}
+
+func oneAtATime(t *testing.T, servers []*testserver.Server) {
+	var inside, last, grants atomic.Int64
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for i := range 4 {
+		b := connect(t, long, servers...)
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := once3(t, b, fmt.Sprint("worker ", i), &inside, &last); err == nil {
+					grants.Add(1)
+				}
 			}
-		}
-		eventually(t, "the holder is renewed", func() bool {
-			err := renew(b, k)
-			if driver.Gone(err) {
-				t.Fatalf("Renew: %v", err)
-			}
-			return err == nil
 		})
-		leave(t, b, k)
-		leave(t, other, granted(t, other, w))
+	}
+	for _, what := range []string{"a follower", "the leader"} {
+		before := grants.Load()
+		var victim *testserver.Server
+		eventually(t, "somebody leads", func() bool {
+			for _, s := range servers {
+				if s.Leads() == (what == "the leader") {
+					victim = s
+					return true
+				}
+			}
+			return false
+		})
+		must(t, victim.Kill())
+		eventually(t, "locks are granted by the two that are left, after "+what+" died", func() bool { return grants.Load() > before+3 })
+		must(t, victim.Restart())
+	}
+	close(stop)
+	group.Wait()
+	t.Logf("%d grants", grants.Load())
+	empty(t, servers[0])
+}
+
+func outliveTheLeader(t *testing.T, servers []*testserver.Server) {
+	b, other := connect(t, long, servers...), connect(t, long, servers...)
+	k, w := hold(t, b, exclusive("stays")), wait(t, other, exclusive("stays"))
+	for _, s := range servers {
+		if s.Leads() {
+			must(t, s.Kill())
+			defer func() {
+				ok(t, s.Restart())
+			}()
+		}
+	}
+	eventually(t, "the holder is renewed", func() bool {
+		err := renew(b, k)
+		if driver.Gone(err) {
+			t.Fatalf("Renew: %v", err)
+		}
+		return err == nil
 	})
+	leave(t, b, k)
+	leave(t, other, granted(t, other, w))
 }
 
 // once3 takes the lock once, as the core does: what was not answered is repeated, and

@@ -18,20 +18,54 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
+// wrongURL is a URL with something wrong, and what a verb says of it.
+type wrongURL struct {
+	url, password string
+	code          int
+	line          string
+	verb          string // run, if empty
+}
+
+func (w wrongURL) check(t *testing.T) {
+	s := newStage(t, w.url)
+	t.Setenv(envPassword, w.password)
+	args := []string{"run", "n", "--", "true"}
+	if w.verb != "" {
+		args = strings.Fields(w.verb)
+	}
+	p := s.wants(w.code, args...)
+	if w.verb == "doctor" { // it says so in its report
+		if !strings.Contains(p.out.String(), w.line) {
+			t.Errorf("doctor does not say %q:\n%s", w.line, p.out.String())
+		}
+	} else {
+		p.wantLine(w.line)
+	}
+	for _, secret := range []string{"s3cr3t", "wr0ng"} {
+		if strings.Contains(p.err.String(), secret) {
+			t.Errorf("the password is told: %s", p.err.String())
+		}
+	}
+}
+
+// runsWithoutPassword checks what a command finds in its environment.
+func (s *stage) runsWithoutPassword() {
+	s.t.Helper()
+	if out := s.must("run", "a name", "--", "env"); !strings.Contains(out, "FENCELOCK_TOKEN=") {
+		s.t.Errorf("the command has no token:\n%s", out)
+	} else if strings.Contains(out, "s3cr3t") {
+		s.t.Errorf("the command is told the password:\n%s", out)
+	}
+}
+
 // What a user does first, on Redis with replicas: run, look, try, once; and what is
 // wrong with a URL or a password is said in one line without it.
 func TestRedisGroups(t *testing.T) {
-	type wrong struct {
-		url, password string
-		code          int
-		line          string
-		verb          string // run, if empty
-	}
-	for name, start := range map[string]func(t *testing.T) (url string, wrongs []wrong){
-		"sentinel": func(t *testing.T) (string, []wrong) {
+	for name, start := range map[string]func(t *testing.T) (url string, wrongs []wrongURL){
+		"sentinel": func(t *testing.T) (string, []wrongURL) {
 			g := testserver.RedisSentinel(t, testserver.Password("s3cr3t/#"))
 			hosts := "127.0.0.1:1," + strings.Join(g.Addrs(), ",")
-			return "redis+sentinel://" + hosts + "/" + g.Name, []wrong{
+			return "redis+sentinel://" + hosts + "/" + g.Name, []wrongURL{
 				{"redis+sentinel://" + hosts + "/other", "s3cr3t/#", exitConfig, "know no master of that name", ""},
 				{"redis+sentinel://" + hosts + "/" + g.Name, "wr0ng", exitConfig, "refuses the user or the password", ""},
 				{"redis+sentinel://" + hosts + "/" + g.Name, "", exitConfig, "wants a password", ""},
@@ -41,11 +75,11 @@ func TestRedisGroups(t *testing.T) {
 				{"redis+sentinel://127.0.0.1:1/m", "s3cr3t/#", exitUnavailable, "redis+sentinel 127.0.0.1:1/m does not answer", ""},
 			}
 		},
-		"cluster": func(t *testing.T) (string, []wrong) {
+		"cluster": func(t *testing.T) (string, []wrongURL) {
 			g := testserver.RedisCluster(t, testserver.Password("s3cr3t/#"))
 			hosts := "127.0.0.1:1," + strings.Join(g.Addrs()[:2], ",")
 			single := testserver.Redis(t)
-			return "redis+cluster://" + hosts, []wrong{
+			return "redis+cluster://" + hosts, []wrongURL{
 				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "wr0ng", exitConfig, "refuses the user or the password", ""},
 				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "", exitConfig, "wants a password", ""},
 				{"redis+cluster://" + single.Addr(), "", exitConfig, "is no Cluster", ""},
@@ -65,11 +99,7 @@ func TestRedisGroups(t *testing.T) {
 			url, wrongs := start(t)
 			t.Setenv(envPassword, "s3cr3t/#")
 			s := newStage(t, url)
-			if out := s.must("run", "a name", "--", "env"); !strings.Contains(out, "FENCELOCK_TOKEN=") {
-				t.Errorf("the command has no token:\n%s", out)
-			} else if strings.Contains(out, "s3cr3t") {
-				t.Errorf("the command is told the password:\n%s", out)
-			}
+			s.runsWithoutPassword()
 			holder := s.start("fencelock", "run", "--ttl", "3", "nightly", "--", "sleep", "60")
 			eventually(t, "the lock is held", func() bool {
 				return strings.Contains(s.must("ls"), "nightly")
@@ -87,25 +117,7 @@ func TestRedisGroups(t *testing.T) {
 				t.Error("a command ran that should not have")
 			}
 			for _, w := range wrongs {
-				s := newStage(t, w.url)
-				t.Setenv(envPassword, w.password)
-				args := []string{"run", "n", "--", "true"}
-				if w.verb != "" {
-					args = strings.Fields(w.verb)
-				}
-				p := s.wants(w.code, args...)
-				if w.verb == "doctor" { // it says so in its report
-					if !strings.Contains(p.out.String(), w.line) {
-						t.Errorf("doctor does not say %q:\n%s", w.line, p.out.String())
-					}
-				} else {
-					p.wantLine(w.line)
-				}
-				for _, secret := range []string{"s3cr3t", "wr0ng"} {
-					if strings.Contains(p.err.String(), secret) {
-						t.Errorf("the password is told: %s", p.err.String())
-					}
-				}
+				w.check(t)
 			}
 		})
 	}

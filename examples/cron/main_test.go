@@ -23,15 +23,7 @@ func TestEachTickIsRunOnce(t *testing.T) {
 	}
 	for kind, all := range played {
 		t.Log(kind, all)
-		killed := 0
-		for _, tick := range all {
-			if tick.killed {
-				killed++
-			}
-		}
-		if killed != 1 {
-			t.Errorf("%s: in %d of %d ticks a replica was killed; it is to be one", kind, killed, len(all))
-		}
+		checkKills(t, kind, all)
 	}
 
 	more := 0
@@ -54,18 +46,35 @@ func TestEachTickIsRunOnce(t *testing.T) {
 	}
 
 	for _, kind := range []string{"gocron-once", "cronlock"} {
-		for i, tick := range played[kind] {
-			begun := 1
-			if tick.killed {
-				begun = 2 // another replica, after the lease of the dead one
-			}
-			if tick.done != 1 || tick.begun != begun {
-				t.Errorf("%s, tick %d: begun %d times, to be %d, and ran %d times, to be 1", kind, i, tick.begun, begun, tick.done)
-			}
-			for j := 1; j < len(tick.tokens); j++ {
-				if tick.tokens[j] <= tick.tokens[j-1] {
-					t.Errorf("%s, tick %d: token %d after %d", kind, i, tick.tokens[j], tick.tokens[j-1])
-				}
+		checkOnce(t, kind, played[kind])
+	}
+}
+
+func checkKills(t *testing.T, kind string, all []tick) {
+	killed := 0
+	for _, tick := range all {
+		if tick.killed {
+			killed++
+		}
+	}
+	if killed != 1 {
+		t.Errorf("%s: in %d of %d ticks a replica was killed; it is to be one", kind, killed, len(all))
+	}
+}
+
+// checkOnce checks that each tick was done once, with rising tokens if it was begun again.
+func checkOnce(t *testing.T, kind string, all []tick) {
+	for i, tick := range all {
+		begun := 1
+		if tick.killed {
+			begun = 2 // another replica, after the lease of the dead one
+		}
+		if tick.done != 1 || tick.begun != begun {
+			t.Errorf("%s, tick %d: begun %d times, to be %d, and ran %d times, to be 1", kind, i, tick.begun, begun, tick.done)
+		}
+		for j := 1; j < len(tick.tokens); j++ {
+			if tick.tokens[j] <= tick.tokens[j-1] {
+				t.Errorf("%s, tick %d: token %d after %d", kind, i, tick.tokens[j], tick.tokens[j-1])
 			}
 		}
 	}

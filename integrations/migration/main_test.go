@@ -36,54 +36,60 @@ func TestOnePodMigratesAndTheOthersGoOn(t *testing.T) {
 					t.Errorf("pod %s serves %d pieces, not 300", pod, pieces)
 				}
 			}
-			if d.tool == "goose" {
+			switch {
+			case d.tool == "goose":
 				// What the lock is for: without it this test sees pods that fail.
 				if len(o.failed) != 2 || len(o.applied) != 1 {
 					t.Errorf("without a lock the pods %v failed and %v served", o.failed, o.applied)
 				}
-				return
-			}
-
-			if o.dirty { // the others stop, until a person has looked
+			case o.dirty: // the others stop, until a person has looked
 				if len(o.failed) != 2 || len(o.applied) != 0 {
 					t.Errorf("on a dirty database the pods %v failed and %v served", o.failed, o.applied)
 				}
-				return
-			}
-
-			survivors, applied := 3, 2
-			if d.killed {
-				survivors, applied = 2, 1 // the first migration was whole, the second one is begun again
-				if o.missed <= 0 || o.missed > lease+2*time.Second {
-					t.Errorf("%v after the kill another pod could migrate; a lease is %v", o.missed, lease)
-				}
-			}
-			if len(o.failed) != 0 || len(o.applied) != survivors {
-				t.Errorf("the pods %v failed and %v served", o.failed, o.applied)
-			}
-			if o.waited != 2 {
-				t.Errorf("%d pods waited; there are two others", o.waited)
-			}
-			migrated := 0
-			for _, n := range o.applied {
-				if n != 0 && n != applied {
-					t.Errorf("a pod applied %d migrations", n)
-				}
-				if n != 0 {
-					migrated++
-				}
-			}
-			if migrated != 1 {
-				t.Errorf("%d pods migrated: %v", migrated, o.applied)
-			}
-			if len(o.tokens) != 3 {
-				t.Errorf("the lock was granted %d times, under the tokens %v", len(o.tokens), o.tokens)
-			}
-			for j := 1; j < len(o.tokens); j++ { // the two others may be heard in any order
-				if o.tokens[j] <= o.tokens[0] {
-					t.Errorf("a later token is not larger than the first: %v", o.tokens)
-				}
+			default:
+				checkPods(t, o, d.killed)
+				checkTokens(t, o)
 			}
 		})
+	}
+}
+
+// checkPods checks that one pod migrated, and that all pods that were not killed served.
+func checkPods(t *testing.T, o outcome, killed bool) {
+	survivors, applied := 3, 2
+	if killed {
+		survivors, applied = 2, 1 // the first migration was whole, the second one is begun again
+		if o.missed <= 0 || o.missed > lease+2*time.Second {
+			t.Errorf("%v after the kill another pod could migrate; a lease is %v", o.missed, lease)
+		}
+	}
+	if len(o.failed) != 0 || len(o.applied) != survivors {
+		t.Errorf("the pods %v failed and %v served", o.failed, o.applied)
+	}
+	if o.waited != 2 {
+		t.Errorf("%d pods waited; there are two others", o.waited)
+	}
+	migrated := 0
+	for _, n := range o.applied {
+		if n != 0 && n != applied {
+			t.Errorf("a pod applied %d migrations", n)
+		}
+		if n != 0 {
+			migrated++
+		}
+	}
+	if migrated != 1 {
+		t.Errorf("%d pods migrated: %v", migrated, o.applied)
+	}
+}
+
+func checkTokens(t *testing.T, o outcome) {
+	if len(o.tokens) != 3 {
+		t.Errorf("the lock was granted %d times, under the tokens %v", len(o.tokens), o.tokens)
+	}
+	for j := 1; j < len(o.tokens); j++ { // the two others may be heard in any order
+		if o.tokens[j] <= o.tokens[0] {
+			t.Errorf("a later token is not larger than the first: %v", o.tokens)
+		}
 	}
 }

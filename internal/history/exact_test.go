@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// Each case differs by one thing from its counterpart: what the option or the event is
-// for. If it is not honoured, one of the two fails.
-func TestExactHistories(t *testing.T) {
-	exact := limits
-	exact.Exact = true
-	const stopped = `
+// exact are the limits of an exact history.
+var exact = func() Options {
+	o := limits
+	o.Exact = true
+	return o
+}()
+
+const stopped = `
 		0s enter a
 		1s believe a
 		2s pause a
@@ -23,13 +25,14 @@ func TestExactHistories(t *testing.T) {
 		7s believe a
 		8s release a
 		8s left a`
-	for _, c := range []struct {
-		name  string
-		o     Options
-		want  int
-		story string
-	}{
-		{"doubted", exact, 0, `
+
+var exactHistories = []struct {
+	name  string
+	o     Options
+	want  int
+	story string
+}{
+	{"doubted", exact, 0, `
 			0s enter a
 			1s believe a
 			2s doubt a
@@ -38,7 +41,7 @@ func TestExactHistories(t *testing.T) {
 			5s release b
 			5s left b
 			6s loss a`},
-		{"known", exact, 1, `
+	{"known", exact, 1, `
 			0s enter a
 			1s believe a
 			3s enter b
@@ -46,7 +49,7 @@ func TestExactHistories(t *testing.T) {
 			5s release b
 			5s left b
 			6s loss a`},
-		{"doubted, and then it looked", exact, 1, `
+	{"doubted, and then it looked", exact, 1, `
 			0s enter a
 			1s believe a
 			2s doubt a
@@ -56,20 +59,20 @@ func TestExactHistories(t *testing.T) {
 			5s release b
 			5s left b
 			6s loss a`},
-		{"doubted, and then stopped: a stop takes nothing back", exact, 0, `
+	{"doubted, and then stopped: a stop takes nothing back", exact, 0, `
 			0s enter a
 			1s believe a
 			2s doubt a
 			3s pause a
 			4s enter b
 			5s believe b`},
-		{"known, and then stopped", exact, 1, `
+	{"known, and then stopped", exact, 1, `
 			0s enter a
 			1s believe a
 			3s pause a
 			4s enter b
 			5s believe b`},
-		{"a doubted reader", exact, 0, `
+	{"a doubted reader", exact, 0, `
 			0s enter a r
 			1s believe a r
 			2s doubt a
@@ -77,7 +80,7 @@ func TestExactHistories(t *testing.T) {
 			4s believe b
 			5s release b
 			6s loss a`},
-		{"doubted permits", exact, 0, `
+	{"doubted permits", exact, 0, `
 			0s enter a w2/3
 			1s believe a w2/3
 			2s doubt a
@@ -85,12 +88,12 @@ func TestExactHistories(t *testing.T) {
 			4s believe b w2/3
 			5s release b
 			6s loss a`},
-		// Another is granted and has released by the time that a stopped one goes on, looks, and
-		// says that it holds the lock: it held it all along.
-		{"stopped, and then it looked", exact, 1, stopped},
-		{"without Exact a stop exempts", limits, 0, stopped},
-		// Between the note that a process is stopped and its stop it may still be granted, and look.
-		{"granted while it is being stopped", exact, 1, `
+	// Another is granted and has released by the time that a stopped one goes on, looks, and
+	// says that it holds the lock: it held it all along.
+	{"stopped, and then it looked", exact, 1, stopped},
+	{"without Exact a stop exempts", limits, 0, stopped},
+	// Between the note that a process is stopped and its stop it may still be granted, and look.
+	{"granted while it is being stopped", exact, 1, `
 			0s enter a
 			1s believe a
 			2s enter b
@@ -100,7 +103,12 @@ func TestExactHistories(t *testing.T) {
 			5s left a
 			6s resume b
 			7s loss b`},
-	} {
+}
+
+// Each case differs by one thing from its counterpart: what the option or the event is
+// for. If it is not honoured, one of the two fails.
+func TestExactHistories(t *testing.T) {
+	for _, c := range exactHistories {
 		vs := check(t, c.story, c.o)
 		if len(vs) != c.want || c.want == 1 && vs[0].Rule != Exclusion {
 			t.Errorf("%s: want %d breaches of %s: %v", c.name, c.want, Exclusion, vs)

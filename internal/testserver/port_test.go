@@ -47,41 +47,44 @@ func TestEachPortIsTakenOnce(t *testing.T) {
 				note(fmt.Sprint(p.number))
 			}
 		})
-		group.Go(func() {
-			other := exec.Command(os.Args[0], "-test.run=^TestEachPortIsTakenOnce$")
-			other.Env = append(os.Environ(), "TAKE_PORTS=yes")
-			stdin, err := other.StdinPipe()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			t.Cleanup(func() {
-				stdin.Close()
-				if err := other.Wait(); err != nil {
-					t.Error(err)
-				}
-			})
-			stdout, err := other.StdoutPipe()
-			if err == nil {
-				err = other.Start()
-			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for range each {
-				var number string
-				if _, err := fmt.Fscanln(stdout, new(string), &number); err != nil {
-					t.Error(err)
-					return
-				}
-				note(number)
-			}
-		})
+		group.Go(func() { takeElsewhere(t, each, note) })
 	}
 	group.Wait()
 	if len(taken) != 4*each {
 		t.Errorf("%d ports, want %d", len(taken), 4*each)
+	}
+}
+
+// takeElsewhere takes ports in another process, and notes each.
+func takeElsewhere(t *testing.T, each int, note func(number string)) {
+	other := exec.Command(os.Args[0], "-test.run=^TestEachPortIsTakenOnce$")
+	other.Env = append(os.Environ(), "TAKE_PORTS=yes")
+	stdin, err := other.StdinPipe()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		if err := other.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	stdout, err := other.StdoutPipe()
+	if err == nil {
+		err = other.Start()
+	}
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for range each {
+		var number string
+		if _, err := fmt.Fscanln(stdout, new(string), &number); err != nil {
+			t.Error(err)
+			return
+		}
+		note(number)
 	}
 }
 

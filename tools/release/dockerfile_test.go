@@ -12,17 +12,7 @@ func TestImageHasNoShellAndNoRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := map[string][]string{} // of the last stage: the arguments of each instruction
-	for line := range strings.Lines(string(text)) {
-		instruction, arguments, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok || strings.HasPrefix(instruction, "#") {
-			continue
-		}
-		if instruction == "FROM" {
-			clear(last)
-		}
-		last[instruction] = append(last[instruction], arguments)
-	}
+	last := lastStage(string(text))
 	if from := last["FROM"]; len(from) != 1 || from[0] != "scratch" {
 		t.Errorf("the last stage is FROM %q, want scratch", from)
 	}
@@ -42,4 +32,20 @@ func TestImageHasNoShellAndNoRoot(t *testing.T) {
 	if len(last["ENTRYPOINT"]) != 1 {
 		t.Errorf("ENTRYPOINT %q", last["ENTRYPOINT"])
 	}
+}
+
+// lastStage returns the arguments of each instruction in the last stage of a Dockerfile.
+func lastStage(text string) map[string][]string {
+	last := map[string][]string{}
+	for line := range strings.Lines(text) {
+		instruction, arguments, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || strings.HasPrefix(instruction, "#") {
+			continue
+		}
+		if instruction == "FROM" {
+			clear(last)
+		}
+		last[instruction] = append(last[instruction], arguments)
+	}
+	return last
 }

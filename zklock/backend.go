@@ -68,6 +68,7 @@ type Backend struct {
 	claims     claims
 	containers containers
 	crowd      *crowd
+	strays     strays
 
 	// Close ends ctx and waits for tasks. No task and no session begins after that.
 	ctx    context.Context
@@ -113,6 +114,7 @@ func New(servers []string, o *Options) *Backend {
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.claims = claims{b: b, byRef: make(map[driver.ClaimRef]*claim)}
 	b.crowd = crowdOf(servers)
+	b.strays = make(strays, maxStrays)
 	b.containers.byKey = make(map[string]container)
 	return b
 }

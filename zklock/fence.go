@@ -102,7 +102,7 @@ func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops 
 				resource, i+1, node, f.prefix)
 		}
 	}
-	rs, err := detached(ctx, func() ([]zk.MultiResponse, error) { return f.do(ctx, resource, token, ops) })
+	rs, err := detached(ctx, nil, func() ([]zk.MultiResponse, error) { return f.do(ctx, resource, token, ops) })
 	if err != nil && !errors.Is(err, fence.ErrStale) {
 		err = fmt.Errorf("zookeeper: write %q: %w", resource, err)
 	}

@@ -27,7 +27,10 @@ func do[T any](
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(b.ctx, func() { cancel(driver.ErrClosed) })()
-	t, err = detached(ctx, func() (t T, err error) {
+	if !b.strays.room(ctx) {
+		return t, failed(ctx, doing, key, fmt.Errorf("%w: %w", context.Cause(ctx), errSilent))
+	}
+	t, err = detached(ctx, b.strays, func() (t T, err error) {
 		s, err := b.session(ctx)
 		if err != nil {
 			return t, err
@@ -44,7 +47,7 @@ func do[T any](
 // each waits until the server answers, the connection breaks, or the zk.Conn is closed; while
 // nothing is connected, requests wait in a queue. Where ctx ends first, f goes on by itself,
 // and its outcome is unknown.
-func detached[T any](ctx context.Context, f func() (T, error)) (T, error) {
+func detached[T any](ctx context.Context, s strays, f func() (T, error)) (T, error) {
 	var t, none T
 	var err error
 	done := make(chan struct{})
@@ -56,7 +59,40 @@ func detached[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	case <-done:
 		return t, err
 	case <-ctx.Done():
+		s.add(done)
 		return none, context.Cause(ctx)
+	}
+}
+
+// strays are the calls that go on by themselves. Each has a goroutine. While there are maxStrays,
+// further calls wait: a server that swallows what is sent answers none of them for seconds, and
+// at 1,000 calls a second there would be tens of thousands.
+type strays chan struct{}
+
+const maxStrays = 256
+
+var errSilent = fmt.Errorf("the server has not answered %d calls yet", maxStrays)
+
+// room waits until there is room for one more. It returns false if ctx ends first.
+func (s strays) room(ctx context.Context) bool {
+	select {
+	case s <- struct{}{}:
+		<-s
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// add counts a stray until done is closed. More than maxStrays are not counted.
+func (s strays) add(done <-chan struct{}) {
+	select {
+	case s <- struct{}{}:
+		go func() {
+			<-done
+			<-s
+		}()
+	default:
 	}
 }
 

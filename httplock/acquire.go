@@ -112,6 +112,10 @@ func (s *Server) serveWant(
 	if err != nil {
 		err = s.refusal(turn.ctx, c, w, err)
 	}
+	if c.Context().Err() != nil && !w.named {
+		s.abandon(c, w, answer)
+		answer, err = nil, errGone
+	}
 	switch g, ok := answer.(*granted); {
 	case ok && err == nil:
 		s.noteGrant(w, g)
@@ -122,6 +126,19 @@ func (s *Server) serveWant(
 		c.audit(what, w.Key, 0, err, "request_id", w.RequestID)
 	}
 	return answer, err
+}
+
+// abandon ends the claim of w, or its grant, when its client has gone. Nobody else knows its
+// request_id, so no other Server has returned the grant. A client that has drawn the request_id
+// itself may have: its claim stays until its lease ends, for the request that is repeated.
+func (s *Server) abandon(c *call, w *want, answer any) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), leaveTimeout)
+	defer cancel()
+	if g, ok := answer.(*granted); ok {
+		s.held.remove(c.who.name, g.Handle)
+	}
+	_ = s.endClaim(ctx, w) // or its lease ends it
+	s.watch.Poke(w.Key)
 }
 
 // waiting is how long a call for w waits in line.

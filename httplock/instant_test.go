@@ -60,6 +60,89 @@ func TestClientThatGoesAsItIsGrantedLeavesNothing(t *testing.T) {
 	}
 }
 
+// atStep is a store that passes leases on, and does something in the instant in which it has
+// granted a claim, at once or after a wait, and nobody knows of it yet.
+type atStep struct {
+	*atGrant
+	driver.Detacher
+}
+
+// Renew starts the full lease of a claim that has waited.
+func (s *atStep) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	errs := s.Backend.Renew(ctx, ts)
+	if do := s.do; do != nil && ts[0].TTL > placeKept {
+		s.do = nil
+		do()
+	}
+	return errs
+}
+
+// A client without a request_id closed its connection as its lock was granted. No handle and no
+// repeated request could end the lease: it stayed until its ttl.
+func TestClientWithoutARequestIDThatGoesLeavesNothing(t *testing.T) {
+	for path, body := range map[string]string{
+		"/v1/acquire": `{"key":"k","ttl":"10m","wait":"3s"}`, "/v1/once": `{"key":"k","ttl":"10m","wait":"3s","slot":"1h"}`,
+	} {
+		for _, waits := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, waits %v", path, waits), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					store := &atStep{&atGrant{Backend: w.store}, w.store.(driver.Detacher)}
+					w.store = store
+					a, b := w.server(nil), w.server(nil)
+					var holder result
+					if waits {
+						holder = b.acquire("k")
+					}
+					ctx, cancel := context.WithCancel(w.Context())
+					defer cancel()
+					went := false
+					store.do = func() {
+						went = true
+						cancel()
+						time.Sleep(time.Millisecond) // until the server has heard of it
+					}
+					done := make(chan result, 1)
+					go func() { done <- a.doUntil(ctx, "POST", path, body) }()
+					synctest.Wait()
+					if waits {
+						b.verb("release", holder).ok(t)
+					}
+					<-done
+					synctest.Wait()
+					if !went {
+						t.Error("the client has not gone")
+					}
+					b.verb("release", b.acquire("k")).ok(t)
+				})
+			})
+		}
+	}
+}
+
+// With a request_id the grant stays for the request that the client repeats, at any server.
+func TestClientThatGoesAsItIsGrantedMayComeAgain(t *testing.T) {
+	const body = `{"key":"k","ttl":"10m","request_id":"wish-of-mine"}`
+	inWorld(t, func(w *world) {
+		store := &atStep{&atGrant{Backend: w.store}, w.store.(driver.Detacher)}
+		w.store = store
+		a, b := w.server(nil), w.server(nil)
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		var first result
+		store.do = func() {
+			first = b.do("POST", "/v1/acquire", body).ok(t)
+			cancel()
+			time.Sleep(time.Millisecond)
+		}
+		a.doUntil(ctx, "POST", "/v1/acquire", body)
+		synctest.Wait()
+		b.verb("renew", first).ok(t)
+		if again := a.do("POST", "/v1/acquire", body).ok(t); again.text("token") != first.text("token") {
+			t.Errorf("the grant was %v, and is %v", first.answer, again.answer)
+		}
+	})
+}
+
 // A request was repeated over a new connection as its first copy was granted. It waited in line
 // behind its own grant.
 func TestRequestThatIsRepeatedAsItIsGranted(t *testing.T) {

@@ -115,25 +115,18 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 	})
 }
 
-// wish is a call that wants the key "k".
-type wish = func(ctx context.Context, c *fencelock.Client) error
-
-// refusal is a call that is refused because the lock is taken.
-type refusal struct {
-	own bool // in the process that holds the lock
-	wish
-}
-
-func refusals(t *testing.T) map[string]refusal {
-	lock := func(opts ...fencelock.Option) wish {
+// Whatever way a call fails because the lock is taken, it says so in the same way.
+func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
+	type call = func(ctx context.Context, c *fencelock.Client) error
+	lock := func(opts ...fencelock.Option) call {
 		return func(ctx context.Context, c *fencelock.Client) error { return errOf(c.Lock(ctx, "k", opts...)) }
 	}
-	tryLock := func(opts ...fencelock.Option) wish {
+	tryLock := func(opts ...fencelock.Option) call {
 		return func(ctx context.Context, c *fencelock.Client) error { return errOf(c.TryLock(ctx, "k", opts...)) }
 	}
 	rlock := func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k")) }
 	cause := errors.New("the user went away")
-	cancelled := func(f wish) wish {
+	cancelled := func(f call) call {
 		return func(ctx context.Context, c *fencelock.Client) error {
 			ctx, cancel := context.WithCancelCause(ctx)
 			time.AfterFunc(time.Second, func() { cancel(cause) })
@@ -142,7 +135,7 @@ func refusals(t *testing.T) map[string]refusal {
 			return err
 		}
 	}
-	late := func(f wish) wish {
+	late := func(f call) call {
 		return func(ctx context.Context, c *fencelock.Client) error {
 			ctx, cancel := context.WithTimeoutCause(ctx, time.Second, cause)
 			defer cancel()
@@ -153,7 +146,10 @@ func refusals(t *testing.T) map[string]refusal {
 	}
 	wait := fencelock.Wait(time.Second)
 	idle := func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }
-	return map[string]refusal{
+	for name, try := range map[string]struct {
+		own bool // in the process that holds the lock
+		call
+	}{
 		"TryLock, other process":              {false, tryLock()},
 		"TryLock, this process":               {true, tryLock()},
 		"TryLock with Wait(0)":                {true, tryLock(fencelock.Wait(0))},
@@ -177,12 +173,7 @@ func refusals(t *testing.T) map[string]refusal {
 		"LockAll": {false, func(ctx context.Context, c *fencelock.Client) error {
 			return errOf(c.LockAll(ctx, []string{"a", "k", "z"}, wait))
 		}},
-	}
-}
-
-// Whatever way a call fails because the lock is taken, it says so in the same way.
-func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
-	for name, try := range refusals(t) {
+	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			own := w.client(&fencelock.Options{Owner: "holder"})
 			l := w.lock(own, "k")
@@ -190,7 +181,7 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 			if !try.own {
 				c = w.client(&fencelock.Options{Owner: "other"})
 			}
-			err := try.wish(bg, c)
+			err := try.call(bg, c)
 			h := w.held(err)
 			if h.Key != "k" || h.Owner != "holder" || h.Token != l.Token() || h.Ahead < 1 {
 				t.Errorf("got %+v", h)

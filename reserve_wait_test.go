@@ -1,7 +1,6 @@
 package fencelock_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +47,9 @@ func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
 				if done && came.IsZero() && grants.Load() > 0 && (b.reserves > 20 || o.time > 0) {
 					came = time.Now()
 					before := grants.Load()
-					hold.Store(int64(cmp.Or(o.then, o.hold)))
+					if o.then > 0 {
+						hold.Store(int64(o.then))
+					}
 					group.Go(func() {
 						l := mustLock(t, there, "k")
 						waited = grants.Load() - before
@@ -62,16 +63,15 @@ func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
 				after(o.answer)
 				return done, err
 			}
-			take := func() {
-				for !end.Load() {
-					l := mustLock(t, here, "k")
-					grants.Add(1)
-					after(time.Duration(hold.Load()))
-					mustRelease(t, l)
-				}
-			}
 			for range 20 {
-				group.Go(take)
+				group.Go(func() {
+					for !end.Load() {
+						l := mustLock(t, here, "k")
+						grants.Add(1)
+						after(time.Duration(hold.Load()))
+						mustRelease(t, l)
+					}
+				})
 			}
 			group.Wait()
 			// Whoever had been granted the lock when the other came, may have counted that later.

@@ -17,11 +17,11 @@ type Examiner interface {
 	Examine(ctx context.Context, ttl time.Duration) (Examination, error)
 }
 
-// Examination is the result of Examine.
+// Examination is what a backend has found out about its store.
 type Examination struct {
 	Findings []Finding
 	// Failover is how long the store grants and renews nothing while another server takes
-	// the place of one that died; 0 if none would, or if that is unknown.
+	// the place of one that died; 0 if none would, or if nobody knows.
 	Failover time.Duration
 	// ServerTime says that Standing.Since is the time of the store's own clock.
 	ServerTime bool
@@ -47,7 +47,7 @@ type Finding struct {
 	Remedy string
 }
 
-// String returns the finding in one line.
+// String says in one line what was found.
 func (f *Finding) String() string {
 	text := f.Setting + " " + f.Value
 	if f.Server != "" {
@@ -56,7 +56,7 @@ func (f *Finding) String() string {
 	return fmt.Sprintf("%s: %s To mend it: %s", text, f.Why, f.Remedy)
 }
 
-// Severity is how bad a finding is.
+// Severity says how bad a finding is.
 type Severity int
 
 // The severities, in rising order.

@@ -1,0 +1,129 @@
+package swaplock
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/line"
+)
+
+// maxAwait is the longest that Await waits before it looks again.
+const maxAwait = time.Second
+
+// waiter is one Await.
+type waiter struct {
+	id   string        // cut, as Change.Wake has it
+	wake chan struct{} // has room for one
+}
+
+// waiters are the Awaits of a Backend.
+type waiters struct {
+	mu    sync.Mutex
+	byKey map[string]map[*waiter]bool
+	begun bool // watching
+}
+
+// Await returns when the claim of t is granted or gone, when a claim of its line may have
+// expired, or after a second.
+func (b *Backend) Await(ctx context.Context, t driver.Ticket) (got driver.Ticket, err error) {
+	b.watch()
+	w := b.waiters.add(t.Key, driver.ShortID(t.ID))
+	defer b.waiters.remove(t.Key, w)
+	var soonest time.Duration
+	look := func(r *reading, s *line.Step) error {
+		c := r.Find(t.ID)
+		if c == nil {
+			return r.Gone(s, t.ID)
+		}
+		got, soonest = r.Ticket(s, c), min(maxAwait, r.NextExpiry()-s.Mono)
+		return nil
+	}
+	if err = b.step(ctx, t.Key, look); err != nil {
+		return driver.Ticket{}, err // look may still write got
+	}
+	if got.Granted {
+		return got, nil
+	}
+	timer := time.NewTimer(soonest)
+	defer timer.Stop()
+	select {
+	case <-w.wake:
+	case <-timer.C:
+	case <-b.ctx.Done():
+	case <-ctx.Done():
+	}
+	if err = b.step(ctx, t.Key, look); err != nil {
+		return driver.Ticket{}, err
+	}
+	return got, nil
+}
+
+func (ws *waiters) add(key, id string) *waiter {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := &waiter{id: id, wake: make(chan struct{}, 1)}
+	if ws.byKey[key] == nil {
+		ws.byKey[key] = make(map[*waiter]bool)
+	}
+	ws.byKey[key][w] = true
+	return w
+}
+
+func (ws *waiters) remove(key string, w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if delete(ws.byKey[key], w); len(ws.byKey[key]) == 0 {
+		delete(ws.byKey, key)
+	}
+}
+
+// keys are those that somebody waits for.
+func (ws *waiters) keys() []string {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return slices.Collect(maps.Keys(ws.byKey))
+}
+
+// wake wakes those of ids that wait for key: all of them without ids, and everybody without a key.
+func (ws *waiters) wake(key string, ids []string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for k, waiting := range ws.byKey {
+		if key != "" && k != key {
+			continue
+		}
+		for w := range waiting {
+			if len(ids) > 0 && !slices.Contains(ids, w.id) {
+				continue
+			}
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// watch has the store tell of changes from now on, unless it does already.
+func (b *Backend) watch() {
+	b.waiters.mu.Lock()
+	defer b.waiters.mu.Unlock()
+	if b.waiters.begun || b.ctx.Err() != nil {
+		return
+	}
+	b.waiters.begun = true
+	b.running.Go(func() {
+		for b.ctx.Err() == nil {
+			// What was not heard is found by the look that each Await ends with.
+			_ = b.store.Watch(b.ctx, b.waiters.keys, b.waiters.wake)
+			select {
+			case <-time.After(maxAwait / 4):
+			case <-b.ctx.Done():
+			}
+		}
+	})
+}

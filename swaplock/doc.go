@@ -1,0 +1,29 @@
+// Package swaplock keeps locks in any store that can compare and swap. It has the rule of
+// package driver and needs nine methods of the store, which is why a store of your own takes
+// a day: see Store.
+//
+// The line of a key is a document with a version. A step reads the document, applies the rule
+// to it, and writes it back if nobody has written it since. If somebody has, the step begins
+// anew from what is there now, so nothing of the lost attempt takes effect.
+//
+// # Where a lease is
+//
+// A lease is renewed many times and must not cost a swap each time. So it is in one of three
+// places:
+//
+//   - The claim that finds its line empty is the holder of the line, and its lease is beside the
+//     document. A renewal leaves the version alone.
+//   - A claim that joins behind others has the end of its lease in the document. A wait that
+//     is shorter than the time to its first renewal writes nothing more.
+//   - From its first renewal on, such a claim has a record of its own, and the document says so.
+//     The claim is dead when the record is not there.
+//
+// The store decides each race of a renewal and a purge: a holder is purged only by a swap that
+// names the end of the lease that was seen, and a record is removed only if it has ended still.
+// A claim that leaves loses its record before the swap that ends it.
+//
+// # The document
+//
+// It is JSON that a person reads, with a format number. A process that finds a newer
+// format than its own refuses the key by a *driver.PermanentError, and changes nothing.
+package swaplock

@@ -1,0 +1,255 @@
+package swaplock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/swaplock"
+)
+
+var errCut = errors.New("the connection was cut")
+
+// cut cuts some connections before a request has arrived, and some before its answer has.
+type cut struct{ losing }
+
+func cutting(do func() error) error {
+	switch mathrand.IntN(30) {
+	case 0:
+		return errCut
+	case 1:
+		if err := do(); err != nil {
+			return err
+		}
+		return errCut
+	}
+	return do()
+}
+
+func (s cut) Read(ctx context.Context, key string) (st swaplock.State, err error) {
+	err = cutting(func() (err error) { st, err = s.losing.Read(ctx, key); return err })
+	return st, err
+}
+
+func (s cut) Swap(ctx context.Context, key string, c *swaplock.Change) (ok bool, err error) {
+	err = cutting(func() (err error) { ok, err = s.losing.Swap(ctx, key, c); return err })
+	return ok, err
+}
+
+func (s cut) Renew(ctx context.Context, ls []swaplock.Lease) (alive []bool, err error) {
+	err = cutting(func() (err error) { alive, err = s.losing.Renew(ctx, ls); return err })
+	return alive, err
+}
+
+func (s cut) Lend(ctx context.Context, ls []swaplock.Lease) error {
+	return cutting(func() error { return s.losing.Lend(ctx, ls) })
+}
+
+func (s cut) Drop(ctx context.Context, key string, ids []string, ended bool) error {
+	return cutting(func() error { return s.losing.Drop(ctx, key, ids, ended) })
+}
+
+// crowd takes and releases a few locks many times, and judges every grant.
+type crowd struct {
+	t       *testing.T
+	held    [3]atomic.Bool
+	last    [3]atomic.Int64
+	granted atomic.Int64
+}
+
+// again repeats a request while the connection is cut.
+func again(do func() error) error {
+	for {
+		if err := do(); !errors.Is(err, errCut) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (c *crowd) turn(b *swaplock.Backend, n int) {
+	ctx := context.Background()
+	wish := driver.Claim{
+		Key: fmt.Sprint("key ", n), ID: rand.Text(), Owner: "crowd", Capacity: driver.RW, Weight: driver.RW,
+		TTL: time.Minute, Span: 1,
+	}
+	var t driver.Ticket
+	err := again(func() (err error) { t, err = b.Enter(ctx, wish); return err })
+	for err == nil && !t.Granted {
+		if mathrand.IntN(4) == 0 {
+			err = again(func() error { return b.Renew(ctx, []driver.Ticket{t})[0] })
+		}
+		if err == nil {
+			got := t
+			err = again(func() (err error) { got, err = b.Await(ctx, t); return err })
+			t = got
+		}
+	}
+	if err != nil {
+		c.t.Errorf("a claim with a lease of a minute: %v", err)
+		return
+	}
+	if !c.held[n].CompareAndSwap(false, true) {
+		c.t.Errorf("two hold %q", wish.Key)
+	}
+	if before := c.last[n].Swap(t.Token); before >= t.Token {
+		c.t.Errorf("token %d of %q follows %d", t.Token, wish.Key, before)
+	}
+	c.granted.Add(1)
+	time.Sleep(time.Microsecond)
+	c.held[n].Store(false)
+	if err := again(func() error { return b.Leave(ctx, t, driver.Exit{Tombstone: true}) }); err != nil && !driver.Gone(err) {
+		c.t.Errorf("Leave: %v", err)
+	}
+}
+
+// play has two processes of twelve goroutines take three locks.
+func (c *crowd) play(store swaplock.Store) {
+	var all sync.WaitGroup
+	for range 2 {
+		b := swaplock.New(store)
+		defer b.Close()
+		for range 12 {
+			all.Go(func() {
+				for i := range 20 {
+					c.turn(b, i%3)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func TestCutConnectionsLetNoTwoIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newToy()
+		c := &crowd{t: t}
+		c.play(cut{losing{store}})
+		if n := c.granted.Load(); n != 2*12*20 {
+			t.Errorf("%d grants; want %d", n, 2*12*20)
+		}
+		for l, err := range swaplock.New(store).Lines(t.Context(), "") {
+			t.Errorf("somebody is left: %+v, error %v", l, err)
+		}
+	})
+}
+
+func TestLostSwapsLeaveNoRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newToy()
+		(&crowd{t: t}).play(losing{store})
+		if n := store.records(); n != 0 {
+			t.Errorf("%d records are left", n)
+		}
+	})
+}
+
+// stealing has another process write between the read and the swap of a step.
+type stealing struct {
+	*toy
+	steal func()
+}
+
+func (s *stealing) Swap(ctx context.Context, key string, c *swaplock.Change) (bool, error) {
+	if steal := s.steal; steal != nil {
+		s.steal = nil
+		steal()
+	}
+	return s.toy.Swap(ctx, key, c)
+}
+
+// A waiter with a record is taken out; the record is dropped, the swap is lost, and by
+// the next attempt the claim is granted.
+func TestLeaveThatLosesItsSwapKeepsAGrant(t *testing.T) {
+	store := newToy()
+	s := &stealing{toy: store}
+	a, b := swaplock.New(s), swaplock.New(store)
+	defer a.Close()
+	defer b.Close()
+	wish := driver.Claim{
+		Key: "k", ID: "holder", Owner: "o", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
+	}
+	holder, err := b.Enter(t.Context(), wish)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wish.ID = "waiter"
+	waiter, err := a.Enter(t.Context(), wish)
+	if err != nil || a.Renew(t.Context(), []driver.Ticket{waiter})[0] != nil || store.records() != 1 {
+		t.Fatalf("%v, or the waiter has no record", err)
+	}
+	s.steal = func() {
+		// The record is dropped already, so the waiter looks dead and is purged beside the holder's Leave.
+		if err := b.Leave(context.Background(), holder, driver.Exit{}); err != nil {
+			t.Error(err)
+		}
+	}
+	err = a.Leave(t.Context(), waiter, driver.Exit{IfWaiting: true})
+	l, _ := b.Line(t.Context(), "k")
+	if errors.Is(err, driver.ErrGranted) != (len(l.Claims) == 1) || err != nil && !errors.Is(err, driver.ErrGranted) {
+		t.Errorf("Leave answered %v, and the line is %+v", err, l)
+	}
+	if store.records() != 0 {
+		t.Error("a record is left")
+	}
+}
+
+func TestBreakThatLosesItsSwapKeepsItsReason(t *testing.T) {
+	store := newToy()
+	s := &stealing{toy: store}
+	a, b := swaplock.New(s), swaplock.New(store)
+	defer a.Close()
+	defer b.Close()
+	wish := driver.Claim{
+		Key: "k", ID: "holder", Owner: "o", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
+	}
+	holder, err := b.Enter(t.Context(), wish)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wish.ID = "waiter"
+	waiter, err := b.Enter(t.Context(), wish)
+	if err != nil || b.Renew(t.Context(), []driver.Ticket{waiter})[0] != nil {
+		t.Fatalf("%v, or Renew failed", err)
+	}
+	s.steal = func() {
+		if err := b.Leave(context.Background(), holder, driver.Exit{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := a.Break(t.Context(), "k", waiter.Token, "enough", 0); err != nil {
+		t.Error(err)
+	}
+	want := driver.GoneError{Reason: "enough", Broken: true}
+	if err := b.Renew(t.Context(), []driver.Ticket{waiter})[0]; err != error(want) {
+		t.Errorf("Renew of the broken claim answered %v; want %v", err, want)
+	}
+}
+
+func TestNewerFormatIsRefusedByName(t *testing.T) {
+	store := newToy()
+	doc := `{"format":2,"claims":[]}`
+	if ok, err := store.Swap(t.Context(), "k", &swaplock.Change{Content: swaplock.Content{Document: []byte(doc)}}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	b := swaplock.New(store)
+	defer b.Close()
+	_, err := b.Enter(t.Context(), driver.Claim{
+		Key: "k", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
+	})
+	if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "format 2") {
+		t.Errorf("Enter answered %v", err)
+	}
+	if st, _ := store.Read(t.Context(), "k"); string(st.Document) != doc {
+		t.Errorf("the document is %s", st.Document)
+	}
+}

@@ -1,0 +1,48 @@
+package swaplock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/swaplock"
+)
+
+// views opens views of one store.
+func views(store swaplock.Store) drivertest.Opener {
+	return func(t *testing.T) driver.Backend {
+		b := swaplock.New(store)
+		t.Cleanup(func() { b.Close() })
+		return b
+	}
+}
+
+// losing loses every other swap, as if another process had written first.
+type losing struct{ *toy }
+
+func (s losing) Swap(ctx context.Context, key string, c *swaplock.Change) (bool, error) {
+	if rand.IntN(2) == 0 {
+		return false, ctx.Err()
+	}
+	return s.toy.Swap(ctx, key, c)
+}
+
+func TestLawsInVirtualTime(t *testing.T) {
+	drivertest.Run(t, views(newToy()), drivertest.InBubbles(), drivertest.ExpiryLag(0))
+}
+
+// seeds are the same each time: what they find stays found.
+func seeds(n int) []uint64 {
+	fixed := make([]uint64, n)
+	for i := range fixed {
+		fixed[i] = uint64(i)
+	}
+	return fixed
+}
+
+func TestAnswersAreThoseOfTheModel(t *testing.T) {
+	t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, views(newToy()), seeds(100)...) })
+	t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, views(newToy())) })
+}

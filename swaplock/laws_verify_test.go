@@ -1,0 +1,24 @@
+//go:build verify
+
+package swaplock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/drivertest"
+)
+
+func TestLawsInRealTime(t *testing.T) {
+	drivertest.Run(t, views(newToy()), drivertest.ExpiryLag(time.Millisecond))
+}
+
+func TestLawsWhenSwapsAreLost(t *testing.T) {
+	drivertest.Run(t, views(losing{newToy()}), drivertest.InBubbles(), drivertest.ExpiryLag(50*time.Millisecond))
+}
+
+func TestAnswersAreThoseOfTheModelAlways(t *testing.T) {
+	t.Run("WithoutExpiry", func(t *testing.T) { drivertest.Model(t, views(newToy()), seeds(200)...) })
+	t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, views(newToy()), seeds(200)...) })
+	t.Run("SwapsAreLost", func(t *testing.T) { drivertest.Model(t, views(losing{newToy()}), seeds(20)...) })
+}

@@ -1,0 +1,60 @@
+package swaplock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/line"
+)
+
+// errMoved says that another call has moved the lease that was to be renewed.
+var errMoved = errors.New("the lease has moved")
+
+// Renew starts the leases of ts again, in one request. The first renewal of a claim that came
+// behind others costs a step more.
+func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	errs := make([]error, len(ts))
+	leases := make([]Lease, len(ts))
+	for i, t := range ts {
+		leases[i] = Lease{t.Key, t.ID, max(t.TTL, line.MinTTL)}
+	}
+	err := b.ended(ctx)
+	var alive []bool
+	if err == nil {
+		alive, err = b.store.Renew(ctx, leases)
+	}
+	for i, l := range leases {
+		switch {
+		case err != nil:
+			errs[i] = b.failed(ctx, err)
+		case !alive[i]:
+			errs[i] = b.lend(ctx, l)
+		}
+	}
+	return errs
+}
+
+// lend gives a claim whose lease is in the document a record, or says why the claim is gone.
+func (b *Backend) lend(ctx context.Context, l Lease) error {
+	for {
+		err := b.step(ctx, l.Key, func(r *reading, s *line.Step) error {
+			c := r.Find(l.ID)
+			if c == nil {
+				return r.Gone(s, l.ID)
+			}
+			if r.places[c].place != inDocument {
+				return errMoved
+			}
+			r.lent[c] = true
+			return r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: l.ID, TTL: l.TTL}})
+		})
+		if !errors.Is(err, errMoved) {
+			return err
+		}
+		alive, err := b.store.Renew(ctx, []Lease{l})
+		if err != nil || alive[0] {
+			return b.failed(ctx, err)
+		}
+	}
+}

@@ -185,19 +185,20 @@ func openQuorum(ctx context.Context, u *URL, c *Config) (*Store, error) {
 	}
 	return &Store{
 		Backend: quorumlock.New(backends, &quorumlock.Options{Names: names}),
-		ping:    func(ctx context.Context) error { return pingMajority(ctx, members) },
+		ping:    func(ctx context.Context) error { return pingMajority(ctx, members, names) },
 		close:   end,
 	}, nil
 }
 
-// pingMajority asks all servers at once and returns when a majority has answered.
-func pingMajority(ctx context.Context, members []*Store) error {
+// pingMajority asks all servers at once and returns when a majority has answered. A server that does
+// not let us in is one that is lost: its password may be changed before those of the others.
+func pingMajority(ctx context.Context, members []*Store, names []string) error {
 	answers := make(chan error, len(members))
-	for _, m := range members {
-		go func() { answers <- m.Ping(ctx) }()
+	for i, m := range members {
+		go func() { answers <- ofMember(names[i], m.Ping(ctx)) }()
 	}
 	up, need := 0, len(members)/2+1
-	var last error
+	var last, permanent error
 	for range members {
 		err := <-answers
 		switch {
@@ -206,10 +207,25 @@ func pingMajority(ctx context.Context, members []*Store) error {
 				return nil
 			}
 		case errors.As(err, new(*DeniedError)), errors.As(err, new(*driver.PermanentError)):
-			return err
+			permanent = err
 		default:
 			last = err
 		}
 	}
+	if permanent != nil {
+		return permanent
+	}
 	return fmt.Errorf("%d of %d servers answer, and %d are needed: %w", up, len(members), need, last)
+}
+
+// ofMember says of which server err is.
+func ofMember(name string, err error) error {
+	var denied *DeniedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &denied):
+		return &DeniedError{Given: denied.Given, member: name}
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }

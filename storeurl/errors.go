@@ -25,14 +25,19 @@ func badConfig(format string, args ...any) error {
 
 // DeniedError says that the store did not let us in.
 type DeniedError struct {
-	Given bool // a password was given
+	Given  bool   // a password was given
+	member string // of a quorum, or empty
 }
 
 func (e *DeniedError) Error() string {
-	if e.Given {
-		return "refuses the user or the password; check " + EnvPassword + ", --password-file or " + EnvURL
+	of := ""
+	if e.member != "" {
+		of = "(member " + e.member + ") "
 	}
-	return "wants a password; put it into " + EnvPassword + ", --password-file or " + EnvURL
+	if e.Given {
+		return of + "refuses the user or the password; check " + EnvPassword + ", --password-file or " + EnvURL
+	}
+	return of + "wants a password; put it into " + EnvPassword + ", --password-file or " + EnvURL
 }
 
 func (u *URL) denied() error { return &DeniedError{Given: u.password != ""} }

@@ -10,9 +10,9 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// Options change how an Election goes. Nil and the zero value are ready for use.
+// Options configure an Election. Nil and the zero value are ready for use.
 type Options struct {
-	// Note is shown to others beside the owner of the Client.
+	// Note is shown to others with the owner of the Client.
 	Note string
 
 	// TermEnded is called after each term of this process, before Run campaigns again
@@ -20,11 +20,11 @@ type Options struct {
 	// f returned, and err is what f returned.
 	TermEnded func(token fence.Token, lost, err error)
 
-	// Interval is how often Watch looks; one second if zero.
+	// Interval is how often Watch polls; one second if zero.
 	Interval time.Duration
 }
 
-// Election is one process's part in the election of a key's leader. Its methods may
+// Election lets one process take part in the election of a key's leader. Its methods may
 // be called from many goroutines at once.
 type Election struct {
 	locks *fencelock.Client
@@ -33,7 +33,7 @@ type Election struct {
 	term  atomic.Pointer[fencelock.Lease] // the latest
 }
 
-// New returns an Election that uses the lock of key. It asks nobody yet.
+// New returns an Election that uses the lock of key. It sends no request.
 func New(locks *fencelock.Client, key string, o *Options) *Election {
 	e := &Election{locks: locks, key: key}
 	if o != nil {
@@ -45,21 +45,22 @@ func New(locks *fencelock.Client, key string, o *Options) *Election {
 	return e
 }
 
-// Run campaigns until this process leads, and then runs f as the leader. f's context
-// ends when ctx ends, or the leadership. The process leads until f has returned, even
-// if ctx ends before: f may finish what it has begun, and then the next one leads.
+// Run campaigns until this process leads, and then runs f as the leader. f's context ends
+// when ctx ends, or the leadership. The process leads until f has returned, even if ctx
+// ends before: f may finish its work, and then the next process leads.
 //
-// Run answers nil if ctx ended, whether this process led or campaigned: that is how a
-// program steps down, on SIGTERM for example. An f that returns the error or the cause of
-// its context has no error of its own. Run answers nil as well if f returned nil.
+// Run returns nil if ctx ended, whether this process led or campaigned: a program steps
+// down by that, on SIGTERM for example. The error or the cause of f's context does not
+// count as an error of f. Run also returns nil if f returned nil.
 //
-// If the leadership was lost before f returned, Run campaigns again, behind the
-// others; so f must be ready to be run several times. If ctx had ended, too, Run returns
-// the loss. In all other cases it returns f's own error.
+// If the leadership was lost before f returned, Run campaigns again, behind the others,
+// so f may run several times. If ctx had also ended, Run returns the loss. In all other
+// cases it returns f's error.
 //
-// A store that is down only makes the campaign longer. Errors that no waiting mends
-// (ErrInvalid, ErrKind, ErrClosed, ErrDeadlock of package fencelock) are returned. opts are
-// those of Lock; with Wait the campaign is given up after that time, with ErrNotAcquired.
+// A store that is down only makes the campaign longer. Errors that waiting does not fix
+// (ErrInvalid, ErrKind, ErrClosed, ErrDeadlock of package fencelock) are returned. opts
+// are those of Lock; with Wait the campaign is given up after that time, with
+// ErrNotAcquired.
 func (e *Election) Run(
 	ctx context.Context, f func(ctx context.Context, l *fencelock.Lease) error, opts ...fencelock.Option,
 ) error {
@@ -110,9 +111,9 @@ func (e *Election) lead(
 	return lost, err
 }
 
-// Term returns the lease under which this process leads now, and nil if it does not
-// lead. It looks at the clock and costs no round trip, so it may be asked before
-// every step of the work.
+// Term returns the lease under which this process leads now, and nil if it does not lead.
+// It reads the clock and costs no round trip, so it may be called before every step of
+// the work.
 func (e *Election) Term() *fencelock.Lease {
 	if l := e.term.Load(); l != nil && l.Err() == nil {
 		return l

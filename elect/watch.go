@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// Leader is who leads. The zero Leader is nobody.
+// Leader describes the process that leads. The zero Leader means that none does.
 type Leader struct {
 	Owner string      // of the Client that leads, as Options.Owner says
 	Note  string      // of its Election
@@ -17,9 +17,9 @@ type Leader struct {
 	Since time.Time   // by the store's clock
 }
 
-// Leader asks the store who leads. It costs one round trip. The answer may be out of
-// date when it arrives: it is for people and for finding the leader's address, not
-// for deciding what to write.
+// Leader returns the current leader. It costs one round trip. The result may be out of
+// date when it arrives: use it to show or to find the leader, not to decide what to
+// write.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	line, err := e.locks.Line(ctx, e.key)
 	if err != nil {
@@ -33,11 +33,10 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{}, nil
 }
 
-// Watch yields who leads, at first and whenever it has changed since it last looked,
-// until ctx ends. It is for observers, which need not campaign. It looks every
-// Options.Interval, at the cost of one round trip each time; a term that was over
-// in between is not seen. An error is yielded each time the store gives no answer,
-// with the zero Leader; Watch goes on afterwards.
+// Watch yields the leader, and each new leader that it finds, until ctx ends. It is for
+// observers, which need not campaign. It polls every Options.Interval, at one round trip
+// each, and misses a term that begins and ends in between. If the store does not respond,
+// Watch yields the error with the zero Leader, and continues.
 func (e *Election) Watch(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		tick := time.NewTicker(e.o.Interval)

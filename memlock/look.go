@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/internal/line"
 )
 
-// Line describes the line of key, also when nobody is in it.
+// Line returns the line of key, also if it has no claims.
 func (s *Store) Line(ctx context.Context, key string) (d driver.Line, err error) {
 	err = s.step(ctx, key, func(l *line.Line, at *line.Step) error {
 		d = l.Describe(at, key)

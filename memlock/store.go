@@ -46,7 +46,7 @@ func New() *Store {
 // Open lets a Store have any number of Clients: it is the store itself, not a connection.
 func (s *Store) Open() error { return nil }
 
-// Info says that a Store keeps every law but those of ballots.
+// Info reports that a Store keeps every law but those of ballots.
 func (s *Store) Info() driver.Info {
 	return driver.Info{
 		Name:      "memory",

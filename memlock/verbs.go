@@ -95,8 +95,8 @@ func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 	return s.step(ctx, t.Key, func(l *line.Line, at *line.Step) error { return l.Leave(at, &t, e) })
 }
 
-// Reserve lengthens the span of t if that claim is alone in line and nobody has
-// drawn a token since.
+// Reserve lengthens the span of t if that claim is alone in line and no token was drawn
+// since.
 func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done bool, err error) {
 	if span < 1 || span > driver.MaxSpan {
 		return false, &driver.PermanentError{Err: fmt.Errorf(

@@ -12,10 +12,11 @@
 // # Traces
 //
 // Each call that wants a lock has a span "fencelock wait", and each holding a span
-// "fencelock hold". Both are children of the span in the context of the call, and are written
-// when they end. With Options.Trace, the claim carries the trace context of the caller, so
-// the span of a call that waited has a link to the span of whoever was in its way, in
-// whichever process. That is the span that the holder had open as it asked for the lock.
+// "fencelock hold". Both are children of the span in the context of the call, and are
+// written when they end. With Options.Trace, the claim carries the trace context of the
+// caller, so the span of a call that waited has a link to the span of the holder that was
+// in its way, in any process: the span that the holder had open when it asked for the
+// lock.
 //
 // Spans have the attributes fencelock.key, fencelock.kind, fencelock.permits,
 // fencelock.token and fencelock.result. A wait has fencelock.handoff. Its link has fencelock.owner and
@@ -37,6 +38,7 @@
 //   - fencelock.hold.oldest, fencelock.wait.oldest: since how many seconds.
 //   - fencelock.events.dropped: events that were lost because OnEvent was too slow.
 //
-// All but the last have fencelock.kind: exclusive, shared or permits. A key is no attribute of a
-// metric, because there may be millions: with WithLock, a function makes fencelock.lock of it.
+// All but the last have fencelock.kind: exclusive, shared or permits. A key is not an
+// attribute of a metric, because there may be millions: with [WithLock], a function
+// returns fencelock.lock for it.
 package otelfence

@@ -25,23 +25,23 @@ type config struct {
 	lock    func(key string) string
 }
 
-// WithTracerProvider is where spans go, instead of otel.GetTracerProvider.
+// WithTracerProvider sends spans to p instead of otel.GetTracerProvider.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return Option{func(c *config) { c.tracers = p }}
 }
 
-// WithMeterProvider is where metrics go, instead of otel.GetMeterProvider.
+// WithMeterProvider sends metrics to p instead of otel.GetMeterProvider.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return Option{func(c *config) { c.meters = p }}
 }
 
-// WithLock adds the attribute fencelock.lock to all metrics. f makes its value of the key. It
-// must return few different values, as each is a time series of its own.
+// WithLock adds the attribute fencelock.lock to all metrics. f returns its value for a
+// key. It must return few different values, because each is a time series of its own.
 func WithLock(f func(key string) string) Option {
 	return Option{func(c *config) { c.lock = f }}
 }
 
-// Instrumentation makes metrics and spans of what Clients do. All methods may be called from
+// Instrumentation records metrics and spans of Clients. All methods may be called from
 // many goroutines at once.
 type Instrumentation struct {
 	lock    observe.Labeler // nil without fencelock.lock
@@ -108,7 +108,8 @@ func contextOf(e fencelock.Event) context.Context {
 	return e.Context
 }
 
-// Traceparent is a fencelock.Options.Trace: the W3C traceparent of the span in ctx, or "".
+// Traceparent returns the W3C traceparent of the span in ctx, or "". It is for
+// fencelock.Options.Trace.
 func Traceparent(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)

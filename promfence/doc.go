@@ -25,6 +25,6 @@
 //   - fencelock_oldest_hold_seconds{kind}, fencelock_oldest_wait_seconds{kind}: since when.
 //   - fencelock_events_dropped_total: events that were lost because OnEvent was too slow.
 //
-// The kind is exclusive, shared or permits. A key is no label, because there may be millions:
-// with the option Lock, a function makes a label of it.
+// The kind is exclusive, shared or permits. A key is not a label, because there may be
+// millions: with the option [Lock], a function returns a label for it.
 package promfence

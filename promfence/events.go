@@ -18,25 +18,27 @@ type config struct {
 	wait, hold []float64
 }
 
-// Lock adds the label lock to all metrics. f makes its value of the key. It must return few
-// different values, for example the part before a number, as each is a time series of its own.
+// Lock adds the label lock to all metrics. f returns its value for a key. It must return
+// few different values, for example the part before a number, because each is a time
+// series of its own.
 func Lock(f func(key string) string) Option {
 	return Option{func(c *config) { c.lock = f }}
 }
 
-// WaitBuckets are the upper bounds of fencelock_wait_seconds; by default 1 ms to 5 minutes.
+// WaitBuckets sets the upper bounds of fencelock_wait_seconds; by default 1 ms to 5
+// minutes.
 func WaitBuckets(seconds ...float64) Option {
 	return Option{func(c *config) { c.wait = seconds }}
 }
 
-// HoldBuckets are the upper bounds of fencelock_hold_seconds; by default 1 ms to 1 day.
+// HoldBuckets sets the upper bounds of fencelock_hold_seconds; by default 1 ms to 1 day.
 func HoldBuckets(seconds ...float64) Option {
 	return Option{func(c *config) { c.hold = seconds }}
 }
 
-// OnEvent registers the metrics with reg, unless they are, and returns the Options.OnEvent of one
-// Client. The error is that of reg, for example because the metrics are registered with other
-// labels.
+// OnEvent registers the metrics with reg, unless they are registered, and returns the
+// Options.OnEvent of one Client. The error is that of reg, for example because the
+// metrics are registered with other labels.
 func OnEvent(reg prometheus.Registerer, opts ...Option) (func(fencelock.Event), error) {
 	c := config{
 		wait: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},

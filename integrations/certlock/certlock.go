@@ -67,9 +67,9 @@ func (l *Locker) keep(name string, lease *fencelock.Lease) {
 // Unlock releases the lock of name. An error that matches fencelock.ErrLost says that it
 // had been lost.
 //
-// A name says nothing of who calls. If a lock was lost here and taken again here, the
-// first Unlock is taken to be that of the one who lost it: nobody's lock is released
-// before its time.
+// A name does not identify the caller. If a lock was lost and taken again through this
+// Locker, the first Unlock counts for the caller that lost it, so that no lock is
+// released early.
 func (l *Locker) Unlock(ctx context.Context, name string) error {
 	l.mu.Lock()
 	leases := l.held[name]
@@ -85,8 +85,8 @@ func (l *Locker) Unlock(ctx context.Context, name string) error {
 	return leases[0].Release(ctx)
 }
 
-// RenewLockLease answers whether the lock is still held. Its lease is renewed without
-// being asked to.
+// RenewLockLease returns an error if the lock is not held. The lease is renewed in the
+// background anyway.
 func (l *Locker) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
 	l.mu.Lock()
 	leases := l.held[name]

@@ -28,11 +28,11 @@ func Slot(ctx context.Context) time.Time {
 	return slot
 }
 
-// Options change how a job is run. Nil and the zero value are ready for use.
+// Options configure how a job is run. Nil and the zero value are ready for use.
 type Options struct {
 	// Context is the ctx of all runs; context.Background() if nil.
 	Context context.Context
-	// Log is told of runs that failed; slog.Default() if nil.
+	// Log logs runs that failed; slog.Default() if nil.
 	Log *slog.Logger
 	// Lock are options of Client.Once.
 	Lock []fencelock.Option
@@ -51,8 +51,8 @@ var ErrRelative = errors.New(
 // On a day when the clock goes back, cron reaches "0 2 * * *" twice. Both are one tick, unless the
 // ticks are as close together as what the clock repeats, such as those of each hour.
 //
-// It needs a backend that keeps marks: fencelock.Client.Once says so otherwise, with
-// each tick.
+// It needs a backend that keeps marks. On another backend each tick fails with the error
+// of fencelock.Client.Once.
 func AddFunc(c *cron.Cron, client *fencelock.Client, spec, key string, f Func, o *Options) (cron.EntryID, error) {
 	schedule, err := cron.ParseStandard(spec)
 	if err != nil {
@@ -99,10 +99,10 @@ func tick(schedule cron.Schedule, at time.Time) time.Time {
 	return slot.Tick(at, schedule.Next(at)).UTC()
 }
 
-// Wrap is a cron.JobWrapper for jobs as they are: a run that finds the key taken is
-// skipped. minHold is how long the key stays taken after a run has begun, even if it is
-// over sooner: longer than the clocks of the machines are apart, and shorter than the
-// time between two runs. The job hears nothing of the loss of its lock.
+// Wrap returns a cron.JobWrapper for existing jobs. It skips a run that finds the key
+// taken. The key stays taken for minHold after a run has begun, even if the run ends
+// sooner. minHold must be longer than the clocks of the machines are apart, and shorter
+// than the time between two runs. The job does not learn that its lock was lost.
 //
 //	c := cron.New(cron.WithChain(cronlock.Wrap(client, "reports", 30*time.Second, nil)))
 func Wrap(client *fencelock.Client, key string, minHold time.Duration, o *Options) cron.JobWrapper {

@@ -6,9 +6,9 @@
 //
 // Jobs of other periods need a Locker of their own: gocron.WithDistributedJobLocker.
 //
-// gocron tells a job nothing of the loss of its lock. A job that writes what must not be
-// written twice compares tokens where it writes: let it take a lock of its own with
-// Client.Do, and use an Elector, or nothing, here.
+// gocron does not tell a job that its lock was lost. A job whose writes must not happen
+// twice needs tokens: let it take a lock of its own with Client.Do, and use an Elector,
+// or nothing, here.
 //
 // A run whose machine dies is missed: the others were refused, and do not wait. If each
 // tick has to be run, leave the Locker out, and let the job remember its ticks:
@@ -81,7 +81,7 @@ type lock struct{ lease *fencelock.Lease }
 // given back all the same.
 func (l lock) Unlock(ctx context.Context) error { return l.lease.Release(ctx) }
 
-// ErrNotLeader is what an Elector answers on all machines but one.
+// ErrNotLeader is the error of an Elector on all machines but one.
 var ErrNotLeader = errors.New("another one is the leader")
 
 // Elector is a gocron.Elector: one machine runs all jobs, until it stops or is lost.
@@ -99,8 +99,8 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector stands for election under key until ctx ends. Then it steps down, and the
-// next one leads within milliseconds; one that is killed is followed within a TTL.
+// NewElector campaigns under key until ctx ends. Then it steps down, and the next one
+// leads within milliseconds. After a crash the next one leads within a TTL.
 func NewElector(ctx context.Context, client *fencelock.Client, key string, opts ...fencelock.Option) *Elector {
 	e := &Elector{key: key, done: make(chan struct{})}
 	go e.run(ctx, client, opts)
@@ -134,8 +134,8 @@ func (e *Elector) set(lease *fencelock.Lease, err error) {
 	e.lease, e.err = lease, err
 }
 
-// IsLeader answers nil on the machine that leads, at the moment of the call: it looks at
-// the lease's own clock, and costs no round trip.
+// IsLeader returns nil on the machine that leads at the moment of the call. It reads the
+// clock of the lease, and costs no round trip.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,5 +151,6 @@ func (e *Elector) IsLeader(context.Context) error {
 	return nil
 }
 
-// Done is closed when the Elector has stepped down for good, after the end of its ctx.
+// Done returns a channel that is closed when the Elector has stepped down, after the end
+// of its ctx.
 func (e *Elector) Done() <-chan struct{} { return e.done }

@@ -36,8 +36,9 @@ import (
 	"github.com/fencelock/fencelock/internal/pgsession"
 )
 
-// Locker is a lock.Locker of goose. goose does not stop when its lock is lost: what it
-// runs in one transaction is whole, and Unlock says that the lock was lost.
+// Locker is a lock.Locker of goose. goose does not stop when its lock is lost: a
+// migration that is one transaction is complete, and Unlock returns an error that the
+// lock was lost.
 type Locker struct {
 	client *fencelock.Client
 	key    string

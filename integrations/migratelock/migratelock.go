@@ -73,7 +73,7 @@ func EndSessions(db *sql.DB, application string) func(context.Context) error {
 	return func(ctx context.Context) error { return pgsession.End(ctx, db, application) }
 }
 
-// Lock waits for the lock. If somebody else has it for too long, the error matches
+// Lock waits for the lock. If another client holds it for too long, the error matches
 // database.ErrLocked.
 func (d *Driver) Lock() error {
 	lease, err := d.client.Lock(context.Background(), d.key, d.opts...)
@@ -94,8 +94,8 @@ func (d *Driver) Lock() error {
 	return nil
 }
 
-// Unlock releases the lock. An error that matches fencelock.ErrLost says that another
-// one may have migrated meanwhile.
+// Unlock releases the lock. An error that matches fencelock.ErrLost means that another
+// process may have migrated meanwhile.
 func (d *Driver) Unlock() error {
 	d.mu.Lock()
 	lease := d.lease
@@ -133,7 +133,7 @@ func (d *Driver) SetVersion(version int, dirty bool) error {
 	return d.Driver.SetVersion(version, dirty)
 }
 
-// Close gives the lock back if it is still held, and closes the driver within.
+// Close releases the lock if it is still held, and closes the driver within.
 func (d *Driver) Close() error {
 	if err := d.Unlock(); err != nil && !errors.Is(err, database.ErrNotLocked) {
 		return errors.Join(err, d.Driver.Close())

@@ -24,7 +24,10 @@ type answer struct {
 }
 
 // errShort says that a step gave no answer, which it always does.
-var errShort = errors.New("the step gave no answer: run the DDL of this version again")
+var errShort = errors.New("the step gave no answer: " + newDDL)
+
+// newDDL is what to do about steps of another build.
+const newDDL = "run the DDL of this version, on MariaDB and MySQL after DROP PROCEDURE of those that are there"
 
 func (a *answer) begin() { *a = answer{store: a.store, ref: a.ref} }
 
@@ -94,8 +97,8 @@ func (a *answer) refusal(r *row) error {
 	case "torn":
 		return damaged(a.ref.Key, errors.New("a claim has numbers that no step writes"))
 	}
-	return permanent(fmt.Errorf("%s: the database answers %.40q, which this program does not know: run the DDL of "+
-		"this version again", a.store, r.what))
+	return permanent(fmt.Errorf("%s: the database answers %.40q, which this program does not know: %s", a.store, r.what,
+		newDDL))
 }
 
 // outcome is what became of a step on a claim.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -89,6 +90,22 @@ func (m *mysql) cluster(ctx context.Context) (string, error) {
 	return severalWriters(read), err
 }
 
+// endsConnections asks for the setting only after an error that it may be the cause of: the connection was
+// killed, or broke. It may be killed for other reasons as well.
+func (m *mysql) endsConnections(ctx context.Context, err error) string {
+	if code := mysqlCode(err); err == nil || isAnswer(err) || ctx.Err() != nil || code != "" && code != "1927" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	read, failed := settings(ctx, m.db, "SHOW GLOBAL VARIABLES LIKE 'completion_type'")
+	if failed != nil || read["completion_type"] != "RELEASE" {
+		return ""
+	}
+	return "the server's completion_type is RELEASE, so each COMMIT in a procedure ends the connection: " +
+		"SET GLOBAL completion_type = 'NO_CHAIN', then open new connections"
+}
+
 // clusterVariables are those that severalWriters reads.
 const clusterVariables = "'wsrep_on', 'wsrep_provider', 'group_replication_group_name', " +
 	"'group_replication_single_primary_mode'"
@@ -150,6 +167,10 @@ var mysqlErrors = serverErrors{
 	advice: []advice{
 		{"1146 1305", "a table or a procedure of fencelock is missing: set Options.CreateTables, or run what " +
 			"fencelock schema mysql prints; mysqldump leaves procedures out unless it has --routines"},
+		{"1318 1054", "the procedures are those of another build, which the schema leaves alone: run the statements " +
+			"that SELECT CONCAT('DROP PROCEDURE ', ROUTINE_NAME) FROM information_schema.ROUTINES WHERE " +
+			"ROUTINE_SCHEMA = DATABASE() AND ROUTINE_NAME LIKE 'fencelock_v1_%' returns, then what fencelock " +
+			"schema mysql prints"},
 		{"1046", "no database is chosen: name one in the DSN"},
 		{"1049", "there is no such database: create it, or name another in the DSN"},
 		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB.

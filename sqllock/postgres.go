@@ -61,6 +61,8 @@ func (p *postgres) hold(key, id string) (text string, params []any) {
 	return p.statement("hold", []any{[]byte(key), []byte(id)})
 }
 
+func (p *postgres) endsConnections(context.Context, error) string { return "" }
+
 // cluster: PostgreSQL itself has one primary.
 func (p *postgres) cluster(context.Context) (string, error) { return "", nil }
 

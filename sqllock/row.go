@@ -77,8 +77,8 @@ func eachRow(rows results, key string, take func(r *row) error) error {
 		for i, name := range names {
 			place, ok := columns[name]
 			if !ok || i == 0 && !slices.Contains(firstColumns, name) {
-				return permanent(fmt.Errorf("the database answers columns %.200q, which this program does not know: "+
-					"run the DDL of this version", names))
+				return permanent(fmt.Errorf("the database answers columns %.200q, which this program does not know: %s",
+					names, newDDL))
 			}
 			to[i] = place(&r)
 		}

@@ -54,6 +54,9 @@ type engine interface {
 	// relisten begins Options.Listen anew: it may listen to a server that is not the primary any more.
 	relisten()
 	hold(key, id string) (text string, params []any)
+	// endsConnections says which setting of the server ended the connection that err came over, and what
+	// to do, or is empty.
+	endsConnections(ctx context.Context, err error) string
 	// cluster names the kind of cluster with several writers that the server is in, or is empty.
 	cluster(ctx context.Context) (string, error)
 }
@@ -198,7 +201,11 @@ func (s *server) call(ctx context.Context, what, key string, into sink, step str
 	} else {
 		err = attempt()
 	}
-	if err = s.fail(what, key, err); broke {
+	ends := s.endsConnections(ctx, err)
+	if err = s.fail(what, key, err); ends != "" {
+		err = permanent(fmt.Errorf("%w: %s", err, ends))
+	}
+	if broke || ends != "" {
 		err = driver.Unsettled(err) // lib/pq says ErrBadConn also of a step whose answer is lost
 	}
 	return broke, err

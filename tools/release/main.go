@@ -18,17 +18,16 @@ import (
 
 func main() {
 	rehearse := flag.Bool("rehearse", false, "build for this platform only, and try out what was built")
-	out := flag.String("out", "", "write to this folder, which must not exist (default dist/VERSION of the repository)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *rehearse, *out, flag.Args()); err != nil {
+	if err := run(ctx, *rehearse, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, rehearse bool, out string, args []string) error {
+func run(ctx context.Context, rehearse bool, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("give the version, such as v0.9.0; there are %d arguments", len(args))
 	}
@@ -39,13 +38,7 @@ func run(ctx context.Context, rehearse bool, out string, args []string) error {
 	if rehearse {
 		return rehearsal(ctx, source, args[0])
 	}
-	if out == "" {
-		out = filepath.Join(source, "dist", args[0])
-	}
-	if out, err = filepath.Abs(out); err != nil {
-		return err
-	}
-	r, err := newRelease(ctx, source, out, args[0])
+	r, err := newRelease(ctx, source, filepath.Join(source, "dist", args[0]), args[0])
 	if err != nil {
 		return err
 	}

@@ -35,12 +35,17 @@ func (d *done) answer(w *want) (any, error) {
 func (s *Server) once(c *call) (any, error) {
 	q := struct {
 		acquireRequest
-		Slot string `json:"slot"`
+		Slot  string   `json:"slot"`
+		Since duration `json:"since"`
 	}{}
 	if err := c.read(&q); err != nil {
 		return nil, err
 	}
-	slot, err := readSlot(q.Slot, c.start)
+	since := time.Duration(q.Since)
+	if since < 0 || since > maxTTL {
+		return nil, invalid("It is %v since the request was sent first; want 0s to %v.", since, maxTTL)
+	}
+	slot, err := readSlot(q.Slot, c.start.Add(-since))
 	if err != nil {
 		return nil, err
 	}

@@ -217,6 +217,32 @@ func TestRequestThatLostItsPlaceKeepsItsSlot(t *testing.T) {
 	}
 }
 
+// The same, but the request is repeated at another server: it says how old it is.
+func TestRequestSaysAnotherServerHowOldItIs(t *testing.T) {
+	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				if hide {
+					w.store = plain{w.store}
+				}
+				a, b := w.server(nil), w.server(nil)
+				time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) - time.Second)
+				a.acquire("k")
+				slot := time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339)
+				first := a.begin("/v1/once", `{"key":"k","slot":"1h","wait":"5m","request_id":"run-of-mine"}`)
+				first.cancel()
+				time.Sleep(2 * placeKept)
+				again := b.begin("/v1/once", `{"key":"k","slot":"1h","wait":"5m","request_id":"run-of-mine","since":"10s"}`)
+				time.Sleep(time.Minute)
+				if got := again.wait(t).ok(t); got.text("slot") != slot {
+					t.Errorf("the slot was %s, and is %v", slot, got.answer)
+				}
+				b.do("POST", "/v1/once", `{"key":"k","slot":"1h","since":"-1s"}`).is(t, 400, "invalid")
+			})
+		})
+	}
+}
+
 func TestReleaseOfAnotherSlotIsRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.server(nil)

@@ -189,7 +189,8 @@ class Session:
     def call(self, path: str, body: Optional[JSON] = None, *, wait: Optional[float] = None,
              limit: float = math.inf, base: str = "") -> Steps[Reply]:
         """Send until a server answers for good. Each request names its claim, so repeating it is safe."""
-        end = now() + (wait or 0)
+        begin = now()
+        end = begin + (wait or 0)
         give_up = min(limit, end + self._timeout)
         hops = failures = 0
         while True:
@@ -198,6 +199,8 @@ class Session:
             if body is not None and wait is not None:
                 stay = {"stay": True} if end - sent > poll else {}
                 body = {**{k: v for k, v in body.items() if k != "stay"}, **stay, "wait": duration(poll)}
+            if body is not None and "slot" in body and sent > begin:
+                body = {**body, "since": duration(sent - begin)}  # the slot is that of the first attempt
             # An attempt gets half of the time that is left, the other half is for the next one.
             timeout = poll + max(0.02, min(self._timeout, give_up - sent - poll) / 2)
             answer = yield Send(at + path, "GET" if body is None else "POST", self._headers,

@@ -162,6 +162,13 @@ class Waiting(Clock):
         again = answer(503, "come-again", "0", slot="2026-11-25T13:00:00Z")
         self.assertEqual(json.loads(self.next(steps, again).body or b"")["slot"], "2026-11-25T13:00:00Z")
 
+    def test_of_a_slot_says_how_old_it_is_when_it_is_repeated(self) -> None:
+        steps = self.session.acquire(self.session.claim("k", ttl=30, slot="1h"), 100)
+        self.assertNotIn("since", json.loads(self.next(steps).body or b""))
+        self.time += 5
+        again = json.loads(self.next(steps, OSError("cut")).body or b"")
+        self.assertEqual((again["slot"], again["since"]), ("1h", protocol.duration(self.time - 1000)))
+
     def test_that_was_refused_without_an_answer_is_refused(self) -> None:
         steps = self.session.acquire(self.claim(), 5)
         self.next(steps)

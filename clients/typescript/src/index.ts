@@ -256,13 +256,16 @@ export class Client {
    */
   async call(path: string, body?: JSONObject, options: Call = {}): Promise<Reply> {
     let { wait, limit = Infinity, base = "", signal } = options;
-    const end = now() + (wait ?? 0);
+    const begin = now();
+    const end = begin + (wait ?? 0);
     const giveUp = Math.min(limit, end + this.#timeout);
     for (let hops = 0, failures = 0; ; ) {
       const at = base || this.#bases[this.#first]!;
       const sent = now();
       const poll = Math.min(Math.max(0, end - sent), POLL);
       if (wait !== undefined) body = { ...body, wait: duration(poll), stay: end - sent > poll ? true : undefined };
+      // The slot is that of the first attempt.
+      if (body?.["slot"] && sent > begin) body = { ...body, since: duration(sent - begin) };
       // An attempt gets half of the time that is left, the other half is for the next one.
       const timeout = poll + Math.max(20, Math.min(this.#timeout, giveUp - sent - poll) / 2);
       let error: FencelockError;

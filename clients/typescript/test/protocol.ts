@@ -100,6 +100,19 @@ test("a wait is cut into polls of one claim", async () => {
   assert.equal(new Set(requests.map(({ body }) => body.request_id)).size, 1);
 });
 
+test("a repeated request for a slot says how old it is", async () => {
+  let first = true;
+  const { requests } = world((_, clock) => {
+    if (!first) return problem(409, "not-acquired", { holders: [] });
+    first = false;
+    clock.now += 5000;
+    return new TypeError("cut");
+  });
+  const once = new Client(["http://one", "http://two"]).once("k", "1h", () => {}, { wait: 60_000 });
+  await assert.rejects(once, NotAcquired);
+  assert.deepEqual(requests.map(({ body }) => [body.slot, body.since]), [["1h", undefined], ["1h", "5000ms"]]);
+});
+
 test("the next server is asked at once", async () => {
   const refused = (url: string) => url.startsWith("http://one");
   const { requests } = world(({ url }) => (refused(url) ? new TypeError("refused") : [200, { key: "k" }]));

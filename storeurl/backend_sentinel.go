@@ -61,6 +61,8 @@ func openSentinel(ctx context.Context, u *URL, c *Config) (*Store, error) {
 			switch {
 			case errors.Is(err, redis.Nil):
 				return badConfig("the sentinels of %s know no master of that name; check the URL", u)
+			case errors.As(err, &answer) && strings.HasPrefix(answer.Error(), "ERR unknown command"):
+				return badConfig("%s is not a Sentinel; write redis:// for a single server, or redis+cluster://", u)
 			case errors.As(err, &answer):
 				return u.admitted(err)
 			}

@@ -72,6 +72,8 @@ func TestRedisGroups(t *testing.T) {
 				{"redis+sentinel://" + hosts, "s3cr3t/#", exitConfig, "what the sentinels call the master", ""},
 				{"redis+sentinel://" + hosts + "/" + g.Name + "/s3cr3t", "", exitConfig, "number of a database", ""},
 				{"redis+sentinel://a,,b/m", "", exitConfig, "a comma too many", ""},
+				{"redis+sentinel://" + testserver.Redis(t).Addr() + "/m", "", exitConfig, "is not a Sentinel; write redis://", ""},
+				{"redis://" + g.Addrs()[0], "", exitConfig, "connect by redis+sentinel:// in the URL", ""},
 				{"redis+sentinel://127.0.0.1:1/m", "s3cr3t/#", exitUnavailable, "redis+sentinel 127.0.0.1:1/m does not answer", ""},
 			}
 		},

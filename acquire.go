@@ -251,7 +251,7 @@ func (a *acquisition) fitTimes() error {
 
 // shortenWait has the claim wait with a lease of d at most: a waiter that dies keeps its place
 // until its lease ends. Its full lease starts with the grant: by Enter itself if that is granted
-// at once and the backend has WaitTTL, else by a renewal. Where a claim ends with its session, as
+// at once and the backend can, else by a renewal. Where a claim ends with its session, as
 // on ZooKeeper, that is so whatever its lease, and the session may not allow a longer one later.
 func (a *acquisition) shortenWait(d time.Duration) {
 	if info := &a.c.info; info.Lease == driver.PerClaim || info.Linger {
@@ -294,7 +294,7 @@ func (a *acquisition) newClaim() *claim {
 		cl.span = int32(a.c.options.HandOff)
 	}
 	a.short = a.fullTTL > 0
-	if a.fullTTL > a.enterTTL && a.c.info.WaitTTL {
+	if a.fullTTL > a.enterTTL {
 		rare := cl.writeRare()
 		rare.waitTTL, cl.ttl = cl.ttl, a.fullTTL+a.lockDelay
 		rare.longestTTL = cl.ttl

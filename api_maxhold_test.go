@@ -137,12 +137,12 @@ func TestDeadWaiterForALeaseWithoutRenewalDoesNotJamTheLine(t *testing.T) {
 }
 
 // A lock that is free when a call comes that would wait for it costs one request, also for a
-// lease that is not renewed: a backend with WaitTTL starts the whole lease with the grant.
+// lease that is not renewed, on a backend that starts the whole lease with the grant.
 func TestFreeLeaseWithoutRenewalCostsOneRequest(t *testing.T) {
 	for _, d := range []time.Duration{10 * time.Second, 6 * time.Hour} {
 		for _, knows := range []bool{true, false} {
-			runInWorld(t, fmt.Sprint(d, " WaitTTL ", knows), func(t *testing.T, w *world) {
-				w.store.info.WaitTTL = knows
+			runInWorld(t, fmt.Sprint(d, " at once ", knows), func(t *testing.T, w *world) {
+				w.store.simple = !knows
 				want := []string{"enter"}
 				if !knows && d > 30*time.Second {
 					want = append(want, "renew")
@@ -167,7 +167,7 @@ func TestLeaseWithoutRenewalThatWaitedIsFullOnItsGrant(t *testing.T) {
 		// None of them ends just when a renewal of the waiting claim is due.
 		for i, waited := range []time.Duration{time.Second, 3*time.Second + time.Millisecond, 17 * time.Second, 61 * time.Second} {
 			runInWorld(t, d.String()+" after "+waited.String(), func(t *testing.T, w *world) {
-				w.store.info.WaitTTL = i%2 == 0
+				w.store.simple = i%2 == 1
 				a, b := w.client(nil), w.client(nil)
 				first := w.lock(a, "k")
 				k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(d)) })

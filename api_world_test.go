@@ -27,6 +27,7 @@ type probe struct {
 	claims  []driver.Claim // as entered
 	exits   []driver.Exit
 	shorten time.Duration // the lease that an Enter answers, unless 0
+	simple  bool          // a claim with WaitTTL gets that lease also if it is granted at once
 	before  func(ctx context.Context, step string) error
 	after   func(ctx context.Context, step string) error
 }
@@ -53,6 +54,9 @@ func (p *probe) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err
 	p.mu.Lock()
 	p.claims = append(p.claims, c)
 	p.mu.Unlock()
+	if p.simple {
+		c.TTL, c.WaitTTL = c.Lease(false), 0
+	}
 	err = p.step(ctx, "enter", func(ctx context.Context) error {
 		t, err = p.Store.Enter(ctx, c)
 		if p.shorten > 0 {

@@ -126,7 +126,6 @@ type Info struct {
 	Ballot    bool   // Claim.Ballot is understood
 	Linger    bool   // Exit.Linger and the linger of Break are kept
 	Mark      bool   // Exit.Mark is kept
-	WaitTTL   bool   // Claim.WaitTTL is understood
 	Semaphore bool   // capacities below RW are safe
 	Push      bool   // a waiter learns of its grant without asking
 	Lease     LeaseScope

@@ -46,8 +46,9 @@ type Claim struct {
 	Capacity, Weight int64
 	// TTL is the lease: how long the claim lives without being renewed.
 	TTL time.Duration
-	// WaitTTL is 0, or a shorter lease for as long as the claim waits: Enter then starts
-	// this one for a claim that it does not grant. Only a backend with Info.WaitTTL takes one.
+	// WaitTTL is 0, or a shorter lease for as long as the claim waits: Enter starts this one for
+	// a claim that it does not grant. A claim that it grants gets TTL, or WaitTTL where that is
+	// simpler: its ticket says which, and the core renews it if that is too short.
 	WaitTTL time.Duration
 	// NoWait asks for a grant now or not at all.
 	NoWait bool
@@ -119,13 +120,14 @@ func (c *Claim) invalid(info *Info) error {
 		within("tokens", c.Span, 1, MaxSpan),
 		within("of capacity", c.Capacity, 1, RW),
 		within("of weight", c.Weight, 1, c.Capacity),
-		c.invalidWait(info),
 	)
 	switch {
 	case err != nil:
 		return err
 	case c.TTL <= 0 || c.TTL < info.MinTTL || info.MaxTTL > 0 && c.TTL > info.MaxTTL:
 		return fmt.Errorf("has a lease of %v; want %v to %v", c.TTL, info.MinTTL, info.MaxTTL)
+	case c.WaitTTL != 0 && (c.WaitTTL < max(info.MinTTL, 1) || c.WaitTTL > c.TTL):
+		return fmt.Errorf("waits with a lease of %v; want %v to its %v", c.WaitTTL, info.MinTTL, c.TTL)
 	case c.Ballot != 0 && !info.Ballot:
 		return errors.New("has a ballot, and this backend is no member of a quorum")
 	case c.Ballot < 0 || c.Ballot > math.MaxInt64-c.Span:
@@ -134,18 +136,6 @@ func (c *Claim) invalid(info *Info) error {
 		return fmt.Errorf("has %d of weight; on a read-write lock want 1 or %d", c.Weight, RW)
 	case c.Capacity < RW && !info.Semaphore:
 		return errors.New("is one on a semaphore, which this backend cannot keep; use one store for it")
-	}
-	return nil
-}
-
-func (c *Claim) invalidWait(info *Info) error {
-	switch {
-	case c.WaitTTL == 0:
-		return nil
-	case !info.WaitTTL:
-		return errors.New("has a lease for the time that it waits, which this backend does not know")
-	case c.WaitTTL < max(info.MinTTL, 1) || c.WaitTTL > c.TTL:
-		return fmt.Errorf("waits with a lease of %v; want %v to its %v", c.WaitTTL, info.MinTTL, c.TTL)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
-	info := driver.Info{Name: "store", Semaphore: true, WaitTTL: true, MinTTL: time.Second, MaxTTL: time.Hour}
+	info := driver.Info{Name: "store", Semaphore: true, MinTTL: time.Second, MaxTTL: time.Hour}
 	good := driver.Claim{Key: "k", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1}
 	if err := good.Validate(info); err != nil {
 		t.Fatalf("a good claim is refused: %v", err)
@@ -34,7 +34,6 @@ func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
 		{"no TTL", func(c *driver.Claim, i *driver.Info) { c.TTL, i.MinTTL = 0, 0 }},
 		{"short TTL", func(c *driver.Claim, _ *driver.Info) { c.TTL = time.Second - 1 }},
 		{"long TTL", func(c *driver.Claim, _ *driver.Info) { c.TTL = time.Hour + 1 }},
-		{"lease for the wait where none is known", func(c *driver.Claim, i *driver.Info) { c.WaitTTL, i.WaitTTL = time.Second, false }},
 		{"short lease for the wait", func(c *driver.Claim, _ *driver.Info) { c.WaitTTL = time.Second - 1 }},
 		{"longer lease for the wait", func(c *driver.Claim, _ *driver.Info) { c.WaitTTL = time.Minute + 1 }},
 		{"negative lease for the wait", func(c *driver.Claim, i *driver.Info) { c.WaitTTL, i.MinTTL = -1, 0 }},

@@ -111,7 +111,7 @@ var brokenEnters = []breaker{
 	}, "WaitTTLIsForTheWait"},
 	{"WaitTTL is for the grant too", func(b *broken) {
 		b.sends(func(c *driver.Claim) { c.TTL = cmp.Or(c.WaitTTL, c.TTL) })
-	}, "WaitTTLIsNotForTheGrant WaitTTLEndsWithTheWait"},
+	}, "GrantHasTheLeaseOfItsTicket RepeatedGrantHasTheLeaseOfItsTicket"},
 	{"WaitTTL is not in the ticket", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) { t.TTL = c.TTL })
 	}, "WaitTTLIsForTheWait"},
@@ -128,7 +128,7 @@ var brokenEnters = []breaker{
 				c.TTL = cmp.Or(c.WaitTTL, c.TTL)
 			}
 		})
-	}, "WaitTTLEndsWithTheWait"},
+	}, "RepeatedGrantHasTheLeaseOfItsTicket"},
 	{"one slot too many", func(b *broken) {
 		b.sends(func(c *driver.Claim) {
 			if c.Capacity < driver.RW-1 {

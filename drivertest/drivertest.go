@@ -232,7 +232,6 @@ func ballots(b driver.Backend, _ config) bool    { return b.Info().Ballot }
 func marks(b driver.Backend, _ config) bool      { return b.Info().Mark }
 func lingers(b driver.Backend, _ config) bool    { return b.Info().Linger }
 func lingersNot(b driver.Backend, _ config) bool { return !b.Info().Linger }
-func waitTTL(b driver.Backend, _ config) bool    { return b.Info().WaitTTL }
 func semaphore(b driver.Backend, _ config) bool  { return b.Info().Semaphore }
 func perClaim(b driver.Backend, _ config) bool   { return b.Info().Lease == driver.PerClaim }
 func hasAlarm(b driver.Backend, _ config) bool   { return is[driver.Alarm](b) }

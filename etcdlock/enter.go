@@ -43,6 +43,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, e
 	known := b.keys.name(c.Ref()) != ""
 	err = b.call(ctx, rightToWrite, "entering the line of", c.Key, func(ctx context.Context) (err error) {
 		if err = c.Validate(b.Info()); err == nil {
+			c.TTL, c.WaitTTL = c.Lease(false), 0
 			t, err = b.enter(ctx, &c)
 		}
 		return err

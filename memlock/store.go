@@ -54,7 +54,6 @@ func (s *Store) Info() driver.Info {
 		Fencing:   true,
 		Linger:    true,
 		Mark:      true,
-		WaitTTL:   true,
 		Semaphore: true,
 		Push:      true,
 		Lease:     driver.PerClaim,

@@ -27,6 +27,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := c.Validate(b.info); err != nil {
 		return driver.Ticket{}, err
 	}
+	c.TTL, c.WaitTTL = c.Lease(false), 0
 	cl := b.claims.open(c.Ref(), len(b.nodes), absent)
 	defer b.claims.release(cl)
 	select {

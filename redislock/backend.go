@@ -171,7 +171,6 @@ func (b *Backend) Info() driver.Info {
 		Fencing:   true,
 		Linger:    true,
 		Mark:      true,
-		WaitTTL:   true,
 		Semaphore: true,
 		Push:      true,
 		Lease:     driver.PerClaim,

@@ -250,6 +250,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := c.Validate(b.info); err != nil {
 		return driver.Ticket{}, err
 	}
+	c.TTL, c.WaitTTL = c.Lease(false), 0
 	return call(ctx, b, func(ctx context.Context) (driver.Ticket, effects, error) {
 		t, e, err := b.store.enter(ctx, &c)
 		if err == nil {

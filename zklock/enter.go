@@ -27,6 +27,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := c.Validate(info); err != nil {
 		return driver.Ticket{}, err
 	}
+	c.WaitTTL = 0 // the lease is the session's
 	return do(ctx, b, "entering the line of", c.Key, func(ctx context.Context, s *session) (driver.Ticket, error) {
 		return b.enter(ctx, s, c)
 	})

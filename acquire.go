@@ -210,7 +210,7 @@ func (a *acquisition) checkKind() error {
 	case a.weight > a.capacity:
 		return invalid("the weight %d is larger than the size %d of the semaphore and would wait for ever",
 			a.weight, a.capacity)
-	case a.capacity < driver.RW && !a.c.info.Semaphore:
+	case a.capacity < driver.RW && !a.c.info.Fair:
 		return invalid("the %s backend cannot keep a semaphore safely", a.c.info.Name)
 	}
 	return nil

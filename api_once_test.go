@@ -383,7 +383,7 @@ func TestLongestOwnerFitsIntoAMark(t *testing.T) {
 
 func TestOnceNeedsABackendWithMarks(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.store.info.Mark = false
+		w.store.info.Fair = false
 		c := w.client(nil)
 		ran, err := c.Once(bg, "k", noon, nil)
 		if ran {

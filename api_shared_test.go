@@ -269,7 +269,7 @@ func TestSemaphoreCostsNothingToMake(t *testing.T) {
 
 func TestSemaphoreNeedsABackendThatKeepsOne(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.store.info.Semaphore = false
+		w.store.info.Fair = false
 		c := w.client(nil)
 		w.is(errOf(c.Semaphore("s", 3).Acquire(bg, 1)), fencelock.ErrInvalid)
 		w.steps()

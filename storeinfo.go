@@ -64,7 +64,7 @@ func (i *storeInfo) breakDelay(opts []Option) (delay time.Duration, given bool, 
 
 // canOnce refuses a slot that cannot be noted.
 func (i *storeInfo) canOnce(key string, slot time.Time) error {
-	if !i.Mark {
+	if !i.Fair {
 		return wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", i.Name))
 	}
 	if y := slot.UTC().Year(); y < 0 || y > 9999 {

@@ -121,14 +121,12 @@ const (
 type Info struct {
 	Name      string // "redis", "sqlite", as shown to people
 	Namespace string // the prefix or the tables: with Name, it tells handles of different stores apart
-	Fair      bool   // claims are granted in order of arrival; if false, Enter is always sent with NoWait
-	Fencing   bool   // tokens of exclusive grants rise
-	Ballot    bool   // Claim.Ballot is understood
-	Linger    bool   // Exit.Linger and the linger of Break are kept
-	Mark      bool   // Exit.Mark is kept
-	Semaphore bool   // capacities below RW are safe
-	Push      bool   // a waiter learns of its grant without asking
-	Lease     LeaseScope
+	// Fair: there is one line for each key. Claims wait in it and are granted in order of arrival,
+	// capacities below RW are safe, and marks are kept. If false, Enter is always sent with
+	// NoWait, as to a quorum.
+	Fair   bool
+	Linger bool // Exit.Linger and the linger of Break are kept
+	Lease  LeaseScope
 	// MinTTL and MaxTTL bound Claim.TTL, Exit.Linger and the linger of Break, both
 	// inclusive. The core sends nothing outside them.
 	MinTTL, MaxTTL time.Duration

@@ -54,8 +54,7 @@ type Claim struct {
 	NoWait bool
 	// Span is how many tokens to reserve, 1 to MaxSpan.
 	Span int64
-	// Ballot is 0, or the very token that this claim must get. Only a backend
-	// with Info.Ballot takes one.
+	// Ballot is 0, or the very token that this claim must get. Only a Member gets one.
 	Ballot int64
 }
 
@@ -120,22 +119,27 @@ func (c *Claim) invalid(info *Info) error {
 		within("tokens", c.Span, 1, MaxSpan),
 		within("of capacity", c.Capacity, 1, RW),
 		within("of weight", c.Weight, 1, c.Capacity),
+		c.invalidTTL(info),
 	)
 	switch {
 	case err != nil:
 		return err
-	case c.TTL <= 0 || c.TTL < info.MinTTL || info.MaxTTL > 0 && c.TTL > info.MaxTTL:
-		return fmt.Errorf("has a lease of %v; want %v to %v", c.TTL, info.MinTTL, info.MaxTTL)
-	case c.WaitTTL != 0 && (c.WaitTTL < max(info.MinTTL, 1) || c.WaitTTL > c.TTL):
-		return fmt.Errorf("waits with a lease of %v; want %v to its %v", c.WaitTTL, info.MinTTL, c.TTL)
-	case c.Ballot != 0 && !info.Ballot:
-		return errors.New("has a ballot, and this backend is no member of a quorum")
 	case c.Ballot < 0 || c.Ballot > math.MaxInt64-c.Span:
 		return fmt.Errorf("has the ballot %d, which is no token", c.Ballot)
 	case c.Capacity == RW && c.Weight != 1 && c.Weight != RW:
 		return fmt.Errorf("has %d of weight; on a read-write lock want 1 or %d", c.Weight, RW)
-	case c.Capacity < RW && !info.Semaphore:
+	case c.Capacity < RW && !info.Fair:
 		return errors.New("is one on a semaphore, which this backend cannot keep; use one store for it")
+	}
+	return nil
+}
+
+func (c *Claim) invalidTTL(info *Info) error {
+	switch {
+	case c.TTL <= 0 || c.TTL < info.MinTTL || info.MaxTTL > 0 && c.TTL > info.MaxTTL:
+		return fmt.Errorf("has a lease of %v; want %v to %v", c.TTL, info.MinTTL, info.MaxTTL)
+	case c.WaitTTL != 0 && (c.WaitTTL < max(info.MinTTL, 1) || c.WaitTTL > c.TTL):
+		return fmt.Errorf("waits with a lease of %v; want %v to its %v", c.WaitTTL, info.MinTTL, c.TTL)
 	}
 	return nil
 }

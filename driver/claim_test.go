@@ -10,7 +10,7 @@ import (
 )
 
 func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
-	info := driver.Info{Name: "store", Semaphore: true, MinTTL: time.Second, MaxTTL: time.Hour}
+	info := driver.Info{Name: "store", Fair: true, MinTTL: time.Second, MaxTTL: time.Hour}
 	good := driver.Claim{Key: "k", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1}
 	if err := good.Validate(info); err != nil {
 		t.Fatalf("a good claim is refused: %v", err)
@@ -30,7 +30,7 @@ func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
 		{"no weight", func(c *driver.Claim, _ *driver.Info) { c.Weight = 0 }},
 		{"weight above capacity", func(c *driver.Claim, _ *driver.Info) { c.Capacity, c.Weight = 3, 4 }},
 		{"two readers in one claim", func(c *driver.Claim, _ *driver.Info) { c.Weight = 2 }},
-		{"semaphore where none is safe", func(c *driver.Claim, i *driver.Info) { c.Capacity, c.Weight, i.Semaphore = 3, 1, false }},
+		{"semaphore where none is safe", func(c *driver.Claim, i *driver.Info) { c.Capacity, c.Weight, i.Fair = 3, 1, false }},
 		{"no TTL", func(c *driver.Claim, i *driver.Info) { c.TTL, i.MinTTL = 0, 0 }},
 		{"short TTL", func(c *driver.Claim, _ *driver.Info) { c.TTL = time.Second - 1 }},
 		{"long TTL", func(c *driver.Claim, _ *driver.Info) { c.TTL = time.Hour + 1 }},
@@ -39,8 +39,7 @@ func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
 		{"negative lease for the wait", func(c *driver.Claim, i *driver.Info) { c.WaitTTL, i.MinTTL = -1, 0 }},
 		{"no span", func(c *driver.Claim, _ *driver.Info) { c.Span = 0 }},
 		{"long span", func(c *driver.Claim, _ *driver.Info) { c.Span = driver.MaxSpan + 1 }},
-		{"ballot without a member", func(c *driver.Claim, _ *driver.Info) { c.Ballot = 1 }},
-		{"negative ballot", func(c *driver.Claim, i *driver.Info) { c.Ballot, i.Ballot = -1, true }},
+		{"negative ballot", func(c *driver.Claim, i *driver.Info) { c.Ballot = -1 }},
 	}
 	for _, test := range tests {
 		c, i := good, info
@@ -54,7 +53,7 @@ func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
 }
 
 func TestValidateTakesTheLimitsThemselves(t *testing.T) {
-	info := driver.Info{Name: "store", Semaphore: true, Ballot: true, MinTTL: time.Second, MaxTTL: time.Hour}
+	info := driver.Info{Name: "store", Fair: true, MinTTL: time.Second, MaxTTL: time.Hour}
 	c := driver.Claim{
 		Key: strings.Repeat("\xff", driver.MaxKey), ID: strings.Repeat("i", driver.MaxID),
 		Owner: strings.Repeat("o", driver.MaxOwner), Note: strings.Repeat("n", driver.MaxNote),

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Member is what a backend with Info.Ballot has besides, so that several of them
-// can be the nodes of a quorum (package quorumlock). Its laws are tests of package
+// Member is optional: a backend that takes ballots, so that several of them can be the nodes
+// of a quorum (package quorumlock). Its laws are tests of package
 // drivertest, in the topic Ballot:
 //
 //   - Ballot: Enter with a Ballot grants the claim that very token, or answers
@@ -32,6 +32,10 @@ import (
 //     that clock may be wrong when a machine boots, and stepped later.
 type Member interface {
 	Backend
+
+	// IsMember reports whether the backend was opened to take ballots. If not, a claim with a
+	// ballot is a *PermanentError.
+	IsMember() bool
 
 	// Reenter puts back a claim that this node has lost, with the token c.Ballot that
 	// the claim has on the others. The caller has just seen a majority keep the claim.

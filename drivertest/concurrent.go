@@ -30,7 +30,7 @@ var concurrentLaws = []law{
 			return w.reader(key)
 		})
 	}, "readers overlap, a writer is alone"},
-	{"SemaphoreNeverOverflows", semaphore, func(w *world, key string) {
+	{"SemaphoreNeverOverflows", fair, func(w *world, key string) {
 		w.manyHold(key, func(i int) driver.Claim { return w.slots(key, int64(1+i%5), 5) })
 	}, "the weights inside never exceed the size, however many come and go"},
 	{"OneWinsARace", nil, func(w *world, _ string) {
@@ -170,7 +170,7 @@ func (w *world) manyHold(key string, claim func(i int) driver.Claim) {
 		err := w.views()[i%2].under(c, func(t driver.Ticket) {
 			n := inside.Add(c.Weight)
 			w.wrongIf(n > c.Capacity, "a weight of %d is inside; want %d at most", n, c.Capacity)
-			if w.info.Fencing && c.Exclusive() {
+			if c.Exclusive() {
 				before := last.Swap(t.Token)
 				w.wrongIf(before >= t.Token, "token %d after token %d", t.Token, before)
 			}

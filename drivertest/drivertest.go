@@ -54,6 +54,7 @@ type config struct {
 	lag     time.Duration
 	crash   func(driver.Backend)
 	fresh   func() driver.Backend
+	polls   bool
 	topics  []string
 }
 
@@ -80,6 +81,10 @@ func ExpiryLag(d time.Duration) Option { return func(c *config) { c.lag = d } }
 // leaving. It is needed where a connection keeps claims alive even if nobody
 // calls Renew. f may be called from any goroutine.
 func Crash(f func(driver.Backend)) Option { return func(c *config) { c.crash = f } }
+
+// Polls says that a waiter asks for its grant about once a second, because nothing tells it. Other
+// backends are held to half a second.
+func Polls() Option { return func(c *config) { c.polls = true } }
 
 // Topics runs the laws of these topics alone, for a backend that has been tested whole
 // and is opened in another way.
@@ -227,18 +232,19 @@ func all(conditions ...condition) condition {
 
 func fair(b driver.Backend, _ config) bool       { return b.Info().Fair }
 func unfair(b driver.Backend, _ config) bool     { return !b.Info().Fair }
-func fencing(b driver.Backend, _ config) bool    { return b.Info().Fencing }
-func ballots(b driver.Backend, _ config) bool    { return b.Info().Ballot }
-func marks(b driver.Backend, _ config) bool      { return b.Info().Mark }
 func lingers(b driver.Backend, _ config) bool    { return b.Info().Linger }
 func lingersNot(b driver.Backend, _ config) bool { return !b.Info().Linger }
-func semaphore(b driver.Backend, _ config) bool  { return b.Info().Semaphore }
 func perClaim(b driver.Backend, _ config) bool   { return b.Info().Lease == driver.PerClaim }
 func hasAlarm(b driver.Backend, _ config) bool   { return is[driver.Alarm](b) }
 func reserves(b driver.Backend, _ config) bool   { return is[driver.Reserver](b) }
 func closes(_ driver.Backend, c config) bool     { return !c.serving }
 func serves(_ driver.Backend, c config) bool     { return c.serving }
 func opensNew(_ driver.Backend, c config) bool   { return c.fresh != nil }
+
+func ballots(b driver.Backend, _ config) bool {
+	m, ok := b.(driver.Member)
+	return ok && m.IsMember()
+}
 
 func is[T any](b driver.Backend) bool {
 	_, ok := b.(T)

@@ -63,7 +63,7 @@ var keyLaws = []law{
 			w.b.refused(w.claim(one))
 			t.renews()
 			var e driver.Exit
-			if w.info.Mark {
+			if w.info.Fair {
 				e.Mark = "m"
 			}
 			t.leaves(e)

@@ -8,7 +8,7 @@ import (
 )
 
 var kindLaws = []law{
-	{"OtherKindIsRefused", semaphore, func(w *world, key string) {
+	{"OtherKindIsRefused", fair, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
 		w.b.otherKind(w.slots(key, 1, 3))
 		w.b.otherKind(noWait(w.slots(key, 1, 3)))
@@ -21,7 +21,7 @@ var kindLaws = []law{
 		w.b.otherKind(w.reader(key))
 		w.b.otherKind(noWait(w.claim(key)))
 	}, "one key as a mutex and as a semaphore would be two half-locks: their weights do not add up"},
-	{"WaitersKindCountsToo", all(semaphore, fair), func(w *world, key string) {
+	{"WaitersKindCountsToo", fair, func(w *world, key string) {
 		w.a.holds(w.slots(key, 2, 2))
 		w.b.waits(w.slots(key, 1, 2))
 		w.a.otherKind(w.claim(key))
@@ -33,19 +33,19 @@ var kindLaws = []law{
 		w.b.holds(w.claim(key))
 		w.a.refused(w.reader(key))
 	}, "a mutex and a read-write lock share their line"},
-	{"EmptyLineTakesAnyKind", semaphore, func(w *world, key string) {
+	{"EmptyLineTakesAnyKind", fair, func(w *world, key string) {
 		w.a.holds(w.claim(key)).leaves()
 		w.b.holds(w.slots(key, 2, 7)).leaves()
 		w.a.holds(w.reader(key))
 	}, "the kind belongs to the claims in line, not to the key: once they have left, it may be used anew"},
-	{"ExpiredClaimsKindIsForgotten", semaphore, timed(func(w *world, key string) {
+	{"ExpiredClaimsKindIsForgotten", fair, timed(func(w *world, key string) {
 		w.view().holds(w.short(key)).crashes().expires()
 		w.b.holds(noWait(w.slots(key, 1, 3))).leaves()
 		short := lasting(w.slots(w.key(), 1, 3), w.lease)
 		w.view().holds(short).crashes().expires()
 		w.b.holds(noWait(w.slots(short.Key, 1, 2))).leaves()
 	}), "a crashed program must not pin a key to its kind: Enter purges before it judges"},
-	{"OtherSizeIsRefused", semaphore, func(w *world, key string) {
+	{"OtherSizeIsRefused", fair, func(w *world, key string) {
 		first := w.a.holds(w.slots(key, 1, 3))
 		for _, size := range []int64{1, 2, 4, driver.RW - 1} {
 			w.b.otherKind(w.slots(key, 1, size))
@@ -59,7 +59,7 @@ var kindLaws = []law{
 		w.a.holds(w.slots(key, 3, 4))
 		w.b.otherKind(w.slots(key, 1, 3))
 	}, "two programs with two sizes would each count to its own: neither size is a limit of all"},
-	{"WaitersSizeCountsToo", all(semaphore, fair), func(w *world, key string) {
+	{"WaitersSizeCountsToo", fair, func(w *world, key string) {
 		full := w.a.holds(w.slots(key, 2, 2))
 		waiter := w.a.waits(w.slots(key, 1, 2))
 		w.b.otherKind(w.slots(key, 1, 3))
@@ -68,7 +68,7 @@ var kindLaws = []law{
 		waiter.granted().leaves()
 		w.b.holds(w.slots(key, 1, 3))
 	}, "the size must not change under those who wait: they are granted by the order of arrival alone"},
-	{"LingeringClaimKeepsTheSize", all(semaphore, lingers), func(w *world, key string) {
+	{"LingeringClaimKeepsTheSize", all(fair, lingers), func(w *world, key string) {
 		w.a.holds(w.slots(key, 1, 2)).leaves(driver.Exit{Linger: w.longest()})
 		w.b.otherKind(noWait(w.slots(key, 1, 3)))
 		w.b.holds(noWait(w.slots(key, 1, 2)))

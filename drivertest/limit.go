@@ -61,7 +61,7 @@ var limitLaws = []law{
 			same(w, "owner and note as a refusal has them", [2]string{busy.Owner, busy.Note}, text)
 		}
 	}, "they are written by one person for another: cut, folded or mangled they mislead"},
-	{"LargestSemaphore", semaphore, func(w *world, key string) {
+	{"LargestSemaphore", fair, func(w *world, key string) {
 		const size = driver.RW - 1
 		w.a.holds(w.slots(key, size-1, size))
 		w.b.refused(w.slots(key, 2, size))

@@ -69,7 +69,7 @@ var lingerLaws = []law{
 		t.brokenAtOnce(w.b, "now")
 		w.b.holds(noWait(w.claim(t.Key)))
 	}, "an operator must be able to free a key before its time"},
-	{"LingerWithMark", all(lingers, marks), timed(func(w *world, key string) {
+	{"LingerWithMark", all(lingers, fair), timed(func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
 		t.leaves(driver.Exit{Mark: "done", Linger: w.lease})
 		left := time.Now()

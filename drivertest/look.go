@@ -103,7 +103,7 @@ var lookLaws = []law{
 		still(other.Claims)
 		w.wrongIf(!reflect.DeepEqual(l, other), "Line shows %+v; Lines shows %+v", l, other)
 	}, "two ways to look at a line must not show two lines"},
-	{"EmptyLineRemembersItsMark", marks, func(w *world, key string) {
+	{"EmptyLineRemembersItsMark", fair, func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: "done"})
 		l, err := w.a.Line(w.ctx, t.Key)
 		w.wrongIf(err != nil || l.Mark != "done" || len(l.Claims) != 0 || l.Last != 0 && l.Last < t.Token,

@@ -208,7 +208,7 @@ func (p *modelRun) draw() driver.Claim {
 		sem = l.claims[0].Capacity != driver.RW
 	}
 	switch {
-	case sem && p.info.Semaphore:
+	case sem && p.info.Fair:
 		c.Capacity = 4
 		if p.rng.IntN(3) == 0 {
 			c.Capacity = int64(2 + p.rng.IntN(5))

@@ -49,7 +49,7 @@ func (p *modelRun) enter(x *modelClaim) {
 		return
 	}
 	p.wrongIf(err != nil, "got %v; want a ticket", err)
-	p.wrongIf(p.info.Fencing && t.Token <= l.last, "token %d is not above %d", t.Token, l.last)
+	p.wrongIf(t.Token <= l.last, "token %d is not above %d", t.Token, l.last)
 	x.token, x.expires = t.Token, l.now.Add(x.TTL)
 	x.left, x.admitted, x.lingering = false, false, false
 	l.last = max(l.last, t.Token+x.Span-1)
@@ -115,7 +115,7 @@ func (p *modelRun) leaveOne() {
 	var e driver.Exit
 	l := p.line(x.Key)
 	i := slices.Index(l.claims, x)
-	if p.info.Mark && p.rng.IntN(3) == 0 {
+	if p.info.Fair && p.rng.IntN(3) == 0 {
 		e.Mark = driver.Mark(fmt.Sprintf("mark %d", p.rng.IntN(1000)))
 	}
 	// What a waiter that lingers would be is not part of the laws.
@@ -236,7 +236,7 @@ func (p *modelRun) wantTicket(t driver.Ticket, err error, l *modelLine, c *model
 	p.wrongIf(t.Granted != l.granted(i), "granted %v; want %v", t.Granted, l.granted(i))
 	if t.Granted {
 		// Others may write marks beside a holder that shares the lock.
-		p.wrongIf(p.info.Mark && c.Exclusive() && t.Mark != c.mark, "got the mark %q; want %q", t.Mark, c.mark)
+		p.wrongIf(p.info.Fair && c.Exclusive() && t.Mark != c.mark, "got the mark %q; want %q", t.Mark, c.mark)
 		return
 	}
 	p.wrongIf(t.Ahead != i, "%d ahead; want %d", t.Ahead, i)
@@ -282,7 +282,7 @@ func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
 	if len(want.claims) == 0 {
 		return
 	}
-	p.wrongIf(got.Last != 0 && got.Last < want.last || p.info.Mark && got.Mark != want.mark,
+	p.wrongIf(got.Last != 0 && got.Last < want.last || p.info.Fair && got.Mark != want.mark,
 		"line %s has last token %d and mark %q; want %d and %q", name, got.Last, got.Mark, want.last, want.mark)
 	for i, s := range got.Claims {
 		c := want.claims[i]

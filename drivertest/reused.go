@@ -23,7 +23,7 @@ var reusedLaws = []law{
 		reader.leaves()
 		w.a.empty(key)
 	}, "a reader that asks again as a writer and is shown its own grant writes beside the other readers"},
-	{"ReusedIDOfAnotherSizeIsRefused", semaphore, func(w *world, key string) {
+	{"ReusedIDOfAnotherSizeIsRefused", fair, func(w *world, key string) {
 		p := w.a.holds(w.slots(key, 2, 9))
 		permits := []driver.Claim{w.slots(key, 9, 9), w.slots(key, 1, 9), w.slots(key, 2, 8)}
 		for _, c := range append(permits, w.claim(key), w.reader(key)) {
@@ -69,7 +69,7 @@ var reusedLaws = []law{
 		reader.leaves()
 		w.a.empty(key)
 	}, "a service that names two wishes alike must hear of it at whichever server it asks"},
-	{"ReusedNameOfAnotherSizeIsRefused", all(detaches, semaphore), func(w *world, key string) {
+	{"ReusedNameOfAnotherSizeIsRefused", all(detaches, fair), func(w *world, key string) {
 		p := w.a.holds(named(w.slots(key, 5, 9)))
 		for _, c := range []driver.Claim{w.slots(key, 9, 9), w.slots(key, 5, 8), w.claim(key), w.reader(key)} {
 			w.b.reuses(p, c)

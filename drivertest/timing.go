@@ -24,7 +24,7 @@ const (
 	// nothing changes, and mostCalls the most that any test makes for one claim.
 	callsASecond = 20
 	mostCalls    = 5000
-	// prompt tells a push from the look after a second that stands behind it.
+	// prompt tells a push or a poll from the look after a second that stands behind it.
 	prompt = 500 * time.Millisecond
 )
 

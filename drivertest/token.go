@@ -3,10 +3,10 @@ package drivertest
 import "github.com/fencelock/fencelock/driver"
 
 var tokenLaws = []law{
-	{"TokensRiseFromGrantToGrant", fencing, func(w *world, key string) {
+	{"TokensRiseFromGrantToGrant", nil, func(w *world, key string) {
 		w.rise(20, func(v *view) *inLine { return v.holds(w.claim(key)).leaves() })
 	}, "the resource refuses a token below the largest it has seen: one that does not rise refuses the wrong writer"},
-	{"TokensRiseAlongTheLine", all(fencing, fair), func(w *world, key string) {
+	{"TokensRiseAlongTheLine", fair, func(w *world, key string) {
 		w.rise(8, func(v *view) *inLine { return v.enter(w.claim(key)) })
 		var last int64
 		for _, s := range w.a.line(key).Claims {
@@ -14,13 +14,13 @@ var tokenLaws = []law{
 			last = s.Token
 		}
 	}, "the step that orders the line draws the token: two steps could order two claims the other way round"},
-	{"SpanIsReserved", fencing, func(w *world, _ string) {
+	{"SpanIsReserved", nil, func(w *world, _ string) {
 		for _, span := range []int64{1, 2, 1000, driver.MaxSpan} {
 			first := w.a.holds(spanning(w.claim(w.key()), span)).leaves()
 			w.b.holds(w.claim(first.Key)).follows(first)
 		}
 	}, "goroutines of one process share a claim, each with its own token of the span: nobody else may get one"},
-	{"SpanIsReservedForWaiters", all(fencing, fair), func(w *world, key string) {
+	{"SpanIsReservedForWaiters", fair, func(w *world, key string) {
 		w.rise(4, func(v *view) *inLine { return v.enter(spanning(w.claim(key), 500)) })
 	}, "a waiting claim has its whole span too: it will hand it on once it is granted"},
 	{"TokenStaysTheSame", nil, func(w *world, key string) {
@@ -28,11 +28,11 @@ var tokenLaws = []law{
 		same(w, "the token of the repeated Enter", w.a.holds(t.Claim).Token, t.Token)
 		same(w, "the token in Lines", t.granted().stillThere().Token, t.Token)
 	}, "a grant has one token for life: another one would make the holder's own writes look stale"},
-	{"TokensRiseAfterABrokenClaim", fencing, func(w *world, key string) {
+	{"TokensRiseAfterABrokenClaim", nil, func(w *world, key string) {
 		first := w.a.holds(spanning(w.claim(key), 300)).brokenBy(w.b, "broken")
 		w.b.holds(w.claim(first.Key)).follows(first)
 	}, "the holder that an operator ended may still write: its successor's token must be above it"},
-	{"TokensRiseAfterAnExpiredClaim", fencing, timed(func(w *world, key string) {
+	{"TokensRiseAfterAnExpiredClaim", nil, timed(func(w *world, key string) {
 		first := w.view().holds(spanning(w.short(key), driver.MaxSpan)).crashes().expires()
 		w.b.holds(w.claim(key)).follows(first)
 	}), "a paused holder may write after its lease has ended: then the token alone protects the resource"},

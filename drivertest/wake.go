@@ -29,7 +29,7 @@ var wakeLaws = []law{
 		w.a.holds(w.reader(key))
 		w.grantsAfter(w.view().waits(w.short(key)))
 	}), "a writer that crashed in line stands between readers that hold and readers that could"},
-	{"WakeAllWhoFit", all(fair, semaphore), timed(func(w *world, key string) {
+	{"WakeAllWhoFit", fair, timed(func(w *world, key string) {
 		three := w.a.holds(w.slots(key, 3, 3))
 		ws := w.line(3, func(v *view) *inLine { return v.waits(w.slots(key, 1, 3)) })
 		fourth := w.a.waits(w.slots(key, 1, 3))
@@ -85,11 +85,11 @@ func (w *world) readersWait(key string) []*inLine {
 	return w.line(4, func(v *view) *inLine { return v.waits(w.reader(key)) })
 }
 
-// grants has everybody wait at once, and does what lets them in: at once, where grants are pushed.
+// grants has everybody wait at once, and does what lets them in: at once, unless they poll seldom.
 func (w *world) grants(trigger func(), xs ...*inLine) {
 	var did time.Time
 	w.must("Await of a claim that should be granted", w.awaiting(func() { trigger(); did = time.Now() }, xs...))
-	if w.info.Push {
+	if !w.conf.polls {
 		w.promptly("the last grant", did)
 	}
 }

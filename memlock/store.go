@@ -49,16 +49,12 @@ func (s *Store) Open() error { return nil }
 // Info reports that a Store keeps every law but those of ballots.
 func (s *Store) Info() driver.Info {
 	return driver.Info{
-		Name:      "memory",
-		Fair:      true,
-		Fencing:   true,
-		Linger:    true,
-		Mark:      true,
-		Semaphore: true,
-		Push:      true,
-		Lease:     driver.PerClaim,
-		MinTTL:    line.MinTTL,
-		MaxTTL:    line.MaxTTL,
+		Name:   "memory",
+		Fair:   true,
+		Linger: true,
+		Lease:  driver.PerClaim,
+		MinTTL: line.MinTTL,
+		MaxTTL: line.MaxTTL,
 	}
 }
 

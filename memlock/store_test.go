@@ -204,7 +204,6 @@ func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
 		"ttl above":       func(c *driver.Claim) { c.TTL = line.MaxTTL + 1 },
 		"no span":         func(c *driver.Claim) { c.Span = 0 },
 		"span above":      func(c *driver.Claim) { c.Span = driver.MaxSpan + 1 },
-		"ballot":          func(c *driver.Claim) { c.Ballot = 7 },
 		"ttl below floor": func(c *driver.Claim) { c.TTL = line.MinTTL - 1 },
 	} {
 		c := wish("k", 1)

@@ -71,7 +71,7 @@ func New(members []driver.Backend, o *Options) *Backend {
 	b.spare = n - b.majority
 	b.closing, b.beginClosing = context.WithCancel(context.Background())
 	b.ctx, b.cancelCalls = context.WithCancel(context.Background())
-	b.info = driver.Info{Name: "quorum", Fencing: true, Lease: driver.PerClaim, MinTTL: minTTL}
+	b.info = driver.Info{Name: "quorum", Lease: driver.PerClaim, MinTTL: minTTL}
 	for i, m := range members {
 		name := fmt.Sprintf("node %d", i+1)
 		if i < len(o.Names) && o.Names[i] != "" {
@@ -107,11 +107,11 @@ func (b *Backend) addNode(m driver.Backend, name string) {
 	}
 	info := m.Info()
 	switch {
-	case !ok, !info.Ballot:
+	case !ok || !member.IsMember():
 		b.refuse("%s of the quorum takes no ballots: members are Redis servers, opened with "+
 			"redislock.Options.Member", name)
-	case !info.Fencing || info.Lease != driver.PerClaim:
-		b.refuse("%s of the quorum cannot be a member: it needs fencing tokens, and a lease for each claim", name)
+	case info.Lease != driver.PerClaim:
+		b.refuse("%s of the quorum cannot be a member: it needs a lease for each claim", name)
 	}
 	b.info.MinTTL = max(b.info.MinTTL, info.MinTTL)
 	if b.info.MaxTTL == 0 || info.MaxTTL < b.info.MaxTTL {

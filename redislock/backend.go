@@ -162,23 +162,19 @@ func invalidOptions(rdb redis.UniversalClient, prefix string, o *Options) error 
 // Open takes the backend over for one Client, and says which of the Options is bad.
 func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 
-// Info says what the backend promises: everything, and ballots if it is a member.
+// Info says what the backend promises: everything.
 func (b *Backend) Info() driver.Info {
 	info := driver.Info{
 		Name:      "redis",
 		Namespace: b.prefix,
 		Fair:      true,
-		Fencing:   true,
 		Linger:    true,
-		Mark:      true,
-		Semaphore: true,
-		Push:      true,
 		Lease:     driver.PerClaim,
 		MinTTL:    minTTL,
 		MaxTTL:    maxTTL,
 	}
 	if b.member != nil {
-		info.Ballot, info.MaxTTL = true, b.member.MaxTTL
+		info.MaxTTL = b.member.MaxTTL
 	}
 	return info
 }

@@ -32,6 +32,9 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	if err := c.Validate(b.Info()); err != nil {
 		return driver.Ticket{}, err
 	}
+	if c.Ballot != 0 && !b.IsMember() {
+		return driver.Ticket{}, errNoMember
+	}
 	if !c.NoWait {
 		// A push may overtake the answer.
 		b.waiters.expect(c.ID)

@@ -37,6 +37,9 @@ func (b *Backend) join(o *Options) {
 	}
 }
 
+// IsMember reports whether the backend was opened with Options.Member.
+func (b *Backend) IsMember() bool { return b.member != nil }
+
 var errNoMember = &driver.PermanentError{
 	Err: errors.New("redis: no ballots are taken: open the backend with Options.Member")}
 
@@ -70,7 +73,7 @@ func (b *Backend) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, e
 	if err := b.ready(ctx); err != nil {
 		return driver.Ticket{}, err
 	}
-	if b.member == nil || c.Ballot == 0 {
+	if c.Ballot == 0 {
 		return driver.Ticket{}, errNoMember
 	}
 	return b.enter(ctx, c, true)

@@ -73,7 +73,6 @@ func (b *Backend) choose(db *sql.DB, d Dialect, o *Options) error {
 		return errDialect(d)
 	}
 	b.dialect, b.info = k, k.info()
-	b.info.Push = k.push || o.Listen != nil
 	c := config{ctx: b.ctx, name: k.name, db: db, create: o.CreateTables, node: rand.Int64(), listen: o.Listen}
 	n, err := newNames(o.Prefix)
 	switch {

@@ -39,7 +39,6 @@ type dialect struct {
 	open   func(config) *steps
 	// examine reads the settings. It works without tables.
 	examine func(ctx context.Context, e *examination) error
-	push    bool // waiters are woken without Options.Listen
 	listen  bool // Options.Listen is of use
 	// News are polled where no notifier is active: often while a hand-over is likely, which is
 	// soon after the last one, and ever less so. A wait is prolonged by an eighth of itself,
@@ -55,22 +54,18 @@ func clampTTL(d time.Duration) time.Duration { return min(max(d, minTTL), maxTTL
 
 func (k *dialect) info() driver.Info {
 	return driver.Info{
-		Name:      k.name,
-		Fair:      true,
-		Fencing:   true,
-		Linger:    true,
-		Mark:      true,
-		Semaphore: true,
-		Push:      k.push,
-		Lease:     driver.PerClaim,
-		MinTTL:    minTTL,
-		MaxTTL:    maxTTL,
+		Name:   k.name,
+		Fair:   true,
+		Linger: true,
+		Lease:  driver.PerClaim,
+		MinTTL: minTTL,
+		MaxTTL: maxTTL,
 	}
 }
 
 var dialects = map[Dialect]dialect{
 	SQLite: {
-		name: "sqlite", schema: sqliteSchema, open: openSQLite, examine: examineSQLite, push: true,
+		name: "sqlite", schema: sqliteSchema, open: openSQLite, examine: examineSQLite,
 		minPoll: time.Millisecond, maxPoll: 10 * time.Millisecond,
 	},
 	Postgres: {

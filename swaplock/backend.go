@@ -35,8 +35,7 @@ var (
 func New(store Store) *Backend {
 	traits := store.Traits()
 	b := &Backend{store: store, info: driver.Info{
-		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Fencing: true, Linger: true, Mark: true,
-		WaitTTL: true, Semaphore: true, Push: traits.Push, Lease: driver.PerClaim,
+		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true, Lease: driver.PerClaim,
 		MinTTL: line.MinTTL, MaxTTL: line.MaxTTL,
 	}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())

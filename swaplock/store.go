@@ -50,7 +50,6 @@ type Store interface {
 type Traits struct {
 	Name      string // as in driver.Info
 	Namespace string // as in driver.Info
-	Push      bool   // Watch hears of a change at once
 }
 
 // State is what a store has of one key.

@@ -31,7 +31,7 @@ func newToy() *toy {
 	return &toy{keys: map[string]*toyKey{}, hearers: map[*func(string, []string)]bool{}}
 }
 
-func (s *toy) Traits() swaplock.Traits { return swaplock.Traits{Name: "toy", Push: true} }
+func (s *toy) Traits() swaplock.Traits { return swaplock.Traits{Name: "toy"} }
 
 // key finds what there is of key, with mu held, and the time.
 func (s *toy) key(key string) (*toyKey, time.Time) {

@@ -127,15 +127,11 @@ func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 // TTL nodes only where the administrator has enabled extended types, and to the minute.
 func (b *Backend) Info() driver.Info {
 	return driver.Info{
-		Name:      "zookeeper",
-		Fair:      true,
-		Fencing:   true,
-		Mark:      true,
-		Semaphore: true,
-		Push:      true,
-		Lease:     driver.PerClient,
-		MinTTL:    minTTL,
-		MaxTTL:    b.maxTTL,
+		Name:   "zookeeper",
+		Fair:   true,
+		Lease:  driver.PerClient,
+		MinTTL: minTTL,
+		MaxTTL: b.maxTTL,
 	}
 }
 

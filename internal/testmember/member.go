@@ -45,12 +45,15 @@ func New(m driver.Membership) *Member {
 	return &Member{Store: memlock.New(), membership: settled, lines: map[string]*line{}}
 }
 
-// Info adds ballots to what a Store promises.
+// Info is that of a Store, but for MaxTTL.
 func (m *Member) Info() driver.Info {
 	info := m.Store.Info()
-	info.Ballot, info.MaxTTL = true, m.membership.MaxTTL
+	info.MaxTTL = m.membership.MaxTTL
 	return info
 }
+
+// IsMember returns true.
+func (m *Member) IsMember() bool { return true }
 
 // Flush forgets everything. The quarantine begins with the next ballot.
 func (m *Member) Flush() {

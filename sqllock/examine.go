@@ -13,7 +13,7 @@ import (
 
 var _ driver.Examiner = (*Backend)(nil)
 
-// Examine reads what the settings of the database mean for locks of ttl, in up to ten
+// Examine reads what the settings of the database mean for locks of ttl, in up to twenty
 // statements. It needs no tables. Of PostgreSQL it also tries whether notifications arrive,
 // which takes three seconds if they do not.
 func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {

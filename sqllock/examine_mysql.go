@@ -23,6 +23,9 @@ func examineMySQL(ctx context.Context, e *examination) error {
 				"has.",
 			"connect to the primary; or if this is it: SET GLOBAL read_only = OFF")
 	}
+	if err := e.mysqlSplits(ctx); err != nil {
+		return err
+	}
 	if cluster := severalWriters(e.read); cluster != "" {
 		e.addValue(driver.SeverityWarning, "mysql-several-writers", "writers of the cluster", cluster,
 			"Leases are safe there, but steps on one line from two nodes undo each other, and many of them may stop a "+
@@ -45,6 +48,33 @@ func examineMySQL(ctx context.Context, e *examination) error {
 			"SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED")
 	}
 	e.mysqlTimes()
+	return nil
+}
+
+// mysqlSplits finds out whether another server answers reads than the one that writes go to.
+func (e *examination) mysqlSplits(ctx context.Context) error {
+	const who = "SELECT CONCAT(@@hostname, ':', @@port, ', server_id ', @@server_id)"
+	// A proxy that splits reads sends a transaction, and a locking read, to the server for writes.
+	var writes, reads string
+	if e.onNew(ctx, true, who+" FOR UPDATE", &writes) != nil {
+		return ctx.Err()
+	}
+	for range 8 { // a proxy may choose a server for each connection
+		if err := e.onNew(ctx, false, who, &reads); err != nil {
+			return err
+		}
+		if reads != writes {
+			e.addValue(driver.SeverityWarning, "mysql-read-splitting", "reads",
+				"answered by "+reads+", writes by "+writes,
+				"A proxy sends some statements or connections to one server, and others to another. A replica that "+
+					"lags behind does not show the latest grants. Steps are CALLs: two servers that both take them "+
+					"are two sets of locks.",
+				"name the primary itself in the URL, past the proxy; or have the proxy send all that the user of the "+
+					"locks asks to the primary: in ProxySQL a rule for that username before the one for SELECT, in "+
+					"MaxScale a service with router = readconnroute and router_options = master")
+			return nil
+		}
+	}
 	return nil
 }
 

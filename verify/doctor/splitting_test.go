@@ -1,0 +1,138 @@
+package doctor_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
+)
+
+// splitReads is a proxy before MariaDB, as ProxySQL is with a rule for ^SELECT: outside of transactions
+// reads go to the replica, and everything else to the primary. It returns its address.
+func splitReads(t *testing.T, primary, replica string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer client.Close()
+				_ = splitConn(client, primary, replica) // it ends with the connection
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	return l.Addr().String()
+}
+
+// packet reads one packet with its header.
+func packet(from io.Reader) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(from, head); err != nil {
+		return nil, err
+	}
+	p := append(head, make([]byte, int(head[0])|int(head[1])<<8|int(head[2])<<16)...)
+	_, err := io.ReadFull(from, p[4:])
+	return p, err
+}
+
+func splitConn(client net.Conn, primary, replica string) error {
+	var servers [2]net.Conn
+	for i, addr := range []string{primary, replica} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		servers[i] = conn
+	}
+	// The user has no password, so the answer to one greeting fits the other.
+	pass := func(from [2]net.Conn, to ...net.Conn) error {
+		for i, f := range from {
+			if f == nil {
+				continue
+			}
+			p, err := packet(f)
+			if err != nil {
+				return err
+			}
+			for _, t := range to[min(i, 1)*len(to):] {
+				if _, err := t.Write(p); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	if err := pass(servers, client); err != nil { // the greetings
+		return err
+	}
+	if err := pass([2]net.Conn{client}, servers[:]...); err != nil { // who it is
+		return err
+	}
+	if err := pass(servers, client); err != nil { // let in
+		return err
+	}
+	for _, s := range servers {
+		go func() { _, _ = io.Copy(client, s); client.Close() }()
+	}
+	for inTx := false; ; {
+		p, err := packet(client)
+		if err != nil {
+			return err
+		}
+		command := string(p[4:])
+		text := strings.ToUpper(command[1:])
+		switch {
+		case strings.HasPrefix(text, "START TRANSACTION"), strings.HasPrefix(text, "BEGIN"):
+			inTx = true
+		case strings.HasPrefix(text, "COMMIT"), strings.HasPrefix(text, "ROLLBACK"):
+			inTx = false
+		}
+		to := servers[0]
+		if command[0] == 3 && strings.HasPrefix(text, "SELECT") && !strings.HasSuffix(text, "FOR UPDATE") && !inTx {
+			to = servers[1]
+		}
+		if _, err := to.Write(p); err != nil {
+			return err
+		}
+	}
+}
+
+// TestProxyThatSplitsReadsOfMariaDB: a program's URL names a proxy that sends reads to a replica. Doctor
+// says so, and what it says to do takes the finding away.
+func TestProxyThatSplitsReadsOfMariaDB(t *testing.T) {
+	t.Parallel()
+	primary := testserver.MariaDB(t, testserver.Config("log-bin=log", "server_id=1", "sync_binlog=1",
+		"innodb_flush_log_at_trx_commit=1"))
+	replica := testserver.MariaDB(t, testserver.Config("server_id=2", "read_only=ON"))
+	_, onPrimary := database(t, primary.URL())
+	db, onReplica := database(t, replica.URL())
+	_, port, _ := net.SplitHostPort(primary.Addr())
+	onReplica(fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %s, MASTER_USER = 'root', "+
+		"MASTER_USE_GTID = slave_pos", port), "START SLAVE")
+	onPrimary("CREATE TABLE app_x (x INT)")
+	until(t, "the replica follows", func() bool {
+		var n int
+		return db.QueryRow("SELECT COUNT(*) FROM app_x").Scan(&n) == nil
+	})
+	url := strings.Replace(primary.URL(), primary.Addr(), splitReads(t, primary.Addr(), replica.Addr()), 1)
+	r := finds(t, open(t, url).Backend, time.Minute, "warning mysql-read-splitting")
+	if len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Value, "server_id 2, writes by") {
+		t.Errorf("found: %v", r.Findings)
+	}
+	if left := follow(t, func() driver.Backend { return open(t, primary.URL()).Backend }, nil); len(left) > 0 {
+		t.Errorf("past the proxy: %v", left)
+	}
+}

@@ -17,6 +17,15 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
+// loop is a busy loop.
+func loop(stop *atomic.Bool) {
+	for n := 0; !stop.Load(); n++ {
+		for i := range 1 << 30 { // a second or so, without a call
+			n ^= i
+		}
+	}
+}
+
 // On one processor beside busy loops, leases are renewed. When they cannot be renewed, Err
 // reports it at the deadline, and the context ends soon after. It runs in its own process.
 func TestHolderBesideABusyLoop(t *testing.T) {
@@ -36,13 +45,7 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 	var stop atomic.Bool
 	defer stop.Store(true)
 	for range 2 {
-		go func() {
-			for n := 0; !stop.Load(); n++ {
-				for i := range 1 << 30 { // a second or so, without a call
-					n ^= i
-				}
-			}
-		}()
+		go loop(&stop)
 	}
 	const ttl = 900 * time.Millisecond
 	b := &cutOff{Backend: memlock.New(), refused: make(chan struct{})}

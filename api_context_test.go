@@ -52,6 +52,18 @@ func TestLeaseContextDescendsFromTheCallers(t *testing.T) {
 	})
 }
 
+// endsWith waits for the end of l, and judges its cause.
+func (w *world) endsWith(l *fencelock.Lease, is, not []error) {
+	w.Helper()
+	<-l.Context().Done()
+	w.is(l.Context().Err(), context.Canceled)
+	for _, err := range []error{context.Cause(l.Context()), l.Err()} {
+		w.is(err, is...)
+		w.not(err, not...)
+		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrInvalid)
+	}
+}
+
 func TestCauseOfTheContextSaysWhyTheLeaseEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(w *world, c *fencelock.Client, l *fencelock.Lease)
@@ -101,13 +113,7 @@ func TestCauseOfTheContextSaysWhyTheLeaseEnded(t *testing.T) {
 			cl := w.client(nil)
 			l := w.lock(cl, "k", c.opts...)
 			c.end(w, cl, l)
-			<-l.Context().Done()
-			w.is(l.Context().Err(), context.Canceled)
-			for _, err := range []error{context.Cause(l.Context()), l.Err()} {
-				w.is(err, c.is...)
-				w.not(err, c.not...)
-				w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrInvalid)
-			}
+			w.endsWith(l, c.is, c.not)
 			if name != "released" {
 				w.is(l.Release(bg), c.is...)
 				w.is(l.Renew(bg), c.is...)

@@ -115,18 +115,25 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 	})
 }
 
-// Whatever way a call fails because the lock is taken, it says so in the same way.
-func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
-	type call = func(ctx context.Context, c *fencelock.Client) error
-	lock := func(opts ...fencelock.Option) call {
+// wish is a call that wants the key "k".
+type wish = func(ctx context.Context, c *fencelock.Client) error
+
+// refusal is a call that is refused because the lock is taken.
+type refusal struct {
+	own bool // in the process that holds the lock
+	wish
+}
+
+func refusals(t *testing.T) map[string]refusal {
+	lock := func(opts ...fencelock.Option) wish {
 		return func(ctx context.Context, c *fencelock.Client) error { return errOf(c.Lock(ctx, "k", opts...)) }
 	}
-	tryLock := func(opts ...fencelock.Option) call {
+	tryLock := func(opts ...fencelock.Option) wish {
 		return func(ctx context.Context, c *fencelock.Client) error { return errOf(c.TryLock(ctx, "k", opts...)) }
 	}
 	rlock := func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k")) }
 	cause := errors.New("the user went away")
-	cancelled := func(f call) call {
+	cancelled := func(f wish) wish {
 		return func(ctx context.Context, c *fencelock.Client) error {
 			ctx, cancel := context.WithCancelCause(ctx)
 			time.AfterFunc(time.Second, func() { cancel(cause) })
@@ -135,7 +142,7 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 			return err
 		}
 	}
-	late := func(f call) call {
+	late := func(f wish) wish {
 		return func(ctx context.Context, c *fencelock.Client) error {
 			ctx, cancel := context.WithTimeoutCause(ctx, time.Second, cause)
 			defer cancel()
@@ -146,10 +153,7 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 	}
 	wait := fencelock.Wait(time.Second)
 	idle := func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }
-	for name, try := range map[string]struct {
-		own bool // in the process that holds the lock
-		call
-	}{
+	return map[string]refusal{
 		"TryLock, other process":              {false, tryLock()},
 		"TryLock, this process":               {true, tryLock()},
 		"TryLock with Wait(0)":                {true, tryLock(fencelock.Wait(0))},
@@ -173,7 +177,12 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 		"LockAll": {false, func(ctx context.Context, c *fencelock.Client) error {
 			return errOf(c.LockAll(ctx, []string{"a", "k", "z"}, wait))
 		}},
-	} {
+	}
+}
+
+// Whatever way a call fails because the lock is taken, it says so in the same way.
+func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
+	for name, try := range refusals(t) {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			own := w.client(&fencelock.Options{Owner: "holder"})
 			l := w.lock(own, "k")
@@ -181,7 +190,7 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 			if !try.own {
 				c = w.client(&fencelock.Options{Owner: "other"})
 			}
-			err := try.call(bg, c)
+			err := try.wish(bg, c)
 			h := w.held(err)
 			if h.Key != "k" || h.Owner != "holder" || h.Token != l.Token() || h.Ahead < 1 {
 				t.Errorf("got %+v", h)

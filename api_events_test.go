@@ -53,9 +53,7 @@ func (w *world) wantEvents(l *listener, want ...string) []fencelock.Event {
 func TestEventsReportTheLifeOfALease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
-		other := w.client(&fencelock.Options{Owner: "other"})
 		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, OnEvent: heard.on})
-
 		l := w.lock(c, "k")
 		e := w.wantEvents(&heard, "acquired")[0]
 		if e.Key != "k" || e.Owner != "me" || e.Token != l.Token() || e.Waited != 0 || e.Handoff || !e.Time.Equal(time.Now()) {
@@ -71,16 +69,23 @@ func TestEventsReportTheLifeOfALease(t *testing.T) {
 		if e.Token != l.Token() || e.Held != 10*time.Second+time.Millisecond || e.Err != nil {
 			t.Errorf("released: %+v", e)
 		}
+	})
+}
 
+func TestEventsReportAWait(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var heard listener
+		other := w.client(&fencelock.Options{Owner: "other"})
+		c := w.client(&fencelock.Options{Owner: "me", OnEvent: heard.on})
 		first := w.lock(other, "k")
 		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
-		e = w.wantEvents(&heard, "waiting")[0]
+		e := w.wantEvents(&heard, "waiting")[0]
 		if e.Ahead != 1 || e.HeldBy == nil || e.HeldBy.Owner != "other" || e.HeldBy.Token != first.Token() {
 			t.Errorf("waiting: %+v", e)
 		}
 		time.Sleep(5 * time.Second)
 		w.release(first)
-		l = w.got(k.wait())
+		l := w.got(k.wait())
 		e = w.wantEvents(&heard, "acquired")[0]
 		if e.Waited != 5*time.Second {
 			t.Errorf("acquired: %+v", e)

@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -37,80 +38,96 @@ func TestOneKeyAsTwoKindsIsErrKind(t *testing.T) {
 	})
 }
 
+type badCall = func(t *testing.T, c *fencelock.Client) error
+
+// badOptions are ErrInvalid to every call.
+var badOptions = map[string][]fencelock.Option{
+	"TTL zero":              {fencelock.TTL(0)},
+	"TTL negative":          {fencelock.TTL(-time.Second)},
+	"TTL without a unit":    {fencelock.TTL(30)},
+	"NoRenewal, too long":   {fencelock.NoRenewal(), fencelock.TTL(400 * 24 * time.Hour)},
+	"MaxHold zero":          {fencelock.MaxHold(0)},
+	"MaxHold negative":      {fencelock.MaxHold(-time.Second)},
+	"MinHold negative":      {fencelock.MinHold(-time.Second)},
+	"MinHold too long":      {fencelock.MinHold(400 * 24 * time.Hour)},
+	"Wait negative":         {fencelock.Wait(-1)},
+	"Note too long":         {fencelock.Note(strings.Repeat("n", driver.MaxNote+1))},
+	"Note with a zero byte": {fencelock.Note("a\x00b")},
+	"Note that is no text":  {fencelock.Note("a\xffb")},
+	"MinHold over MaxHold":  {fencelock.MinHold(2 * time.Second), fencelock.MaxHold(time.Second)},
+}
+
+// badCalls are those that no option is to blame for.
+var badCalls = map[string]badCall{
+	"empty key":             withKey(""),
+	"key one byte too long": withKey(strings.Repeat("k", driver.MaxKey+1)),
+	"key of a megabyte":     withKey(strings.Repeat("k", 1<<20)),
+	"a try that waits": func(t *testing.T, c *fencelock.Client) error {
+		return invalid(t, errOf(c.TryLock(bg, "k", fencelock.Wait(1))), errOf(c.TryRLock(bg, "k", fencelock.Wait(time.Second))),
+			errOf(c.Semaphore("k", 1).TryAcquire(bg, 1, fencelock.Wait(time.Second))))
+	},
+	"size zero":          acquiring(0, 1),
+	"size negative":      acquiring(-1, 1),
+	"size of a mutex":    acquiring(driver.RW, 1),
+	"size beyond":        acquiring(1<<62, 1),
+	"weight zero":        acquiring(3, 0),
+	"weight negative":    acquiring(3, -1),
+	"weight over size":   acquiring(3, 4),
+	"weight of infinity": acquiring(3, 1<<63-1),
+	"no keys":            func(t *testing.T, c *fencelock.Client) error { return errOf(c.LockAll(bg, nil)) },
+	"token zero":         func(t *testing.T, c *fencelock.Client) error { return c.Break(bg, "k", 0, "") },
+	"token negative":     func(t *testing.T, c *fencelock.Client) error { return c.Break(bg, "k", -1, "") },
+	"reason too long": func(t *testing.T, c *fencelock.Client) error {
+		return c.Break(bg, "k", 1, strings.Repeat("r", driver.MaxNote+1))
+	},
+	"Once with Reentrant": func(t *testing.T, c *fencelock.Client) error {
+		return errOf(c.Once(bg, "k", time.Time{}, neverRuns(t), fencelock.Reentrant(), fencelock.Wait(0)))
+	},
+	"a slot that cannot be written": func(t *testing.T, c *fencelock.Client) error {
+		return invalid(t, errOf(c.Once(bg, "k", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), neverRuns(t))),
+			errOf(c.Once(bg, "k", time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), neverRuns(t))))
+	},
+}
+
+// invalid checks that all of several calls are ErrInvalid, and returns the first error.
+func invalid(t *testing.T, errs ...error) error {
+	for _, err := range errs {
+		is(t, err, fencelock.ErrInvalid)
+	}
+	return errs[0]
+}
+
+func neverRuns(t *testing.T) func(context.Context, *fencelock.Lease) error {
+	return func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }
+}
+
+func withOptions(opts ...fencelock.Option) badCall {
+	return func(t *testing.T, c *fencelock.Client) error {
+		return invalid(t, errOf(c.Lock(bg, "k", opts...)), errOf(c.Semaphore("k", 3).Acquire(bg, 1, opts...)),
+			c.Do(bg, "k", neverRuns(t), opts...), errOf(c.LockAll(bg, []string{"k"}, opts...)))
+	}
+}
+func acquiring(size, n int64) badCall {
+	return func(t *testing.T, c *fencelock.Client) error {
+		s := c.Semaphore("k", size)
+		return invalid(t, errOf(s.Acquire(bg, n)), errOf(s.TryAcquire(bg, n)))
+	}
+}
+func withKey(key string) badCall {
+	return func(t *testing.T, c *fencelock.Client) error {
+		return invalid(t, errOf(c.Lock(bg, key)), errOf(c.TryRLock(bg, key)), errOf(c.Semaphore(key, 3).Acquire(bg, 1)),
+			errOf(c.LockAll(bg, []string{"a", key})), errOf(c.Line(bg, key)), c.Break(bg, key, 7, ""),
+			errOf(c.Once(bg, key, time.Time{}, neverRuns(t))))
+	}
+}
 func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
-	const s, day = time.Second, 24 * time.Hour
-	try := fencelock.Wait(0)
-	nop := func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }
-	each := func(errs ...error) error {
-		for _, err := range errs {
-			is(t, err, fencelock.ErrInvalid)
-		}
-		return errs[0]
+	calls := maps.Clone(badCalls)
+	for name, opts := range badOptions {
+		calls[name] = withOptions(opts...)
 	}
-	opt := func(opts ...fencelock.Option) func(c *fencelock.Client) error {
-		return func(c *fencelock.Client) error {
-			return each(errOf(c.Lock(bg, "k", opts...)), errOf(c.Semaphore("k", 3).Acquire(bg, 1, opts...)),
-				c.Do(bg, "k", nop, opts...), errOf(c.LockAll(bg, []string{"k"}, opts...)))
-		}
-	}
-	acquire := func(size, n int64) func(c *fencelock.Client) error {
-		return func(c *fencelock.Client) error {
-			s := c.Semaphore("k", size)
-			return each(errOf(s.Acquire(bg, n)), errOf(s.TryAcquire(bg, n)))
-		}
-	}
-	key := func(key string) func(c *fencelock.Client) error {
-		return func(c *fencelock.Client) error {
-			return each(errOf(c.Lock(bg, key)), errOf(c.TryRLock(bg, key)), errOf(c.Semaphore(key, 3).Acquire(bg, 1)),
-				errOf(c.LockAll(bg, []string{"a", key})), errOf(c.Line(bg, key)), c.Break(bg, key, 7, ""),
-				errOf(c.Once(bg, key, time.Time{}, nop)))
-		}
-	}
-	for name, f := range map[string]func(c *fencelock.Client) error{
-		"empty key":             key(""),
-		"key one byte too long": key(strings.Repeat("k", driver.MaxKey+1)),
-		"key of a megabyte":     key(strings.Repeat("k", 1<<20)),
-		"TTL zero":              opt(fencelock.TTL(0)),
-		"TTL negative":          opt(fencelock.TTL(-s)),
-		"TTL without a unit":    opt(fencelock.TTL(30)),
-		"NoRenewal, too long":   opt(fencelock.NoRenewal(), fencelock.TTL(400*day)),
-		"MaxHold zero":          opt(fencelock.MaxHold(0)),
-		"MaxHold negative":      opt(fencelock.MaxHold(-s)),
-		"MinHold negative":      opt(fencelock.MinHold(-s)),
-		"MinHold too long":      opt(fencelock.MinHold(400 * day)),
-		"Wait negative":         opt(fencelock.Wait(-1)),
-		"Note too long":         opt(fencelock.Note(strings.Repeat("n", driver.MaxNote+1))),
-		"Note with a zero byte": opt(fencelock.Note("a\x00b")),
-		"Note that is no text":  opt(fencelock.Note("a\xffb")),
-		"MinHold over MaxHold":  opt(fencelock.MinHold(2*s), fencelock.MaxHold(s)),
-		"a try that waits": func(c *fencelock.Client) error {
-			return each(errOf(c.TryLock(bg, "k", fencelock.Wait(1))), errOf(c.TryRLock(bg, "k", fencelock.Wait(s))),
-				errOf(c.Semaphore("k", 1).TryAcquire(bg, 1, fencelock.Wait(s))))
-		},
-		"size zero":          acquire(0, 1),
-		"size negative":      acquire(-1, 1),
-		"size of a mutex":    acquire(driver.RW, 1),
-		"size beyond":        acquire(1<<62, 1),
-		"weight zero":        acquire(3, 0),
-		"weight negative":    acquire(3, -1),
-		"weight over size":   acquire(3, 4),
-		"weight of infinity": acquire(3, 1<<63-1),
-		"no keys":            func(c *fencelock.Client) error { return errOf(c.LockAll(bg, nil)) },
-		"token zero":         func(c *fencelock.Client) error { return c.Break(bg, "k", 0, "") },
-		"token negative":     func(c *fencelock.Client) error { return c.Break(bg, "k", -1, "") },
-		"reason too long": func(c *fencelock.Client) error {
-			return c.Break(bg, "k", 1, strings.Repeat("r", driver.MaxNote+1))
-		},
-		"Once with Reentrant": func(c *fencelock.Client) error {
-			return errOf(c.Once(bg, "k", time.Time{}, nop, fencelock.Reentrant(), try))
-		},
-		"a slot that cannot be written": func(c *fencelock.Client) error {
-			return each(errOf(c.Once(bg, "k", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), nop)),
-				errOf(c.Once(bg, "k", time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), nop)))
-		},
-	} {
+	for name, f := range calls {
 		runInWorld(t, name, func(t *testing.T, w *world) {
-			err := f(w.client(nil))
+			err := f(t, w.client(nil))
 			w.is(err, fencelock.ErrInvalid)
 			w.steps()
 			if err == nil {

@@ -142,6 +142,9 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 		w.free("a")
 		w.release(p)
 	})
+}
+
+func TestLockAllGivesBackWhenItFails(t *testing.T) {
 	runInWorld(t, "the store goes down in the middle", func(t *testing.T, w *world) {
 		c := w.client(nil)
 		n := 0

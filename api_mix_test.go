@@ -22,131 +22,167 @@ type resource struct {
 	last                      atomic.Int64 // token of the last writer
 }
 
+// mix runs calls at random, and judges them.
+type mix struct {
+	*testing.T
+	seed    uint64
+	clients []*fencelock.Client
+	rw, sem resource
+}
+
+const permits = 3 // of the semaphore
+
+// calm reports an error that is not one of a busy key.
+func (m *mix) calm(err error) {
+	for _, ok := range []error{nil, fencelock.ErrNotAcquired, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, ok) {
+			return
+		}
+	}
+	m.Errorf("seed %d: %v", m.seed, err)
+}
+
+func (m *mix) write(_ context.Context, l *fencelock.Lease) error {
+	if m.rw.writers.Add(1) != 1 || m.rw.readers.Load() != 0 {
+		m.Errorf("seed %d: a writer is not alone", m.seed)
+	}
+	if last := fence.Token(m.rw.last.Swap(int64(l.Token()))); l.Token() < last {
+		m.Errorf("seed %d: token %v after %v", m.seed, l.Token(), last)
+	}
+	m.rw.writers.Add(-1)
+	return nil
+}
+
+func (m *mix) read(context.Context, *fencelock.Lease) error {
+	m.rw.readers.Add(1)
+	if m.rw.writers.Load() != 0 {
+		m.Errorf("seed %d: a reader beside a writer", m.seed)
+	}
+	m.rw.readers.Add(-1)
+	return nil
+}
+
+// under runs f under a lease, unless there is none.
+func (m *mix) under(ctx context.Context, l *fencelock.Lease, err error, f func(context.Context, *fencelock.Lease) error) {
+	if err == nil {
+		err = l.Do(ctx, f)
+	}
+	m.calm(err)
+}
+
+// one makes a call.
+func (m *mix) one(ctx context.Context, cancel func(), c *fencelock.Client, rng *rand.Rand) {
+	switch rng.IntN(9) {
+	case 0:
+		m.calm(c.Do(ctx, "rw", m.write))
+	case 1:
+		l, err := c.TryLock(ctx, "rw")
+		m.under(ctx, l, err, m.write)
+	case 2:
+		l, err := c.RLock(ctx, "rw")
+		m.under(ctx, l, err, m.read)
+	case 3: // cancelled at some point
+		time.AfterFunc(time.Duration(rng.IntN(200))*time.Microsecond, cancel)
+		m.calm(c.Do(ctx, "rw", m.write))
+	case 4:
+		m.acquire(ctx, c, 1+rng.Int64N(permits))
+	case 5:
+		m.calm(c.Do(ctx, "rw", func(ctx context.Context, l *fencelock.Lease) error { return m.share(ctx, c, l) }))
+	case 6:
+		m.lockAll(ctx, c)
+	case 7:
+		m.broken(ctx, c, m.clients[rng.IntN(3)])
+	case 8:
+		for _, err := range c.Lines(ctx, "") {
+			m.calm(err)
+		}
+	}
+}
+
+func (m *mix) acquire(ctx context.Context, c *fencelock.Client, n int64) {
+	l, err := c.Semaphore("sem", permits).Acquire(ctx, n)
+	if err != nil {
+		m.calm(err)
+		return
+	}
+	if m.sem.permits.Add(n) > permits {
+		m.Errorf("seed %d: too many permits", m.seed)
+	}
+	m.sem.permits.Add(-n)
+	m.calm(l.Release(ctx))
+}
+
+// share shares a lease, and releases its share from two goroutines.
+func (m *mix) share(ctx context.Context, c *fencelock.Client, l *fencelock.Lease) error {
+	in, err := c.Lock(ctx, "rw", fencelock.Reentrant())
+	if err != nil {
+		return err
+	}
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() { m.calm(in.Release(bg)) })
+	}
+	both.Wait()
+	return m.write(ctx, l)
+}
+
+func (m *mix) lockAll(ctx context.Context, c *fencelock.Client) {
+	all, err := c.LockAll(ctx, []string{"rw", "a", "z"}, fencelock.Wait(time.Minute))
+	if err != nil {
+		m.calm(err)
+		return
+	}
+	m.calm(m.write(ctx, all.Lease("rw")))
+	m.calm(all.Release(ctx))
+}
+
+// broken has a lease broken while it is held, released, and renewed.
+func (m *mix) broken(ctx context.Context, c, breaker *fencelock.Client) {
+	l, err := c.Lock(ctx, "broken")
+	if err != nil {
+		if !errors.Is(err, fencelock.ErrBroken) {
+			m.calm(err)
+		}
+		return
+	}
+	var all sync.WaitGroup
+	all.Go(func() { breaker.Break(bg, "broken", l.Token(), "test") })
+	all.Go(func() { l.Release(bg) })
+	all.Go(func() { l.Renew(bg) })
+	all.Wait()
+	if l.Err() == nil {
+		m.Errorf("seed %d: neither broken nor released", m.seed)
+	}
+}
+
 // TestEveryCallTogether runs all calls at once in real time, for the race detector. A broken
 // holder may act after its grant, so breaks have a key of their own.
 func TestEveryCallTogether(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	m := &mix{T: t, seed: uint64(time.Now().UnixNano())}
+	t.Logf("seed %d", m.seed)
 	store := memlock.New()
-	var clients []*fencelock.Client
 	for i := range 3 {
-		clients = append(clients, testclient.New(t, store, &fencelock.Options{
+		m.clients = append(m.clients, testclient.New(t, store, &fencelock.Options{
 			Owner: fmt.Sprint("process ", i), HandOff: []int{1, 4, 64}[i], OnEvent: func(fencelock.Event) {},
 		}))
 	}
-	const size = 3
-	var rw, sem resource
-	calm := func(err error) {
-		if err != nil && !errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("seed %d: %v", seed, err)
-		}
-	}
-	write := func(_ context.Context, l *fencelock.Lease) error {
-		if rw.writers.Add(1) != 1 || rw.readers.Load() != 0 {
-			t.Errorf("seed %d: a writer is not alone", seed)
-		}
-		if last := fence.Token(rw.last.Swap(int64(l.Token()))); l.Token() < last {
-			t.Errorf("seed %d: token %v after %v", seed, l.Token(), last)
-		}
-		rw.writers.Add(-1)
-		return nil
-	}
-	read := func(context.Context, *fencelock.Lease) error {
-		rw.readers.Add(1)
-		if rw.writers.Load() != 0 {
-			t.Errorf("seed %d: a reader beside a writer", seed)
-		}
-		rw.readers.Add(-1)
-		return nil
-	}
 	var wg sync.WaitGroup
 	for g := range 12 {
-		c := clients[g%len(clients)]
-		rng := rand.New(rand.NewPCG(seed, uint64(g)))
+		c := m.clients[g%len(m.clients)]
+		rng := rand.New(rand.NewPCG(m.seed, uint64(g)))
 		wg.Go(func() {
 			for range 150 {
 				ctx, cancel := context.WithTimeout(bg, time.Minute)
-				switch rng.IntN(9) {
-				case 0:
-					calm(c.Do(ctx, "rw", write))
-				case 1:
-					if l, err := c.TryLock(ctx, "rw"); err == nil {
-						calm(l.Do(ctx, write))
-					} else {
-						calm(err)
-					}
-				case 2:
-					if l, err := c.RLock(ctx, "rw"); err == nil {
-						calm(l.Do(ctx, read))
-					} else {
-						calm(err)
-					}
-				case 3: // cancelled at some point
-					time.AfterFunc(time.Duration(rng.IntN(200))*time.Microsecond, cancel)
-					calm(c.Do(ctx, "rw", write))
-				case 4:
-					n := 1 + rng.Int64N(size)
-					l, err := c.Semaphore("sem", size).Acquire(ctx, n)
-					if err != nil {
-						calm(err)
-						break
-					}
-					if sem.permits.Add(n) > size {
-						t.Errorf("seed %d: too many permits", seed)
-					}
-					sem.permits.Add(-n)
-					calm(l.Release(ctx))
-				case 5: // shared, and released from two goroutines
-					calm(c.Do(ctx, "rw", func(ctx context.Context, l *fencelock.Lease) error {
-						in, err := c.Lock(ctx, "rw", fencelock.Reentrant())
-						if err != nil {
-							return err
-						}
-						var both sync.WaitGroup
-						for range 2 {
-							both.Go(func() { calm(in.Release(bg)) })
-						}
-						both.Wait()
-						return write(ctx, l)
-					}))
-				case 6:
-					m, err := c.LockAll(ctx, []string{"rw", "a", "z"}, fencelock.Wait(time.Minute))
-					if err != nil {
-						calm(err)
-						break
-					}
-					calm(write(ctx, m.Lease("rw")))
-					calm(m.Release(ctx))
-				case 7: // broken while held, released, and renewed
-					l, err := c.Lock(ctx, "broken")
-					if err != nil {
-						if !errors.Is(err, fencelock.ErrBroken) {
-							calm(err)
-						}
-						break
-					}
-					var all sync.WaitGroup
-					all.Go(func() { clients[rng.IntN(3)].Break(bg, "broken", l.Token(), "test") })
-					all.Go(func() { l.Release(bg) })
-					all.Go(func() { l.Renew(bg) })
-					all.Wait()
-					if l.Err() == nil {
-						t.Errorf("seed %d: neither broken nor released", seed)
-					}
-				case 8:
-					for _, err := range c.Lines(ctx, "") {
-						calm(err)
-					}
-				}
+				m.one(ctx, cancel, c, rng)
 				cancel()
 			}
 		})
 	}
 	wg.Wait()
-	for _, c := range clients {
+	for _, c := range m.clients {
 		ok(t, c.Shutdown(bg))
 	}
 	for l, err := range store.Lines(bg, "") {
-		t.Errorf("seed %d: left: %+v, %v", seed, l, err)
+		t.Errorf("seed %d: left: %+v, %v", m.seed, l, err)
 	}
 }

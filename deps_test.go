@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"go/parser"
@@ -109,26 +110,41 @@ var ends = []string{"cmd", "verify", "examples", "integrations", "tools"}
 func breach(f goFile, imported string) string {
 	dir, own := ours(imported)
 	switch {
-	case f.module == "." && !own && !standard(imported):
+	case !own && f.module == "." && !standard(imported):
 		return "the root module, its tests included, imports nothing but the standard library"
-	case f.module == "." && own && within(dir, "redislock", "etcdlock", "zklock", "httplock", "promfence", "otelfence"):
-		return "the root module needs none of the other modules"
-	case own && within(dir, "integrations") && within(f.module, "examples"):
-		return "" // they show how integrations are used
-	case own && within(dir, ends...) && !within(dir, f.module):
-		return "nothing imports cmd, verify, examples, integrations and tools"
 	case !own:
 		return ""
+	case f.module == "." && within(dir, "redislock", "etcdlock", "zklock", "httplock", "promfence", "otelfence"):
+		return "the root module needs none of the other modules"
+	case within(dir, "integrations") && within(f.module, "examples"):
+		return "" // they show how integrations are used
+	case within(dir, ends...) && !within(dir, f.module):
+		return "nothing imports cmd, verify, examples, integrations and tools"
 	case within(dir, "lab") && !within(f.module, "lab"):
 		return "the lab is for its own command only"
-	case within(dir, "internal/testserver") && !f.test && within(f.module, "cmd", "storeurl"):
-		return "what is released starts no servers"
-	case dir == "drivertest" && !f.test && !within(f.dir, "drivertest"):
-		return "drivertest is imported by tests only"
-	case within(dir, "internal/testserver") && f.dir != "internal/testserver" && !f.test && f.module == ".":
-		return "servers for tests are started by tests"
 	case f.test:
 		return ""
+	}
+	return cmp.Or(breachOfTests(f, dir), breachInside(f, dir))
+}
+
+// breachOfTests is breach for packages that help tests. It is for files that are not tests, as is
+// breachInside.
+func breachOfTests(f goFile, dir string) string {
+	switch {
+	case within(dir, "internal/testserver") && within(f.module, "cmd", "storeurl"):
+		return "what is released starts no servers"
+	case dir == "drivertest" && !within(f.dir, "drivertest"):
+		return "drivertest is imported by tests only"
+	case within(dir, "internal/testserver") && f.dir != "internal/testserver" && f.module == ".":
+		return "servers for tests are started by tests"
+	}
+	return ""
+}
+
+// breachInside is breach for packages of this repository.
+func breachInside(f goFile, dir string) string {
+	switch {
 	case within(f.dir, "fence"):
 		return "fence stands on its own"
 	case within(f.dir, "driver") && !within(dir, "fence"):

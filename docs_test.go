@@ -12,15 +12,10 @@ import (
 	"testing"
 )
 
-// The pages on guarantees and on questions are worth as much as the tests they name.
-func TestPagesNameTestsThatExist(t *testing.T) {
+// namesOfTests returns the names of all tests, laws and stores, and those of the API that pages name.
+func namesOfTests(t *testing.T) map[string]bool {
 	known := map[string]bool{ // names of the API and of the servers' settings
 		"Err": true, "Once": true, "HandOff": true,
-	}
-	note := func(e ast.Expr) {
-		if text, ok := e.(*ast.BasicLit); ok {
-			known[strings.Trim(text.Value, `"`)] = true
-		}
 	}
 	for _, f := range repository(t) {
 		if !f.test && !within(f.dir, "drivertest") {
@@ -31,23 +26,44 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.FuncDecl:
-				if f.test && strings.HasPrefix(n.Name.Name, "Test") {
-					known[n.Name.Name] = true
-				}
-			case *ast.CompositeLit: // {"WakeAll", fair, …}, a law
-				if len(n.Elts) > 0 && f.dir == "drivertest" && !f.test {
-					note(n.Elts[0])
-				}
-			case *ast.KeyValueExpr: // name: "SQLite", of a table of stores
-				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "name" && f.dir == "verify/sql" {
-					note(n.Value)
-				}
+			if name := nameIn(f, n); name != "" {
+				known[name] = true
 			}
 			return true
 		})
 	}
+	return known
+}
+
+// nameIn returns the name of the test, law or store that a node of a file declares, or "".
+func nameIn(f goFile, n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.FuncDecl:
+		if f.test && strings.HasPrefix(n.Name.Name, "Test") {
+			return n.Name.Name
+		}
+	case *ast.CompositeLit: // {"WakeAll", fair, …}, a law
+		if len(n.Elts) > 0 && f.dir == "drivertest" && !f.test {
+			return literal(n.Elts[0])
+		}
+	case *ast.KeyValueExpr: // name: "SQLite", of a table of stores
+		if key, ok := n.Key.(*ast.Ident); ok && key.Name == "name" && f.dir == "verify/sql" {
+			return literal(n.Value)
+		}
+	}
+	return ""
+}
+
+func literal(e ast.Expr) string {
+	if text, ok := e.(*ast.BasicLit); ok {
+		return strings.Trim(text.Value, `"`)
+	}
+	return ""
+}
+
+// The pages on guarantees and on questions are worth as much as the tests they name.
+func TestPagesNameTestsThatExist(t *testing.T) {
+	known := namesOfTests(t)
 	for page, name := range map[string]string{
 		"docs/guarantees.md": "`([A-Z][A-Za-z0-9]+)`", "docs/guarantees.zh-CN.md": "`([A-Z][A-Za-z0-9]+)`",
 		"docs/questions.md": "`(Test[A-Za-z0-9]+)`", "docs/questions.zh-CN.md": "`(Test[A-Za-z0-9]+)`",
@@ -97,14 +113,11 @@ func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 	}
 }
 
-// The page on the doctor says what to do about each finding, and a test plants each.
-func TestEachFindingOfTheDoctorIsDocumentedAndPlanted(t *testing.T) {
-	page, err := os.ReadFile("docs/doctor.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+// findings returns the codes of findings in the source of doctor and the backends, and the text of
+// the tests that may plant them.
+func findings(t *testing.T) (codes map[string]bool, planted string) {
 	code := regexp.MustCompile(`(?:Code: |everity\w*, )"([a-z]+(?:-[a-z]+)+)"`)
-	codes, planted := map[string]bool{}, ""
+	codes = map[string]bool{}
 	for _, f := range repository(t) {
 		base := filepath.Base(f.name)
 		if !within(f.dir, append(backends, "doctor", "verify/doctor", "verify/sql")...) {
@@ -123,6 +136,16 @@ func TestEachFindingOfTheDoctorIsDocumentedAndPlanted(t *testing.T) {
 			}
 		}
 	}
+	return codes, planted
+}
+
+// The page on the doctor says what to do about each finding, and a test plants each.
+func TestEachFindingOfTheDoctorIsDocumentedAndPlanted(t *testing.T) {
+	page, err := os.ReadFile("docs/doctor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes, planted := findings(t)
 	if len(codes) < 50 {
 		t.Errorf("%d codes were found; this test reads the source wrongly", len(codes))
 	}

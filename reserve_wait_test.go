@@ -1,6 +1,7 @@
 package fencelock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +48,7 @@ func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
 				if done && came.IsZero() && grants.Load() > 0 && (b.reserves > 20 || o.time > 0) {
 					came = time.Now()
 					before := grants.Load()
-					if o.then > 0 {
-						hold.Store(int64(o.then))
-					}
+					hold.Store(int64(cmp.Or(o.then, o.hold)))
 					group.Go(func() {
 						l := mustLock(t, there, "k")
 						waited = grants.Load() - before
@@ -63,15 +62,16 @@ func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
 				after(o.answer)
 				return done, err
 			}
+			take := func() {
+				for !end.Load() {
+					l := mustLock(t, here, "k")
+					grants.Add(1)
+					after(time.Duration(hold.Load()))
+					mustRelease(t, l)
+				}
+			}
 			for range 20 {
-				group.Go(func() {
-					for !end.Load() {
-						l := mustLock(t, here, "k")
-						grants.Add(1)
-						after(time.Duration(hold.Load()))
-						mustRelease(t, l)
-					}
-				})
+				group.Go(take)
 			}
 			group.Wait()
 			// Whoever had been granted the lock when the other came, may have counted that later.

@@ -63,6 +63,23 @@ func TestDelayedEnterAfterReleaseIsNoGhost(t *testing.T) {
 	})
 }
 
+// slowEnter takes a while before the request arrives, and again before its answer does.
+func slowEnter(ctx context.Context, _ driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-ctx.Done(): // the request is on its way all the same
+		go func() { after(50 * time.Millisecond); do() }()
+		return driver.Ticket{}, ctx.Err()
+	}
+	k, err := do()
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-ctx.Done():
+		return driver.Ticket{}, ctx.Err()
+	}
+	return k, err
+}
+
 func TestCancelledLockLeavesNothing(t *testing.T) {
 	// The call is cancelled at each of a hundred moments of an acquisition that takes
 	// a while: before Enter is applied, after, in line, at the grant.
@@ -71,21 +88,7 @@ func TestCancelledLockLeavesNothing(t *testing.T) {
 			holder := plain(t, s)
 			l := mustLock(t, holder, "k")
 			b := newTap(s)
-			b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-				select {
-				case <-time.After(100 * time.Millisecond):
-				case <-ctx.Done(): // the request is on its way all the same
-					go func() { after(50 * time.Millisecond); do() }()
-					return driver.Ticket{}, ctx.Err()
-				}
-				k, err := do()
-				select {
-				case <-time.After(100 * time.Millisecond):
-				case <-ctx.Done():
-					return driver.Ticket{}, ctx.Err()
-				}
-				return k, err
-			}
+			b.enter = slowEnter
 			for _, handOff := range []int{1, 8} {
 				c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: handOff})
 				ctx, cancel := context.WithCancelCause(context.Background())

@@ -12,8 +12,8 @@ type Alarm interface {
 	Alarm(f func(id string, gone GoneError)) (stop func())
 }
 
-// Alarms is the list of those who called Alarm. The zero value is ready. All methods
-// may be called from many goroutines at once.
+// Alarms is the list of subscribers of Alarm. The zero value is ready. All methods may be
+// called from many goroutines at once.
 type Alarms struct {
 	mu   sync.Mutex
 	subs []*func(id string, gone GoneError) // replaced as a whole, so that Notify can read it without mu

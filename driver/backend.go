@@ -20,26 +20,26 @@ type Backend interface {
 	// with c.ID that is there already and starts its lease again, with the TTL of
 	// this call, or its WaitTTL if the claim waits.
 	//
-	// Enter first purges what has expired. It answers ErrKind if a live claim of
-	// the line has another capacity (see Claim.CheckKind), and GoneError if c.ID has
-	// a tombstone (see Leave and Break); if both are true, either. If the claim with c.ID
-	// has another capacity or weight, it answers ErrReused and changes nothing of that claim.
+	// Enter first purges what has expired. It returns ErrKind if a live claim of the line
+	// has another capacity (see Claim.CheckKind), and GoneError if c.ID has a tombstone
+	// (see Leave and Break); if both apply, either error. If the claim with c.ID has
+	// another capacity or weight, it returns ErrReused and changes nothing of that claim.
 	//
 	// With c.NoWait a claim that would not be granted at once is refused with a
 	// *BusyError and leaves no trace. A backend that may have sent the request twice
-	// then leaves a tombstone, so another Enter of that ID answers GoneError. A repeated
-	// Enter finds its claim whatever NoWait says. If that claim waits, Enter answers its
+	// then leaves a tombstone, so another Enter of that ID returns GoneError. A repeated
+	// Enter finds its claim whatever NoWait says. If that claim waits, Enter returns its
 	// ticket, not granted.
 	Enter(ctx context.Context, c Claim) (Ticket, error)
 
 	// Await returns when t may have been granted, or after about a second. A pushed
 	// grant costs no request. Where a push may be lost, Await reads the line again
 	// each time that it is called without one, and no later than the earliest
-	// expiry of a claim ahead. Await answers GoneError if the claim is no longer in
+	// expiry of a claim ahead. Await returns GoneError if the claim is no longer in
 	// line. It does not renew.
 	Await(ctx context.Context, t Ticket) (Ticket, error)
 
-	// Renew starts the leases of ts again, each with its TTL, and answers one
+	// Renew starts the leases of ts again, each with its TTL, and returns one
 	// error per ticket, in order: nil alive, GoneError gone, anything else unknown.
 	// It serves waiting and granted claims alike, and many keys in as few
 	// requests as the store allows. ts is never empty and never longer than a
@@ -47,7 +47,7 @@ type Backend interface {
 	Renew(ctx context.Context, ts []Ticket) []error
 
 	// Leave takes the claim with t.ID out of the line, granted or waiting. It
-	// answers GoneError if that claim is not in line, unless that claim wrote the
+	// returns GoneError if that claim is not in line, unless that claim wrote the
 	// line's mark. Leave may be repeated through the same Backend with the same Exit.
 	//
 	// It leaves a tombstone if e says so, also if the claim is not in line.
@@ -57,12 +57,12 @@ type Backend interface {
 
 	// Break ends the claim of key whose span holds token, granted or waiting, and
 	// leaves a tombstone: until the lease would have ended, Renew, Await, Leave and
-	// Enter of that ID answer GoneError with the reason. If there is no such claim,
-	// Break answers GoneError and changes nothing.
+	// Enter of that ID return GoneError with the reason. If there is no such claim,
+	// Break returns GoneError and changes nothing.
 	//
 	// With linger above zero, a granted claim lingers for that long from now on, as after
 	// Leave with Exit.Linger, and its tombstone lasts until then at the least. A waiting
-	// claim ends at once. A backend without Info.Linger answers a *PermanentError.
+	// claim ends at once. A backend without Info.Linger returns a *PermanentError.
 	//
 	// Of a claim that lingers already, Break with linger above zero may set a later end, never
 	// an earlier one, and with linger below zero ends the claim. With linger zero it returns
@@ -80,17 +80,17 @@ type Backend interface {
 	Lines(ctx context.Context, prefix string) iter.Seq2[Line, error]
 
 	// Open takes the backend over for one owner, a Client or a quorum, before anything
-	// but Info is called. It does no I/O. It says which option of the backend is bad, and
-	// answers ErrOwned to the second owner. A program that calls the backend by itself
-	// need not call it.
+	// but Info is called. It does no I/O. It returns an error that names a bad option of
+	// the backend, and ErrOwned for the second owner. A program that calls the backend by
+	// itself need not call it.
 	Open() error
 
-	// Info says what this backend promises. It never changes and costs no request.
+	// Info returns what this backend promises. It never changes and costs no request.
 	Info() Info
 
 	// Close ends what the backend itself started: goroutines, subscriptions,
 	// prepared statements. It leaves the user's client and all claims alone. A call
-	// after Close answers ErrClosed; a backend that has started nothing may go on
+	// after Close returns ErrClosed; a backend that has started nothing may go on
 	// serving. Close may be called twice.
 	Close() error
 }
@@ -107,7 +107,7 @@ type Reserver interface {
 	Reserve(ctx context.Context, t Ticket, span int64) (done bool, err error)
 }
 
-// LeaseScope says what keeps a claim alive.
+// LeaseScope is whether a claim has a lease of its own, or shares one.
 type LeaseScope int
 
 // What a lease belongs to.

@@ -23,12 +23,13 @@ const (
 	MaxSpan  = 65535 // tokens that one claim may reserve
 )
 
-// Mark is what the last finished holder left on a line, at most MaxMark bytes.
-// Backends keep it as it is; the empty mark is no mark. Marks are compared byte by byte, and the
-// mark of a line never falls: of its own and the one that a claim leaves, the larger stays.
+// Mark holds what the last finished holder left on a line, at most MaxMark bytes.
+// Backends store it unchanged; an empty Mark means that there is none. Marks are compared
+// byte by byte, and the mark of a line never falls: of its own and the one that a claim
+// leaves, the larger stays.
 type Mark string
 
-// Claim is a wish for a place in the line of Key.
+// Claim asks for a place in the line of Key.
 type Claim struct {
 	// Key names the lock: 1 to MaxKey bytes, each of any value.
 	Key string
@@ -100,9 +101,9 @@ type ClaimRef struct{ Key, ID string }
 // Ref returns the name of c.
 func (c *Claim) Ref() ClaimRef { return ClaimRef{c.Key, c.ID} }
 
-// Validate refuses a claim that a backend with this Info cannot keep. Every backend
-// calls it first in Enter. The error is a *PermanentError that names the backend and
-// the key. MinTTL and MaxTTL of zero are no limit.
+// Validate refuses a claim that a backend with this Info cannot keep. Every backend calls
+// it first in Enter. The error is a *PermanentError that names the backend and the key. A
+// MinTTL or MaxTTL of zero sets no limit.
 func (c *Claim) Validate(info Info) error {
 	if err := c.invalid(&info); err != nil {
 		return &PermanentError{Err: fmt.Errorf("%s: the claim on %.80q %w", info.Name, c.Key, err)}
@@ -163,14 +164,14 @@ func ShortID(id string) string {
 	return id
 }
 
-// Ticket is what a backend returns for a claim. It is not changed once it has
-// been returned; each call answers with a new one.
+// Ticket describes a claim in the line, as a backend returns it. It is not changed once
+// it has been returned; each call returns a new one.
 type Ticket struct {
 	Claim // TTL is the lease as the backend grants it from now on: etcd rounds up, ZooKeeper clamps
 
 	// Token is the first of Span tokens.
 	Token int64
-	// Granted says whether the claim holds the lock.
+	// Granted reports whether the claim holds the lock.
 	Granted bool
 	// Detached says that the claim was detached and is known by its handle alone.
 	Detached bool
@@ -196,7 +197,7 @@ type Exit struct {
 	// Linger keeps the place taken for that much longer.
 	Linger time.Duration
 	// Tombstone says that an Enter of the claim's ID may still arrive. For at least the
-	// TTL of the ticket such an Enter answers GoneError.
+	// TTL of the ticket such an Enter returns GoneError.
 	Tombstone bool
 	// IfWaiting has Leave take the claim out only if it waits. If the claim is granted, Leave
 	// returns ErrGranted and changes nothing. It is not combined with Mark or Linger.

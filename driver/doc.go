@@ -9,12 +9,11 @@
 //
 //	granted(c)  ⇔  weight(c) + Σ weight(b) for every live b before c  ≤  capacity(c)
 //
-// Nothing else decides who holds what. A mutex and the writer of a read-write
-// lock have weight RW and capacity RW, a reader has weight 1 and capacity RW,
-// a claim on a semaphore of n has weight 1..n and capacity n < RW. Claims only
-// join behind, so a grant never reverts except by leaving, by expiry, or by an
-// operator's Break. All claims of a line have one capacity, so the order of grants is
-// the order of arrival.
+// Nothing else decides which claims are granted. A mutex and the writer of a read-write
+// lock have weight RW and capacity RW, a reader has weight 1 and capacity RW, a claim on
+// a semaphore of n has weight 1..n and capacity n < RW. Claims only join behind, so a
+// grant never reverts except by leaving, by expiry, or by an operator's Break. All claims
+// of a line have one capacity, so the order of grants is the order of arrival.
 //
 // # The laws
 //
@@ -29,34 +28,34 @@
 //     lock that orders the line: max(last+1, the server's clock in µs since
 //     1970). It reserves Span tokens. The memory of last may be dropped only
 //     when the clock has overtaken it for 24 hours.
-//   - EnterRenews: Enter of an ID that is in line answers that claim's own ticket
+//   - EnterRenews: Enter of an ID that is in line returns that claim's own ticket
 //     and starts its lease again. It never makes a second claim. The law is about
 //     two Enters through one Backend value.
-//   - ReusedID: Enter of an ID that is in line with another capacity or weight answers
+//   - ReusedID: Enter of an ID that is in line with another capacity or weight returns
 //     ErrReused, and that claim goes on as it was: its lease, its place, its wake-up.
 //   - RepeatedEnter: Enter of an ID that is in line changes neither the owner nor the note of
 //     that claim.
 //   - LeftFromSending: Left counts from the moment the call was sent, never from
 //     when the answer came.
-//   - NoResurrection: Renew answers GoneError for a claim that is not in line,
+//   - NoResurrection: Renew returns GoneError for a claim that is not in line,
 //     whatever emptied the line, and never makes a claim. It never shortens a
 //     lease.
 //   - Tombstone: Leave with Exit.Tombstone leaves a tombstone. For at least one TTL an Enter
-//     of the same ID answers GoneError.
+//     of the same ID returns GoneError.
 //   - LeaveIfWaiting: Leave with Exit.IfWaiting never ends a grant that a call has returned,
 //     through any Backend: it removes the claim, or returns ErrGranted, in one atomic step.
 //   - Mark: a mark is written only if the claim is alive and granted in that very
 //     step, and if it is above the line's, byte by byte. The line keeps the ID of the last
-//     claim that left with a mark, so a repeated Leave of that ID answers nil.
+//     claim that left with a mark, so a repeated Leave of that ID returns nil.
 //   - Linger: a claim that left with Linger counts on for that long by the
 //     server's clock, cannot be renewed, and cannot leave again; a late Enter of
-//     its ID answers GoneError. So does a granted claim that was broken with linger.
+//     its ID returns GoneError. So does a granted claim that was broken with linger.
 //     Break sets a later end, or ends it at once, only if its linger says so: a repeated Break
 //     without linger leaves it as it is.
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
 //     that it makes granted, not only the first, and also when the claim removed
 //     was itself waiting.
-//   - Kind: the first live claim of a line sets its capacity. Enter with another capacity answers
+//   - Kind: the first live claim of a line sets its capacity. Enter with another capacity returns
 //     ErrKind until the line is empty. Only Enter judges that, after purging what has expired.
 //   - NoTrace: Enter with NoWait that is refused leaves nothing of the claim.
 //   - ServerClock: expiry is judged by the server's clock alone.

@@ -14,8 +14,8 @@ var ErrKind = errors.New("the key is in use as another kind of lock")
 // ErrGranted says that a claim was to leave if it waits, and is granted.
 var ErrGranted = errors.New("the claim is granted")
 
-// The errors that both the core and a backend's own calls answer. The core says of each what it
-// means to a caller.
+// The errors that both the core and a backend's own calls return. Package fencelock
+// documents what each means to a caller.
 var (
 	ErrNotAcquired = errors.New("not acquired")
 	ErrUnavailable = errors.New("the store is unavailable")
@@ -26,11 +26,11 @@ var (
 // ErrOwned says that another Client or quorum has taken the backend over.
 var ErrOwned = errors.New("the backend has an owner already: make a backend for each Client")
 
-// Ownership is what a backend needs for Open. The zero value is ready.
+// Ownership implements Open for a backend. The zero value is ready.
 type Ownership struct{ taken atomic.Bool }
 
-// Take answers bad, what is wrong with the backend's options, or ErrOwned if it has
-// answered nil before.
+// Take returns bad, the error of the backend's options, if it is not nil, and ErrOwned if
+// Take has returned nil before.
 func (o *Ownership) Take(bad error) error {
 	switch {
 	case bad != nil:
@@ -44,8 +44,8 @@ func (o *Ownership) Take(bad error) error {
 // ErrClosed says that the backend was closed.
 var ErrClosed = errors.New("the backend is closed")
 
-// ErrReused says that the ID of a claim is that of a claim in line with another capacity or
-// weight: the program has used one name for two wishes.
+// ErrReused says that the ID of a claim is that of a claim in line with another capacity
+// or weight: the program has used one ID for two locks.
 var ErrReused error = &PermanentError{
 	Err: fmt.Errorf("%w: a claim of another kind, size or number of permits has this ID", ErrInvalid),
 }
@@ -96,7 +96,7 @@ func (e BallotError) Error() string {
 	return fmt.Sprintf("the ballot is outside what this node grants after %d", e.Last)
 }
 
-// BusyError says who is first in a line that would not grant a claim at once.
+// BusyError describes the first claim of a line that would not grant a claim at once.
 type BusyError struct {
 	Owner, Note string
 	Token       int64

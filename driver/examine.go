@@ -17,11 +17,11 @@ type Examiner interface {
 	Examine(ctx context.Context, ttl time.Duration) (Examination, error)
 }
 
-// Examination is what a backend has found out about its store.
+// Examination is the result of Examine.
 type Examination struct {
 	Findings []Finding
 	// Failover is how long the store grants and renews nothing while another server takes
-	// the place of one that died; 0 if none would, or if nobody knows.
+	// the place of one that died; 0 if none would, or if that is unknown.
 	Failover time.Duration
 	// ServerTime says that Standing.Since is the time of the store's own clock.
 	ServerTime bool
@@ -47,7 +47,7 @@ type Finding struct {
 	Remedy string
 }
 
-// String says in one line what was found.
+// String returns the finding in one line.
 func (f *Finding) String() string {
 	text := f.Setting + " " + f.Value
 	if f.Server != "" {
@@ -56,7 +56,7 @@ func (f *Finding) String() string {
 	return fmt.Sprintf("%s: %s To mend it: %s", text, f.Why, f.Remedy)
 }
 
-// Severity says how bad a finding is.
+// Severity is how bad a finding is.
 type Severity int
 
 // The severities, in rising order.

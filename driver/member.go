@@ -10,7 +10,7 @@ import (
 // of a quorum (package quorumlock). Its laws are tests of package
 // drivertest, in the topic Ballot:
 //
-//   - Ballot: Enter with a Ballot grants the claim that very token, or answers
+//   - Ballot: Enter with a Ballot grants the claim that very token, or returns
 //     BallotError. It refuses ballots that are not above its floor, max(last, now −
 //     Skew), and ballots above both now + Skew and last + MaxSpan. A refused ballot
 //     changes nothing.
@@ -24,7 +24,7 @@ import (
 //     for a node that loses its memory: its clock says that it granted no ballot
 //     above now + Skew. With last + Skew as the limit, clients whose clocks are each
 //     further ahead could push the ballots up without end.
-//   - Quarantine: a store that is new or has lost its data answers a *QuarantineError
+//   - Quarantine: a store that is new or has lost its data returns a *QuarantineError
 //     to every ballot until MaxTTL has passed since it noticed. By then all leases
 //     that it may have forgotten are over, and all tokens that it may have forgotten
 //     are below its floor. Durable excepts a restart that loses nothing. A store that
@@ -41,7 +41,7 @@ type Member interface {
 	// the claim has on the others. The caller has just seen a majority keep the claim.
 	// Reenter differs from Enter in the ballot: an old claim's ballot may be far below
 	// the clock. The ballot must be above every token that the node remembers for the
-	// key, or the last token that it drew, with nobody in line. Otherwise the answer is
+	// key, or the last token that it drew, with no claim in line. Otherwise it returns a
 	// BallotError. The quarantine applies.
 	Reenter(ctx context.Context, c Claim) (Ticket, error)
 
@@ -72,7 +72,7 @@ type Membership struct {
 	Durable bool
 }
 
-// Settled returns m with its defaults, or an error that says what cannot be.
+// Settled returns m with its defaults, or an error if its values contradict each other.
 func (m Membership) Settled() (Membership, error) {
 	if m.Skew == 0 {
 		m.Skew = DefaultSkew

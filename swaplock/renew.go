@@ -37,7 +37,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 
 // lend gives a claim whose lease is in the document a record, or says why the claim is gone.
 func (b *Backend) lend(ctx context.Context, l Lease) error {
-	for {
+	for range 10 {
 		err := b.step(ctx, l.Key, func(r *reading, s *line.Step) error {
 			c := r.Find(l.ID)
 			if c == nil {
@@ -57,4 +57,5 @@ func (b *Backend) lend(ctx context.Context, l Lease) error {
 			return b.failed(ctx, err)
 		}
 	}
+	return errMoved
 }

@@ -1,0 +1,272 @@
+// Package swapsql is a swaplock.Store in a SQL database: two tables and plain statements, each
+// in a transaction of its own, so that a client that stops holds no row. It is to become the
+// store of sqllock.
+package swapsql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/swaplock"
+)
+
+// Store keeps lines in a database.
+type Store struct {
+	db *sql.DB
+	d  *Dialect
+	mu sync.Mutex // one writer at a time, if the dialect says so
+}
+
+// New returns a Store on the user's pool.
+func New(db *sql.DB, d *Dialect) *Store { return &Store{db: db, d: d} }
+
+// CreateTables makes the tables unless they are there.
+func (s *Store) CreateTables(ctx context.Context) error {
+	for _, text := range s.d.schema {
+		if _, err := s.db.ExecContext(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Traits say what the database is.
+func (s *Store) Traits() swaplock.Traits { return swaplock.Traits{Name: s.d.name} }
+
+// write runs a statement, and says how many rows it has changed.
+func (s *Store) write(ctx context.Context, text string, args ...any) (int64, error) {
+	if s.d.oneWrite {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	res, err := s.db.ExecContext(ctx, s.d.sql(text), args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// Read reads the row of key, and its leases.
+func (s *Store) Read(ctx context.Context, key string) (st swaplock.State, err error) {
+	var now int64
+	var version, last, expires sql.NullInt64
+	var mark, markedBy, holder []byte
+	var line, records sql.NullString
+	err = s.db.QueryRowContext(ctx, s.d.sql(readSQL), []byte(key), []byte(key)).Scan(
+		&now, &version, &last, &mark, &markedBy, &holder, &expires, &line, &records)
+	if err != nil {
+		return st, err
+	}
+	st = swaplock.State{Now: fromMicros(now), Records: map[string]time.Time{}}
+	st.Content = swaplock.Content{
+		Last: last.Int64, Mark: string(mark), MarkedBy: string(markedBy), Holder: string(holder),
+		Expires: fromMicros(expires.Int64), Document: []byte(line.String),
+	}
+	if version.Valid {
+		st.Version = strconv.FormatInt(version.Int64, 10)
+	}
+	for record := range strings.SplitSeq(records.String, ",") {
+		id, end, _ := strings.Cut(record, ":")
+		if id == "" {
+			continue
+		}
+		raw, err := hex.DecodeString(id)
+		if err != nil {
+			return st, fmt.Errorf("the ID of a lease: %w", err)
+		}
+		us, err := strconv.ParseInt(end, 10, 64)
+		if err != nil {
+			return st, fmt.Errorf("the end of a lease: %w", err)
+		}
+		st.Records[string(raw)] = fromMicros(us)
+	}
+	return st, nil
+}
+
+// Swap writes the row of key if nobody has since it was read.
+func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (bool, error) {
+	mark, by, holder, expires := []byte(c.Mark), []byte(c.MarkedBy), []byte(c.Holder), micros(c.Expires)
+	if c.If == "" {
+		n, err := s.write(ctx, insertSQL, []byte(key), c.Last, mark, by, holder, expires, string(c.Document))
+		return n > 0, err
+	}
+	version, err := strconv.ParseInt(c.If, 10, 64)
+	if err != nil {
+		return false, err
+	}
+	text := swapSQL
+	args := []any{
+		c.Last, mark, by, holder, expires, expires, holder, string(c.Document), []byte(key), version,
+	}
+	if !c.Ended.IsZero() {
+		text, args = text+endedSQL, append(args, micros(c.Ended))
+	}
+	n, err := s.write(ctx, text, args...)
+	return n > 0, err
+}
+
+// Renew has leases end later.
+func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
+	alive := make([]bool, len(ls))
+	for i, l := range ls {
+		for _, text := range []string{holderSQL, recordSQL} {
+			n, err := s.write(ctx, text, ttl(l), []byte(l.Key), []byte(l.ID))
+			if err != nil {
+				return nil, err
+			}
+			if alive[i] = n > 0; alive[i] {
+				break
+			}
+		}
+	}
+	return alive, nil
+}
+
+// Lend makes records.
+func (s *Store) Lend(ctx context.Context, ls []swaplock.Lease) error {
+	for _, l := range ls {
+		if _, err := s.write(ctx, lendSQL, []byte(l.Key), []byte(l.ID), ttl(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Drop removes records.
+func (s *Store) Drop(ctx context.Context, key string, ids []string, ended bool) error {
+	text := dropSQL
+	if ended {
+		text = dropEndedSQL
+	}
+	for _, id := range ids {
+		if _, err := s.write(ctx, text, []byte(key), []byte(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// List yields the lines whose keys begin with prefix, in the order of bytes.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keyed, error] {
+	return func(yield func(swaplock.Keyed, error) bool) {
+		for from := prefix; ; {
+			keys, err := s.page(ctx, from)
+			if err != nil {
+				yield(swaplock.Keyed{}, err)
+				return
+			}
+			for _, key := range keys {
+				if !strings.HasPrefix(key, prefix) {
+					return
+				}
+				st, err := s.Read(ctx, key)
+				if !yield(swaplock.Keyed{Key: key, State: st}, err) || err != nil {
+					return
+				}
+				from = key + "\x00"
+			}
+			if len(keys) == 0 {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) page(ctx context.Context, from string) (keys []string, err error) {
+	rows, err := s.db.QueryContext(ctx, s.d.sql(listSQL), []byte(from))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key []byte
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		keys = append(keys, string(key))
+	}
+	return keys, rows.Err()
+}
+
+// pollEvery is how often the lines are looked at for which somebody waits.
+const pollEvery = 10 * time.Millisecond
+
+// Watch looks again and again whether the lines have changed for which somebody waits.
+func (s *Store) Watch(ctx context.Context, waiting func() []string, wake func(key string, ids []string)) error {
+	wake("", nil)
+	known := map[string]int64{}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pollEvery):
+		}
+		seen, err := s.versions(ctx, waiting())
+		if err != nil {
+			return err
+		}
+		for key, version := range seen {
+			if known[key] != version {
+				wake(key, nil)
+			}
+		}
+		known = seen
+	}
+}
+
+// versions reads the versions of keys.
+func (s *Store) versions(ctx context.Context, keys []string) (map[string]int64, error) {
+	seen := make(map[string]int64, len(keys))
+	for len(keys) > 0 {
+		n := min(len(keys), 100)
+		args := make([]any, n)
+		for i, key := range keys[:n] {
+			args[i] = []byte(key)
+		}
+		keys = keys[n:]
+		rows, err := s.db.QueryContext(ctx, s.d.sql(pollSQL+strings.Repeat(", ?", n-1)+")"), args...)
+		if err != nil {
+			return nil, err
+		}
+		for rows.Next() {
+			var key []byte
+			var version int64
+			if err := rows.Scan(&key, &version); err != nil {
+				rows.Close()
+				return nil, err
+			}
+			seen[string(key)] = version
+		}
+		if err := rows.Close(); err != nil {
+			return nil, err
+		}
+		if err := rows.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return seen, nil
+}
+
+// micros rounds up: a lease ends a moment late, and not early.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Add(time.Microsecond - 1).UnixMicro()
+}
+
+func ttl(l swaplock.Lease) int64 { return (l.TTL + time.Microsecond - 1).Microseconds() }
+
+func fromMicros(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}

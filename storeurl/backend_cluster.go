@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/redislock"
 )
 
@@ -42,8 +43,14 @@ func openCluster(_ context.Context, u *URL, c *Config) (*Store, error) {
 		Backend: redislock.New(rdb, nil),
 		ping: func(ctx context.Context) error {
 			err := ping(ctx)
-			if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+			switch {
+			case err == nil:
+				return nil
+			case strings.Contains(err.Error(), "cluster support disabled"):
 				return badConfig("%s is no Cluster; write redis:// for a single server, or redis+sentinel://", u)
+			case strings.Contains(err.Error(), "cluster has no nodes"): // go-redis, of an answer without slots
+				err = fmt.Errorf("no node has slots yet; see redis-cli --cluster create (%w)", err)
+				return &driver.RefusedError{Err: err}
 			}
 			return err
 		},

@@ -85,6 +85,7 @@ func TestRedisGroups(t *testing.T) {
 				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "wr0ng", exitConfig, "refuses the user or the password", ""},
 				{"redis+cluster://" + strings.Join(g.Addrs(), ","), "", exitConfig, "wants a password", ""},
 				{"redis+cluster://" + single.Addr(), "", exitConfig, "is no Cluster", ""},
+				{"redis+cluster://" + testserver.Redis(t, testserver.Config("cluster-enabled yes")).Addr(), "", exitUnavailable, "refuses for now: no node has slots yet", ""},
 				{"redis+cluster://" + hosts + "/1", "s3cr3t/#", exitConfig, "has no databases", ""},
 				{"redis+cluster://,", "", exitConfig, "no host", ""},
 				// One node serves a third of the names. No name may wait for ever.

@@ -20,15 +20,14 @@ def tell(text):
     s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     address = os.environ["NOTIFY_SOCKET"]
     s.sendto(text.encode(), "\0" + address[1:] if address[0] == "@" else address)
-def stop(*_):
-    tell("STOPPING=1")
-    sys.exit(7)
-signal.signal(signal.SIGTERM, stop)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 with open("told", "w") as file:
     print(os.getpid(), os.environ["LISTEN_PID"], os.environ["WATCHDOG_PID"], os.environ["LISTEN_FDS"],
           socket.socket(fileno=3).getsockname(), file=file)
 tell(f"READY=1\nMAINPID={os.getpid()}")
-while True: signal.pause()
+signal.sigwait({signal.SIGTERM})
+tell("STOPPING=1")
+sys.exit(7)
 `
 
 // manager is the socket of a systemd, which sees who sends.

@@ -87,7 +87,8 @@ func (l *Lease) TTL() time.Duration {
 
 // Renew extends the lease to a full TTL now, in addition to the automatic renewal, and also
 // while the holder is stalled. It does not count as a Tick. It costs one round trip. An
-// error other than ErrLost means that the store did not respond; the lease is as it was.
+// error other than ErrLost means that the store did not respond, or, with ErrClosed, that the
+// Client is being closed; the lease is as it was.
 func (l *Lease) Renew(ctx context.Context) error {
 	return wrap("renew", l.Key(), l.renew(ctx))
 }

@@ -428,7 +428,8 @@ func (w *worker) hold(ctx context.Context, held []*holding, u use) {
 			if d := time.Since(begun); d > max(w.Lease, u.Length)/3+time.Millisecond {
 				w.wrong("%s: Renew took %v", w.name, d)
 			}
-			ok := err == nil || errors.Is(err, fencelock.ErrLost) || errors.Is(err, fencelock.ErrUnavailable)
+			ok := err == nil || errors.Is(err, fencelock.ErrLost) || errors.Is(err, fencelock.ErrUnavailable) ||
+				errors.Is(err, fencelock.ErrClosed) // by a Close while it was under way
 			if !ok {
 				w.wrong("%s: renew: %v", w.name, err)
 			}

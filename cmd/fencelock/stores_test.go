@@ -100,29 +100,33 @@ func TestRedisGroups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, wrongs := start(t)
-			t.Setenv(envPassword, "s3cr3t/#")
-			s := newStage(t, url)
-			s.runsWithoutPassword()
-			holder := s.start("fencelock", "run", "--ttl", "3", "nightly", "--", "sleep", "60")
-			eventually(t, "the lock is held", func() bool {
-				return strings.Contains(s.must("ls"), "nightly")
-			})
-			p := s.wants(exitNotAcquired, "run", "-n", "nightly", "--", "touch", "ran")
-			p.wantLine(`"nightly" was not acquired`)
-			holder.signal("TERM")
-			holder.wait()
-			s.must("once", "daily", "--slot", "day", "--", "true")
-			s.must("once", "daily", "--slot", "day", "--", "touch", "ran")
-			if s.must("ls") != "" {
-				t.Errorf("locks are left:\n%s", s.must("ls"))
-			}
-			if code, _ := s.run("ls", "ran"); code == 0 {
-				t.Error("a command ran that should not have")
-			}
-			for _, w := range wrongs {
-				w.check(t)
-			}
+			usesRedisGroup(t, url, wrongs)
 		})
+	}
+}
+
+func usesRedisGroup(t *testing.T, url string, wrongs []wrongURL) {
+	t.Setenv(envPassword, "s3cr3t/#")
+	s := newStage(t, url)
+	s.runsWithoutPassword()
+	holder := s.start("fencelock", "run", "--ttl", "3", "nightly", "--", "sleep", "60")
+	eventually(t, "the lock is held", func() bool {
+		return strings.Contains(s.must("ls"), "nightly")
+	})
+	p := s.wants(exitNotAcquired, "run", "-n", "nightly", "--", "touch", "ran")
+	p.wantLine(`"nightly" was not acquired`)
+	holder.signal("TERM")
+	holder.wait()
+	s.must("once", "daily", "--slot", "day", "--", "true")
+	s.must("once", "daily", "--slot", "day", "--", "touch", "ran")
+	if s.must("ls") != "" {
+		t.Errorf("locks are left:\n%s", s.must("ls"))
+	}
+	if code, _ := s.run("ls", "ran"); code == 0 {
+		t.Error("a command ran that should not have")
+	}
+	for _, w := range wrongs {
+		w.check(t)
 	}
 }
 

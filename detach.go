@@ -111,6 +111,8 @@ func (l *Lease) beginDetach() (handle, error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	switch {
+	case l.over.Load():
+		return handle{}, l.cause
 	case g.leases != l || l.next != nil:
 		return handle{}, invalid("the lease is shared: release the other handles on it before")
 	case g.detaches:

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -196,9 +197,11 @@ func (p *spare) reserveLocked() bool {
 	return r.to > 0 // without a bound there is always one
 }
 
-// wake opens one more connection for those who wait for one already: to raise the bound does not.
+// wake has the pool open one more connection if somebody waits for one already: to raise the bound
+// does not, but the end of a connection does. Nothing is left open if nobody waits.
 func (p *spare) wake() {
 	if conn, err := p.db.Conn(p.ctx); err == nil {
+		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 		conn.Close()
 	}
 }

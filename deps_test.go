@@ -101,7 +101,7 @@ func within(dir string, these ...string) bool {
 
 // backends are the packages that keep locks in a store; those that are not there
 // yet are not looked for.
-var backends = []string{"memlock", "swaplock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"}
+var backends = []string{"memlock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"}
 
 // ends are what nothing may depend on.
 var ends = []string{"cmd", "verify", "examples", "integrations", "tools"}
@@ -183,7 +183,7 @@ func TestImportsKeepTheRules(t *testing.T) {
 			}
 		}
 	}
-	for _, dir := range []string{".", "driver", "drivertest", "fence", "memlock", "swaplock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"} {
+	for _, dir := range []string{".", "driver", "drivertest", "fence", "memlock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"} {
 		if !seen[dir] {
 			t.Errorf("no Go file was found in %s: the rules were not checked there", dir)
 		}

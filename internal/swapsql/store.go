@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencelock/fencelock/swaplock"
+	"github.com/fencelock/fencelock/internal/swaplock"
 )
 
 // Store keeps lines in a database.

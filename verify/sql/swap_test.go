@@ -5,9 +5,9 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/swaplock"
 	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock"
-	"github.com/fencelock/fencelock/swaplock"
 )
 
 var swapDialects = map[sqllock.Dialect]*swapsql.Dialect{

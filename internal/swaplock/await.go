@@ -29,10 +29,11 @@ type waiters struct {
 
 // Await returns when the claim of t is granted or gone, when a claim of its line may have
 // expired, or after a second.
-func (b *Backend) Await(ctx context.Context, t driver.Ticket) (got driver.Ticket, err error) {
+func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	b.watch()
 	w := b.waiters.add(t.Key, driver.ShortID(t.ID))
 	defer b.waiters.remove(t.Key, w)
+	var got driver.Ticket
 	var soonest time.Duration
 	look := func(r *reading, s *line.Step) error {
 		c := r.Find(t.ID)
@@ -42,8 +43,8 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (got driver.Ticket
 		got, soonest = r.Ticket(s, c), min(maxAwait, r.NextExpiry()-s.Mono)
 		return nil
 	}
-	if err = b.step(ctx, t.Key, look); err != nil {
-		return driver.Ticket{}, err // look may still write got
+	if err := b.step(ctx, t.Key, look); err != nil {
+		return driver.Ticket{}, err
 	}
 	if got.Granted {
 		return got, nil
@@ -56,7 +57,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (got driver.Ticket
 	case <-b.ctx.Done():
 	case <-ctx.Done():
 	}
-	if err = b.step(ctx, t.Key, look); err != nil {
+	if err := b.step(ctx, t.Key, look); err != nil {
 		return driver.Ticket{}, err
 	}
 	return got, nil

@@ -58,11 +58,12 @@ func (b *Backend) Close() error {
 }
 
 // Enter joins the line of c.Key, or finds the claim with c.ID there and starts its lease again.
-func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err error) {
+func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if err := c.Validate(b.info); err != nil {
-		return t, err
+		return driver.Ticket{}, err
 	}
 	for {
+		var t driver.Ticket
 		var found bool // with a lease that the store renews
 		err := b.step(ctx, c.Key, func(r *reading, s *line.Step) error {
 			own := r.Find(c.ID)
@@ -79,7 +80,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, e
 		})
 		switch {
 		case err != nil:
-			return driver.Ticket{}, err // f may still write t
+			return driver.Ticket{}, err
 		case !found:
 			return t, nil
 		}
@@ -103,12 +104,13 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 }
 
 // Reserve lengthens the span of t if that claim is alone in line and nobody has drawn a token since.
-func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (done bool, err error) {
+func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	if span < 1 || span > driver.MaxSpan {
 		return false, &driver.PermanentError{Err: fmt.Errorf(
 			"%s: a claim on %.80q reserves 1 to %d tokens, not %d", b.info.Name, t.Key, driver.MaxSpan, span)}
 	}
-	err = b.step(ctx, t.Key, func(r *reading, _ *line.Step) error {
+	var done bool
+	err := b.step(ctx, t.Key, func(r *reading, _ *line.Step) error {
 		done = r.Reserve(&t, span)
 		return nil
 	})
@@ -133,10 +135,11 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 }
 
 // Adopt gives the claim of t to by.
-func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (got driver.Ticket, err error) {
+func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
 	for {
+		var got driver.Ticket
 		var found bool // by an earlier Adopt, with a record
-		err = b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
+		err := b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
 			c, err := r.Adopt(s, &t, &by)
 			if err == nil {
 				got = r.Ticket(s, c)

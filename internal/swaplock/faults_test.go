@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/swaplock"
+	"github.com/fencelock/fencelock/internal/swaplock"
 )
 
 var errCut = errors.New("the connection was cut")

@@ -42,7 +42,8 @@ type batch struct {
 // What f has seen or answered in a lost attempt is nothing: f begins anew each time. Steps of one
 // key that come while another is under way go together into the next swap.
 //
-// f may run after ctx has ended and step has returned: what it writes is read only if err is nil.
+// f may run after ctx has ended and step has returned: what it writes is read only if err is nil,
+// and is no result parameter of its caller.
 func (b *Backend) step(ctx context.Context, key string, f func(r *reading, s *line.Step) error) error {
 	if err := b.ended(ctx); err != nil {
 		return err

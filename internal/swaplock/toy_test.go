@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencelock/fencelock/swaplock"
+	"github.com/fencelock/fencelock/internal/swaplock"
 )
 
 // toy is the smallest store that compares and swaps: a map behind a mutex.

@@ -87,7 +87,7 @@ func (p *spare) either(ctx context.Context) (*sql.Conn, error) {
 	case conn := <-p.free:
 		cancel()
 		if t := <-pool; t.err == nil {
-			p.end(t.conn)
+			p.endExtra(t.conn)
 		}
 		return conn, nil
 	}
@@ -117,11 +117,20 @@ func (p *spare) end(conn *sql.Conn) {
 	p.mine.Add(-1)
 }
 
+// endExtra gives back a connection that was used because the spare one was busy. A small pool keeps
+// no such one: the server may have no place for it.
+func (p *spare) endExtra(conn *sql.Conn) {
+	if _, small := p.kept(); small {
+		discard(conn)
+	}
+	p.end(conn)
+}
+
 // giveBack ends the use of a connection. One that has brought a grant becomes the spare one if
 // there is none. broken says that it may not be used again.
 func (p *spare) giveBack(conn *sql.Conn, granted, broken bool) {
 	if conn = p.keep(conn, granted, broken); conn != nil {
-		p.end(conn)
+		p.endExtra(conn)
 	}
 }
 
@@ -201,10 +210,13 @@ func (p *spare) reserveLocked() bool {
 // does not, but the end of a connection does. Nothing is left open if nobody waits.
 func (p *spare) wake() {
 	if conn, err := p.db.Conn(p.ctx); err == nil {
-		_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+		discard(conn)
 		conn.Close()
 	}
 }
+
+// discard closes a connection that would go back to the pool.
+func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) }
 
 // lowerLocked undoes reserveLocked.
 func (p *spare) lowerLocked() {

@@ -117,8 +117,8 @@ func usesRedisGroup(t *testing.T, url string, wrongs []wrongURL) {
 	p.wantLine(`"nightly" was not acquired`)
 	holder.signal("TERM")
 	holder.wait()
-	s.must("once", "daily", "--slot", "day", "--", "true")
-	s.must("once", "daily", "--slot", "day", "--", "touch", "ran")
+	s.must("once", "daily", "--slot", "2026-03-01", "--", "true")
+	s.must("once", "daily", "--slot", "2026-03-01", "--", "touch", "ran")
 	if s.must("ls") != "" {
 		t.Errorf("locks are left:\n%s", s.must("ls"))
 	}

@@ -287,6 +287,11 @@ func TestHistoryThatCannotBe(t *testing.T) {
 		w.store.meddle(only(down, "history"), nil)
 		_, err := history.Read(bg, w.store, "k", 1)
 		w.is(err, fencelock.ErrUnavailable, errDown)
+		w.store.meddle(only(silent, "history"), nil)
+		start := time.Now()
+		_, err = history.Read(bg, w.store, "k", 1)
+		w.is(err, fencelock.ErrUnavailable)
+		tookAtMost(t, start, 10*time.Second)
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// Entry is what the store remembers of one grant. What was not written is zero. The
-// times are those of the processes that wrote them.
+// Entry is the store's record of one grant. A field that was not written is zero. Times are
+// those of the processes that wrote them.
 type Entry struct {
 	Key         string
 	Token       fence.Token
@@ -27,19 +27,19 @@ type Entry struct {
 	Held        bool      // no end was written, and the claim is in the line
 	// End is how the grant ended: released, expired, stalled, broken, max_hold or closed.
 	End      string
-	Reason   string // why, beside End
+	Reason   string // why it ended so
 	BrokenBy string // the owner that broke it
 	Missing  uint64 // entries that the process could not write before this one
 }
 
-// Read returns what the store of b remembers of the last n grants of key, the newest first,
-// whoever wrote it. Processes write a moment after the event. A process that was killed has
+// Read returns the records of the last n grants of key in the store of b, the newest first, by
+// all processes. Processes write a moment after the event. A process that was killed has
 // written no end. It costs one round trip, and a second one if a grant has no end. b may be the
 // backend of a Client. Read is safe for concurrent use.
 //
 // Errors: ErrInvalid if the backend keeps no history, if key is not the name of a lock, or if n
-// is not 1 to 100000; ErrUnavailable if the store gives no answer, or lacks the table: run what
-// fencelock schema prints.
+// is not 1 to 100000; ErrUnavailable if the store does not respond within ten seconds, or lacks
+// the table: run what fencelock schema prints.
 func Read(ctx context.Context, b driver.Backend, key string, n int) ([]Entry, error) {
 	store, err := storeOf(b)
 	switch {
@@ -50,6 +50,8 @@ func Read(ctx context.Context, b driver.Backend, key string, n int) ([]Entry, er
 	case n < 1 || n > maxKeep:
 		return nil, invalid("%d entries were asked for; want 1 to %d", n, maxKeep)
 	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	stored, err := store.History(ctx, key, n)
 	if err != nil {
 		return nil, unavailable(err)
@@ -69,6 +71,9 @@ func Read(ctx context.Context, b driver.Backend, key string, n int) ([]Entry, er
 	}
 	return entries, nil
 }
+
+// readTimeout bounds the requests of one Read together.
+const readTimeout = 10 * time.Second
 
 func unavailable(err error) error {
 	return fmt.Errorf("history: %w: %w", fencelock.ErrUnavailable, err)

@@ -207,15 +207,7 @@ func ask(t testing.TB, s *testserver.Server, words ...string) string {
 // eventually waits until what is said holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := time.Now().Add(20 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		if time.Now().After(end) {
-			t.Fatalf("it never came to pass that %s", what)
-		}
-		<-tick.C
-	}
+	testserver.Eventually(t, 20*time.Second, what, holds)
 }
 
 // mutex is an exclusive claim that lasts longer than a test.

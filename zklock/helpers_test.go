@@ -157,15 +157,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // eventually waits until what is said holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := time.Now().Add(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		if time.Now().After(end) {
-			t.Fatalf("it never came to pass that %s", what)
-		}
-		<-tick.C
-	}
+	testserver.Eventually(t, 20*time.Second, what, holds)
 }
 
 // after returns a channel that says when d has passed.

@@ -81,16 +81,7 @@ const patience = 60 * time.Second
 // eventually waits until ok says so.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	late := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
+	testserver.Eventually(t, patience, what, ok)
 }
 
 // tookAtMost checks that start was no longer ago.

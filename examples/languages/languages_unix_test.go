@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // bin is the folder of the command under test.
@@ -154,10 +156,11 @@ await withLock("lost", [], async (token) => {
 				cmd := start(t, store, append([]string{"sh", "-c", `exec "$@" >"$0"`, out}, args...)...)
 				defer cmd.Process.Kill()
 				token := ""
-				for end := time.Now().Add(time.Minute); token == "" && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				testserver.Eventually(t, time.Minute, "the lock has a token", func() bool {
 					text, _ := os.ReadFile(out)
 					token = strings.TrimSpace(string(text))
-				}
+					return token != ""
+				})
 				if how == "killed" {
 					_ = cmd.Process.Kill()
 				} else if err := fencelock("break", "lost", "--yes", "--token", token).Wait(); err != nil {

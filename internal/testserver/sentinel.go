@@ -223,17 +223,27 @@ func mustAsk(tb TB, s *Server, args ...string) {
 }
 
 // comesToPass waits until what is said holds.
-func comesToPass(what string, holds func() bool) error {
-	end := time.Now().Add(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
+func comesToPass(what string, holds func() bool) error { return await(patience, what, holds) }
+
+func await(within time.Duration, what string, holds func() bool) error {
+	end := time.Now().Add(within)
+	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		if time.Now().After(end) {
-			return fmt.Errorf("it did not come to pass within %v that %s", patience, what)
+			return fmt.Errorf("it did not come to pass within %v: %s", within, what)
 		}
 		<-tick.C
 	}
 	return nil
+}
+
+// Eventually waits until what is said holds, and ends the test if that takes longer than within.
+func Eventually(tb TB, within time.Duration, what string, holds func() bool) {
+	tb.Helper()
+	if err := await(within, what, holds); err != nil {
+		tb.Fatalf("%v", err)
+	}
 }
 
 func mustCome(tb TB, what string, holds func() bool) {

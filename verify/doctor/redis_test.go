@@ -23,11 +23,7 @@ func config(t *testing.T, s *testserver.Server, pairs ...string) {
 
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it does not come to pass: %s", what)
-		}
-	}
+	testserver.Eventually(t, 20*time.Second, what, holds)
 }
 
 func TestRedis(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // debianPython has the packages that Debian installs.
 const debianPython = "/usr/bin/python3"
 
-// answer is what a worker of a program says.
+// answer is the answer of a worker of a program.
 type answer struct {
 	PID   int    `json:"pid"`
 	Seen  string `json:"seen"` // of the lease of the master
@@ -72,11 +72,7 @@ func startMaster(t *testing.T, env []string, args ...string) *master {
 
 func (m *master) until(what string, is func() bool) {
 	m.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			m.t.Fatalf("not seen: %s", what)
-		}
-	}
+	testserver.Eventually(m.t, 2*time.Minute, what, is)
 }
 
 // holder is the token of the one that holds "master", or "".

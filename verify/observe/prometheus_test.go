@@ -58,16 +58,7 @@ func query(t *testing.T, server *testserver.Server, expr string) series {
 // eventually asks until the answer is as it must be.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	late := time.After(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
+	testserver.Eventually(t, patience, what, ok)
 }
 
 // sees waits until the expression, a comparison, is true of something.

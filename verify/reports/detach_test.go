@@ -44,7 +44,7 @@ func openedClient(t *testing.T, store string, wrap func(driver.Backend) driver.B
 }
 
 // A goroutine takes a Reentrant share of a lease while another one detaches it. There were three
-// live holders, and the release of the share ended the lease of whoever had adopted the handle.
+// live holders, and the release of the share ended the lease of the process that had adopted the handle.
 func TestReentrantShareDuringADetach(t *testing.T) {
 	for name, store := range map[string]string{
 		"Redis":      testserver.Redis(t).URL(),

@@ -94,11 +94,5 @@ func replicaOf(t *testing.T, s, master *testserver.Server) {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(15 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("it does not come to pass: %s", what)
-		}
-	}
+	testserver.Eventually(t, 15*time.Second, what, holds)
 }

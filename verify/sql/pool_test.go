@@ -142,7 +142,7 @@ func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
 		cutShort(t, calls)
 		well(t, "Renew beside steps that were given up", renew(b, soon(t), holder))
 		x.end()
-		// The server goes on with what had waited for the line, whoever has hung up.
+		// The server goes on with what had waited for the line, also for a client that hung up.
 		until(t, "no statement goes on", func() bool {
 			return 0 == ask[int](t, s, "SELECT count(*) FROM pg_stat_activity "+
 				"WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active'")

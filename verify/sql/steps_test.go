@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -187,15 +188,7 @@ func gone(t testing.TB, what string, err error) {
 // until waits for a condition.
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	end := time.Now().Add(15 * time.Second)
-	for !cond() {
-		if time.Now().After(end) {
-			t.Fatalf("it did not happen: %s", what)
-		}
-		<-tick.C
-	}
+	testserver.Eventually(t, 15*time.Second, what, cond)
 }
 
 func pause(d time.Duration) {

@@ -7,6 +7,28 @@ import (
 	"time"
 )
 
+// eachWayToKeep runs a test on a store that can pass leases on, and on one where the server keeps
+// them.
+func eachWayToKeep(t *testing.T, f func(t *testing.T, w *world, kept bool)) {
+	for name, kept := range map[string]bool{"handles of the store": false, "kept by the server": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				if kept {
+					w.store = plain{w.store}
+				}
+				f(t, w, kept)
+			})
+		})
+	}
+}
+
+// awaitEndOfHour waits until a second before the hour is over, and returns its slot.
+func awaitEndOfHour() string {
+	hour := time.Now().UTC().Truncate(time.Hour)
+	time.Sleep(time.Until(hour.Add(time.Hour)) - time.Second)
+	return hour.Format(time.RFC3339)
+}
+
 func finish(l *local, h result) result {
 	l.Helper()
 	return l.do("POST", "/v1/release", fmt.Sprintf(`{"handle":%q,"done":%q}`, h.text("handle"), h.text("slot")))
@@ -23,81 +45,67 @@ func checkDone(t *testing.T, done result, slot string) {
 }
 
 func TestSlotIsRunOnce(t *testing.T) {
-	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				if hide {
-					w.store = plain{w.store}
-				}
-				a := w.server(nil)
-				hour := time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339)
-				const run = `{"key":"k","slot":"1h","owner":"alice"}`
-				failed := a.do("POST", "/v1/once", run).ok(t)
-				if failed.text("slot") != hour {
-					t.Errorf("the grant is %v", failed.answer)
-				}
-				a.do("POST", "/v1/once", run).is(t, 409, "not-acquired")
-				waits := a.begin("/v1/once", `{"key":"k","slot":"1h","wait":"1m","owner":"bob"}`)
-				a.verb("release", failed).ok(t) // the slot stays open
-				second := waits.wait(t).ok(t)
-				waits = a.begin("/v1/once", `{"key":"k","slot":"1h","wait":"1m"}`)
-				if r := finish(a, second).ok(t); r.answer["released"] != true {
-					t.Errorf("finished: %v", r.answer)
-				}
-				for _, done := range []result{waits.wait(t), a.do("POST", "/v1/once", run)} {
-					checkDone(t, done, hour)
-				}
-				if r := finish(a, second).ok(t); r.answer["released"] != true {
-					t.Errorf("a repeated release, whose slot is done: %v", r.answer)
-				}
-				finish(a, failed).is(t, 410, "lost")
-				for _, verb := range []string{"check", "renew"} {
-					a.verb(verb, second).is(t, 410, "lost")
-				}
-				time.Sleep(time.Hour)
-				next := a.do("POST", "/v1/once", run).ok(t)
-				if next.text("slot") <= hour {
-					t.Errorf("the next slot is %v", next.answer)
-				}
-				finish(a, next).ok(t)
-				line := a.do("GET", "/v1/line?key=k", "").ok(t)
-				if run := line.answer["last_run"].(map[string]any); run["slot"] != next.text("slot") || run["owner"] != "alice" {
-					t.Errorf("the last run is %v", run)
-				}
-			})
-		})
-	}
+	eachWayToKeep(t, func(t *testing.T, w *world, _ bool) {
+		a := w.server(nil)
+		hour := time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339)
+		const run = `{"key":"k","slot":"1h","owner":"alice"}`
+		failed := a.do("POST", "/v1/once", run).ok(t)
+		if failed.text("slot") != hour {
+			t.Errorf("the grant is %v", failed.answer)
+		}
+		a.do("POST", "/v1/once", run).is(t, 409, "not-acquired")
+		waits := a.begin("/v1/once", `{"key":"k","slot":"1h","wait":"1m","owner":"bob"}`)
+		a.verb("release", failed).ok(t) // the slot stays open
+		second := waits.wait(t).ok(t)
+		waits = a.begin("/v1/once", `{"key":"k","slot":"1h","wait":"1m"}`)
+		if r := finish(a, second).ok(t); r.answer["released"] != true {
+			t.Errorf("finished: %v", r.answer)
+		}
+		for _, done := range []result{waits.wait(t), a.do("POST", "/v1/once", run)} {
+			checkDone(t, done, hour)
+		}
+		if r := finish(a, second).ok(t); r.answer["released"] != true {
+			t.Errorf("a repeated release, whose slot is done: %v", r.answer)
+		}
+		finish(a, failed).is(t, 410, "lost")
+		for _, verb := range []string{"check", "renew"} {
+			a.verb(verb, second).is(t, 410, "lost")
+		}
+		time.Sleep(time.Hour)
+		next := a.do("POST", "/v1/once", run).ok(t)
+		if next.text("slot") <= hour {
+			t.Errorf("the next slot is %v", next.answer)
+		}
+		finish(a, next).ok(t)
+		line := a.do("GET", "/v1/line?key=k", "").ok(t)
+		if run := line.answer["last_run"].(map[string]any); run["slot"] != next.text("slot") || run["owner"] != "alice" {
+			t.Errorf("the last run is %v", run)
+		}
+	})
 }
 
 // A later slot is done: before the request, or while the request waited.
 func TestSlotThatWasPassedIsNotCalledDone(t *testing.T) {
-	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				if hide {
-					w.store = plain{w.store}
-				}
-				a := w.server(nil)
-				late, early := "2026-11-25T13:00:00Z", "2026-11-25T12:00:00Z"
-				run := a.do("POST", "/v1/once", fmt.Sprintf(`{"key":"k","slot":%q,"owner":"alice"}`, late)).ok(t)
-				wish := fmt.Sprintf(`{"key":"k","slot":%q,"wait":"1m"}`, early)
-				waits := a.begin("/v1/once", wish)
-				synctest.Wait()
-				finish(a, run).ok(t)
-				for _, passed := range []result{waits.wait(t), a.do("POST", "/v1/once", wish)} {
-					passed.is(t, 409, "slot-passed")
-					if passed.text("slot") != early || passed.text("done_slot") != late || passed.text("done_by") != "alice" ||
-						passed.text("done_at") == "" || passed.text("request_id") == "" {
-						t.Errorf("a slot that was passed: %v", passed.answer)
-					}
-				}
-				a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t) // nothing holds the key
-				if ever := a.do("POST", "/v1/once", `{"key":"k","slot":"ever"}`).ok(t); ever.answer["done"] != true {
-					t.Errorf("a run for ever, after one of a slot: %v", ever.answer)
-				}
-			})
-		})
-	}
+	eachWayToKeep(t, func(t *testing.T, w *world, _ bool) {
+		a := w.server(nil)
+		late, early := "2026-11-25T13:00:00Z", "2026-11-25T12:00:00Z"
+		run := a.do("POST", "/v1/once", fmt.Sprintf(`{"key":"k","slot":%q,"owner":"alice"}`, late)).ok(t)
+		wish := fmt.Sprintf(`{"key":"k","slot":%q,"wait":"1m"}`, early)
+		waits := a.begin("/v1/once", wish)
+		synctest.Wait()
+		finish(a, run).ok(t)
+		for _, passed := range []result{waits.wait(t), a.do("POST", "/v1/once", wish)} {
+			passed.is(t, 409, "slot-passed")
+			if passed.text("slot") != early || passed.text("done_slot") != late || passed.text("done_by") != "alice" ||
+				passed.text("done_at") == "" || passed.text("request_id") == "" {
+				t.Errorf("a slot that was passed: %v", passed.answer)
+			}
+		}
+		a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t) // nothing holds the key
+		if ever := a.do("POST", "/v1/once", `{"key":"k","slot":"ever"}`).ok(t); ever.answer["done"] != true {
+			t.Errorf("a run for ever, after one of a slot: %v", ever.answer)
+		}
+	})
 }
 
 func TestSlotEver(t *testing.T) {
@@ -136,42 +144,33 @@ func TestComeAgainOfOnceHasItsSlot(t *testing.T) {
 // A client whose connection broke repeats its request. By then the next slot has begun.
 func TestRepeatedOnceHasItsSlot(t *testing.T) {
 	const run = `{"key":"k","slot":"1h","ttl":"30m","wait":"1m","request_id":"run-of-mine","owner":"alice","note":"nightly"}`
-	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				if hide {
-					w.store = plain{w.store}
-				}
-				a := w.server(nil)
-				b := a // only this one keeps the lease
-				if !hide {
-					b = w.server(nil)
-				}
-				before := time.Now().Truncate(time.Hour).Add(time.Hour)
-				time.Sleep(time.Until(before) - time.Second)
-				first := a.do("POST", "/v1/once", run).ok(t)
-				time.Sleep(2 * time.Second)
-				again := b.do("POST", "/v1/once", run).ok(t)
-				if again.text("token") != first.text("token") || again.text("slot") != first.text("slot") {
-					t.Errorf("the grant was %v, and is %v", first.answer, again.answer)
-				}
-				b.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).is(t, 409, "not-acquired")
-				finish(b, again).ok(t)
-				if done := b.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t); done.answer["done"] == true {
-					t.Errorf("the slot that nobody has run: %v", done.answer)
-				}
-			})
-		})
-	}
+	eachWayToKeep(t, func(t *testing.T, w *world, kept bool) {
+		a := w.server(nil)
+		b := a // only this one keeps the lease
+		if !kept {
+			b = w.server(nil)
+		}
+		awaitEndOfHour()
+		first := a.do("POST", "/v1/once", run).ok(t)
+		time.Sleep(2 * time.Second)
+		again := b.do("POST", "/v1/once", run).ok(t)
+		if again.text("token") != first.text("token") || again.text("slot") != first.text("slot") {
+			t.Errorf("the grant was %v, and is %v", first.answer, again.answer)
+		}
+		b.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).is(t, 409, "not-acquired")
+		finish(b, again).ok(t)
+		if done := b.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t); done.answer["done"] == true {
+			t.Errorf("the slot that nobody has run: %v", done.answer)
+		}
+	})
 }
 
 func TestRepeatedOnceThatWaitsHasItsSlot(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.server(nil), w.server(nil)
-		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) - time.Second)
+		slot := awaitEndOfHour()
 		holder := a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t)
 		const run = `{"key":"k","slot":"1h","wait":"1m","request_id":"run-of-mine","owner":"bob","note":"nightly"}`
-		slot := time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339)
 		_ = a.begin("/v1/once", run)
 		synctest.Wait()
 		time.Sleep(2 * time.Second)
@@ -191,56 +190,40 @@ func TestRepeatedOnceThatWaitsHasItsSlot(t *testing.T) {
 // A client waited at a server of ZooKeeper or a quorum. Its connection broke, and it repeated its
 // request when the next slot had begun. Its place in line was gone, and so was its slot.
 func TestRequestThatLostItsPlaceKeepsItsSlot(t *testing.T) {
-	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				if hide {
-					w.store = plain{w.store}
-				}
-				a := w.server(nil)
-				time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) - time.Second)
-				holder := a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t)
-				const run = `{"key":"k","slot":"1h","wait":"1m","request_id":"run-of-mine"}`
-				slot := time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339)
-				first := a.begin("/v1/once", run)
-				synctest.Wait()
-				first.cancel()
-				time.Sleep(2 * placeKept)
-				again := a.begin("/v1/once", run)
-				synctest.Wait()
-				a.verb("release", holder).ok(t)
-				if got := again.wait(t).ok(t); got.text("slot") != slot {
-					t.Errorf("the slot was %s, and is %v", slot, got.answer)
-				}
-			})
-		})
-	}
+	eachWayToKeep(t, func(t *testing.T, w *world, _ bool) {
+		a := w.server(nil)
+		slot := awaitEndOfHour()
+		holder := a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t)
+		const run = `{"key":"k","slot":"1h","wait":"1m","request_id":"run-of-mine"}`
+		first := a.begin("/v1/once", run)
+		synctest.Wait()
+		first.cancel()
+		time.Sleep(2 * placeKept)
+		again := a.begin("/v1/once", run)
+		synctest.Wait()
+		a.verb("release", holder).ok(t)
+		if got := again.wait(t).ok(t); got.text("slot") != slot {
+			t.Errorf("the slot was %s, and is %v", slot, got.answer)
+		}
+	})
 }
 
 // The same, but the request is repeated at another server: it says how old it is.
 func TestRequestSaysAnotherServerHowOldItIs(t *testing.T) {
-	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				if hide {
-					w.store = plain{w.store}
-				}
-				a, b := w.server(nil), w.server(nil)
-				time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)) - time.Second)
-				a.acquire("k")
-				slot := time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339)
-				first := a.begin("/v1/once", `{"key":"k","slot":"1h","wait":"5m","request_id":"run-of-mine"}`)
-				first.cancel()
-				time.Sleep(2 * placeKept)
-				again := b.begin("/v1/once", `{"key":"k","slot":"1h","wait":"5m","request_id":"run-of-mine","since":"10s"}`)
-				time.Sleep(time.Minute)
-				if got := again.wait(t).ok(t); got.text("slot") != slot {
-					t.Errorf("the slot was %s, and is %v", slot, got.answer)
-				}
-				b.do("POST", "/v1/once", `{"key":"k","slot":"1h","since":"-1s"}`).is(t, 400, "invalid")
-			})
-		})
-	}
+	eachWayToKeep(t, func(t *testing.T, w *world, _ bool) {
+		a, b := w.server(nil), w.server(nil)
+		slot := awaitEndOfHour()
+		a.acquire("k")
+		first := a.begin("/v1/once", `{"key":"k","slot":"1h","wait":"5m","request_id":"run-of-mine"}`)
+		first.cancel()
+		time.Sleep(2 * placeKept)
+		again := b.begin("/v1/once", `{"key":"k","slot":"1h","wait":"5m","request_id":"run-of-mine","since":"10s"}`)
+		time.Sleep(time.Minute)
+		if got := again.wait(t).ok(t); got.text("slot") != slot {
+			t.Errorf("the slot was %s, and is %v", slot, got.answer)
+		}
+		b.do("POST", "/v1/once", `{"key":"k","slot":"1h","since":"-1s"}`).is(t, 400, "invalid")
+	})
 }
 
 func TestReleaseOfAnotherSlotIsRefused(t *testing.T) {
@@ -254,25 +237,18 @@ func TestReleaseOfAnotherSlotIsRefused(t *testing.T) {
 }
 
 func TestRepeatedReleaseKnowsWhetherTheSlotIsDone(t *testing.T) {
-	for name, hide := range map[string]bool{"handles of the store": false, "kept by the server": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				if hide {
-					w.store = plain{w.store}
-				}
-				a := w.server(nil)
-				run := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
-				a.verb("release", run).ok(t)
-				finish(a, run).is(t, 410, "lost")
-				broken := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
-				a.do("POST", "/v1/break", fmt.Sprintf(`{"key":"k","token":%q,"reason":"enough"}`, broken.text("token"))).ok(t)
-				time.Sleep(time.Minute)
-				finish(a, broken).is(t, 410, "lost")
-				other := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
-				finish(a, other).ok(t)
-				finish(a, broken).is(t, 410, "lost")
-				finish(a, other).ok(t)
-			})
-		})
-	}
+	eachWayToKeep(t, func(t *testing.T, w *world, _ bool) {
+		a := w.server(nil)
+		run := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
+		a.verb("release", run).ok(t)
+		finish(a, run).is(t, 410, "lost")
+		broken := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
+		a.do("POST", "/v1/break", fmt.Sprintf(`{"key":"k","token":%q,"reason":"enough"}`, broken.text("token"))).ok(t)
+		time.Sleep(time.Minute)
+		finish(a, broken).is(t, 410, "lost")
+		other := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
+		finish(a, other).ok(t)
+		finish(a, broken).is(t, 410, "lost")
+		finish(a, other).ok(t)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,7 +73,7 @@ func again(do func() error) error {
 		if err := do(); !errors.Is(err, errCut) {
 			return err
 		}
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 }
 
@@ -105,7 +106,7 @@ func (c *crowd) turn(b *swaplock.Backend, n int) {
 		c.t.Errorf("token %d of %q follows %d", t.Token, wish.Key, before)
 	}
 	c.granted.Add(1)
-	time.Sleep(time.Microsecond)
+	runtime.Gosched()
 	c.held[n].Store(false)
 	if err := again(func() error { return b.Leave(ctx, t, driver.Exit{Tombstone: true}) }); err != nil && !driver.Gone(err) {
 		c.t.Errorf("Leave: %v", err)
@@ -167,14 +168,14 @@ func (s *stealing) Swap(ctx context.Context, key string, c *swaplock.Change) (bo
 	return s.toy.Swap(ctx, key, c)
 }
 
-// A waiter with a record is taken out; the record is dropped, the swap is lost, and by
-// the next attempt the claim is granted.
-func TestLeaveThatLosesItsSwapKeepsAGrant(t *testing.T) {
-	store := newToy()
+// stolen returns Backends of which a loses its next swap, because the holder leaves just before, and
+// b does not. The waiter, which entered by b or a, has a record.
+func stolen(t *testing.T, byA bool) (store *toy, a, b *swaplock.Backend, waiter driver.Ticket) {
+	store = newToy()
 	s := &stealing{toy: store}
-	a, b := swaplock.New(s), swaplock.New(store)
-	defer a.Close()
-	defer b.Close()
+	a, b = swaplock.New(s), swaplock.New(store)
+	t.Cleanup(func() { a.Close() })
+	t.Cleanup(func() { b.Close() })
 	wish := driver.Claim{
 		Key: "k", ID: "holder", Owner: "o", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
 	}
@@ -183,17 +184,28 @@ func TestLeaveThatLosesItsSwapKeepsAGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	wish.ID = "waiter"
-	waiter, err := a.Enter(t.Context(), wish)
-	if err != nil || a.Renew(t.Context(), []driver.Ticket{waiter})[0] != nil || store.records() != 1 {
+	by := b
+	if byA {
+		by = a
+	}
+	waiter, err = by.Enter(t.Context(), wish)
+	if err != nil || by.Renew(t.Context(), []driver.Ticket{waiter})[0] != nil || store.records() != 1 {
 		t.Fatalf("%v, or the waiter has no record", err)
 	}
 	s.steal = func() {
-		// The record is dropped already, so the waiter looks dead and is purged beside the holder's Leave.
+		// The record is dropped already, so the waiter looks dead and is purged by the holder's Leave.
 		if err := b.Leave(context.Background(), holder, driver.Exit{}); err != nil {
 			t.Error(err)
 		}
 	}
-	err = a.Leave(t.Context(), waiter, driver.Exit{IfWaiting: true})
+	return store, a, b, waiter
+}
+
+// A waiter with a record is taken out; the record is dropped, the swap is lost, and by
+// the next attempt the claim is granted.
+func TestLeaveThatLosesItsSwapKeepsAGrant(t *testing.T) {
+	store, a, b, waiter := stolen(t, true)
+	err := a.Leave(t.Context(), waiter, driver.Exit{IfWaiting: true})
 	l, _ := b.Line(t.Context(), "k")
 	if errors.Is(err, driver.ErrGranted) != (len(l.Claims) == 1) || err != nil && !errors.Is(err, driver.ErrGranted) {
 		t.Errorf("Leave answered %v, and the line is %+v", err, l)
@@ -204,28 +216,7 @@ func TestLeaveThatLosesItsSwapKeepsAGrant(t *testing.T) {
 }
 
 func TestBreakThatLosesItsSwapKeepsItsReason(t *testing.T) {
-	store := newToy()
-	s := &stealing{toy: store}
-	a, b := swaplock.New(s), swaplock.New(store)
-	defer a.Close()
-	defer b.Close()
-	wish := driver.Claim{
-		Key: "k", ID: "holder", Owner: "o", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
-	}
-	holder, err := b.Enter(t.Context(), wish)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wish.ID = "waiter"
-	waiter, err := b.Enter(t.Context(), wish)
-	if err != nil || b.Renew(t.Context(), []driver.Ticket{waiter})[0] != nil {
-		t.Fatalf("%v, or Renew failed", err)
-	}
-	s.steal = func() {
-		if err := b.Leave(context.Background(), holder, driver.Exit{}); err != nil {
-			t.Error(err)
-		}
-	}
+	_, a, b, waiter := stolen(t, false)
 	if err := a.Break(t.Context(), "k", waiter.Token, "enough", 0); err != nil {
 		t.Error(err)
 	}

@@ -73,7 +73,7 @@ type Event struct {
 	Handoff bool          // Acquired: passed on inside this process, without the store
 	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known; Acquired: who did as the wait began
 	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warning: why
-	Reason  string        // Broke, Lost: what whoever broke the claim gave as the reason, or what is known
+	Reason  string        // Broke, Lost: the reason that was given for a break, or what is known of the loss
 	Revoked *Revocation   // Revoked: who asks for the lock, and why
 	Dropped uint64        // events lost before this one, because OnEvent was too slow
 }

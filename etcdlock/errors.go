@@ -37,7 +37,7 @@ var refusedForNow = []error{
 	rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner),
 }
 
-// proposalDropped is what a leader says that is about to pass its lead on. The proposal is not in
+// proposalDropped is the answer of a leader that is about to pass its lead on. The proposal is not in
 // its log.
 const proposalDropped = "raft proposal dropped"
 

@@ -27,7 +27,7 @@ type Options struct {
 // It writes in the background, a quarter of a second after the first news: no call waits for it,
 // and grants that began and ended meanwhile are one entry each. Up to 200 entries are one
 // request on SQL databases, and one request for each of their keys, sent together, on Redis.
-// While the store gives no answer, the last 4096 entries are kept; Entry.Missing counts the rest.
+// While the store does not respond, the last 4096 entries are kept; Entry.Missing counts the rest.
 // The last event of a Client, EventClosed, has it write what is left.
 type Recorder struct {
 	store   record.Store
@@ -52,7 +52,7 @@ type recordedGrant struct {
 
 const (
 	recordDelay    = 250 * time.Millisecond // news are written together
-	recordPause    = 30 * time.Second       // the longest, while the store gives no answer
+	recordPause    = 30 * time.Second       // the longest, while the store does not respond
 	recordTimeout  = 5 * time.Second
 	maxRecordBatch = 200
 	maxPending     = 4096
@@ -145,7 +145,7 @@ func (r *Recorder) ended(e *fencelock.Event) {
 	r.add(entry)
 }
 
-// lossWord is what Entry.End says of a loss.
+// lossWord returns the word for a loss in Entry.End.
 func lossWord(err error) string {
 	for _, loss := range []struct {
 		err  error
@@ -163,7 +163,7 @@ func lossWord(err error) string {
 	return "broken"
 }
 
-// entryOf is what e says of its grant, whether it begins or ends.
+// entryOf returns the fields that e has of its grant, whether it begins or ends.
 func entryOf(e *fencelock.Event) record.Entry {
 	entry := record.Entry{Key: e.Key, Token: int64(e.Token)}
 	if e.Type != fencelock.EventHandleReleased { // the releasing Client knows the handle only

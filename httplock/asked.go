@@ -7,11 +7,11 @@ import (
 	"github.com/fencelock/fencelock"
 )
 
-// wish is what a request_id is for.
+// wish is the lock that a request_id asks for.
 type wish struct {
 	kind          fencelock.Kind
 	permits, size int64
-	slot          *time.Time // of once; the zero time is once for ever
+	slot          *time.Time // of once; the zero time is once forever
 }
 
 // isAs reports whether w and other, which have one request_id, may be one request.

@@ -23,7 +23,7 @@ func ExampleNew() {
 	}
 	locks, err := fencelock.New(memlock.New(), &fencelock.Options{
 		OnEvent: instrumentation.OnEvent(),
-		Trace:   otelfence.Traceparent, // so that those who wait are linked to whoever holds
+		Trace:   otelfence.Traceparent, // so that a wait is linked to the span of the holder
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -26,7 +26,7 @@ type answer struct {
 // errShort says that a step gave no answer, which it always does.
 var errShort = errors.New("the step gave no answer: " + newDDL)
 
-// newDDL is what to do about steps of another build.
+// newDDL says what to do about steps of another build.
 const newDDL = "run the DDL of this version, on MariaDB and MySQL after DROP PROCEDURE of those that are there"
 
 func (a *answer) begin() { *a = answer{store: a.store, ref: a.ref} }

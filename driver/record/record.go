@@ -1,4 +1,4 @@
-// Package record is what a store remembers of grants. A backend that keeps a history implements
+// Package record defines the record that a store keeps of grants. A backend with a history implements
 // Store; package history writes and reads it.
 package record
 
@@ -26,7 +26,7 @@ type Bounds struct {
 	For  time.Duration // since the last entry of a grant, by the clock of the store
 }
 
-// Entry is what is known of one grant. What is not known is zero. Times are those of the
+// Entry is the record of one grant. A field that is not known is zero. Times are those of the
 // process that wrote them.
 type Entry struct {
 	Key     string    `json:"-"`

@@ -61,7 +61,7 @@ type Step struct {
 	News []News
 }
 
-// News is what a step did to the claim of somebody who may be waiting.
+// News tells what a step did to a claim whose owner may be waiting.
 type News struct {
 	Claim *Claim
 	What  What

@@ -10,7 +10,7 @@ import (
 // Note is the note of a claim.
 type Note struct {
 	Request string     // of a store that does not find claims by their IDs: names the request of the claim
-	Slot    *time.Time // of a claim of once; the zero time is once for ever
+	Slot    *time.Time // of a claim of once; the zero time is once forever
 	Text    string     // of the client
 }
 

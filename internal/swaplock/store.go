@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Store is what swaplock needs of a store. All methods may be called from many goroutines
+// Store has the methods that swaplock needs of a store. All methods may be called from many goroutines
 // at once. Each is atomic, and none is repeated by the store unless it knows that the first
 // try had no effect. An error means that the outcome is unknown, unless it is a
 // *driver.RefusedError or a *driver.PermanentError.
@@ -39,7 +39,7 @@ type Store interface {
 	// of each. It stops after the first error that it yields.
 	List(ctx context.Context, prefix string) iter.Seq2[Keyed, error]
 
-	// Watch calls wake with the key and the Wake of each change, whoever has written it, until ctx ends
+	// Watch calls wake with the key and the Wake of each change, by any process, until ctx ends
 	// or the connection fails. It calls wake with an empty key once when it has begun to hear.
 	// A store that has no push asks for the keys that waiting returns now and then, and
 	// wakes those whose version has changed, with no IDs, which wakes all who wait there.
@@ -52,7 +52,7 @@ type Traits struct {
 	Namespace string // as in driver.Info
 }
 
-// State is what a store has of one key.
+// State is the data that a store has of one key.
 type State struct {
 	Version string    // of the key; it is never one that the key has had before; "" if there is nothing
 	Now     time.Time // by the store's clock, after the Read was sent
@@ -60,7 +60,7 @@ type State struct {
 	Records map[string]time.Time // when the records of the key end, by ID
 }
 
-// Content is what a swap writes.
+// Content is the data that a swap writes.
 type Content struct {
 	Last     int64  // the largest token drawn
 	Mark     string // any bytes

@@ -75,7 +75,7 @@ func schema(binary, text, options string) []string {
 	}
 }
 
-// Schema is what CreateTables runs.
+// Schema has the statements that CreateTables runs.
 func (d *Dialect) Schema() []string { return d.schema }
 
 // sql puts the words of the dialect into a statement, and numbers its arguments.

@@ -25,7 +25,7 @@ type Member struct {
 	lines       map[string]*line
 }
 
-// line is what a Member remembers of a key.
+// line is the record that a Member keeps of a key.
 type line struct {
 	last   int64   // the largest token drawn
 	tokens []token // of every claim that has joined, in order of arrival

@@ -67,6 +67,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	for page, name := range map[string]string{
 		"docs/guarantees.md": "`([A-Z][A-Za-z0-9]+)`", "docs/guarantees.zh-CN.md": "`([A-Z][A-Za-z0-9]+)`",
 		"docs/questions.md": "`(Test[A-Za-z0-9]+)`", "docs/questions.zh-CN.md": "`(Test[A-Za-z0-9]+)`",
+		"verify/reports/README.md": "`(Test[A-Za-z0-9_]+)[`/]",
 	} {
 		text, err := os.ReadFile(page)
 		if err != nil {

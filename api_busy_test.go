@@ -28,6 +28,8 @@ func loop(stop *atomic.Bool) {
 
 // On one processor beside busy loops, leases are renewed. When they cannot be renewed, Err
 // reports it at the deadline, and the context ends soon after. It runs in its own process.
+//
+//verify:fault Processes | one processor and a busy loop
 func TestHolderBesideABusyLoop(t *testing.T) {
 	const variable = "FENCELOCK_TEST_BUSY"
 	if os.Getenv(variable) == "" {

@@ -36,6 +36,7 @@ func TestEveryCallOnAClosedClientIsErrClosed(t *testing.T) {
 	}
 }
 
+//verify:fault The API, on all stores | Close with locks held, and during Lock
 func TestCloseEndsEveryLeaseWithErrClosed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
@@ -89,6 +90,7 @@ func TestLeaseEndsBeforeTheStoreIsAsked(t *testing.T) {
 	}
 }
 
+//verify:fault The API, on all stores | Close with locks held, and during Lock
 func TestCloseEndsAllWaiting(t *testing.T) {
 	for how, end := range map[string]func(c *fencelock.Client) error{
 		"Close": (*fencelock.Client).Close,

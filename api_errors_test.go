@@ -77,6 +77,8 @@ func TestLossText(t *testing.T) {
 
 // Owner and note come from others: they must not move a reader's cursor, forge
 // lines of a log, or turn the direction of text around.
+//
+//verify:fault Security | owner and note are shown with control characters escaped
 func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 	evil := "\x1b[31mx\r\ny\x00\u202e\u2028\xff"
 	safe := func(s string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+//verify:fault The API, on all stores | one key as two kinds of lock; a semaphore of two sizes
 func TestOneKeyAsTwoKindsIsErrKind(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
@@ -120,6 +121,10 @@ func withKey(key string) badCall {
 			errOf(c.Once(bg, key, time.Time{}, neverRuns(t))))
 	}
 }
+
+//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
+//verify:fault The API, on all stores | leases of zero, negative, of a nanosecond, huge
+//verify:fault Security | limits on keys, notes, leases
 func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 	calls := maps.Clone(badCalls)
 	for name, opts := range badOptions {
@@ -141,6 +146,7 @@ func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 	}
 }
 
+//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
 func TestKeysMayHoldAnyByte(t *testing.T) {
 	keys := []string{
 		"a", "A", " a", "a ", "a\x00", "a\n", "a/b", "a:b", "a{b}", "{a}b", "a}b{", "a%b", "a_b", `a\b`, "a'b", `a"b`,

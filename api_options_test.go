@@ -148,6 +148,7 @@ func TestSpecialCallsHaveAClaimOfTheirOwn(t *testing.T) {
 	}
 }
 
+//verify:fault The API, on all stores | leases of zero, negative, of a nanosecond, huge
 func TestExtremesOfOptionsWork(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, o := range []*fencelock.Options{
@@ -180,6 +181,8 @@ func TestExtremesOfOptionsWork(t *testing.T) {
 
 // With the longest of all leases nothing overflows, also where the backend knows no
 // longest one.
+//
+//verify:fault The API, on all stores | leases of zero, negative, of a nanosecond, huge
 func TestLongestLeaseDoesNotOverflow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.MaxTTL = 0

@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
+//verify:fault The API, on all stores | Release with a cancelled context, twice, after expiry with a successor
 func TestReleaseWithACancelledContextReleases(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
@@ -43,6 +44,7 @@ func TestReleaseLendsTheValuesOfItsContext(t *testing.T) {
 	})
 }
 
+//verify:fault The API, on all stores | Release with a cancelled context, twice, after expiry with a successor
 func TestEveryReleaseReturnsTheFirstResult(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(w *world, l *fencelock.Lease)
@@ -97,6 +99,8 @@ func TestConcurrentReleasesAreOne(t *testing.T) {
 }
 
 // The classic: A's lease runs out, B gets the lock, A releases. B must not notice.
+//
+//verify:fault The API, on all stores | Release with a cancelled context, twice, after expiry with a successor
 func TestReleaseAfterExpiryLeavesTheSuccessorAlone(t *testing.T) {
 	for _, store := range []string{"renewals fail", "the clock passed it unseen"} {
 		runInWorld(t, store, func(t *testing.T, w *world) {

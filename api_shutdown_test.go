@@ -109,6 +109,8 @@ func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
 
 // A call whose answer is on its way when the Client ends must not come back with a
 // lease that nobody renews: Close had no chance to end it.
+//
+//verify:fault The API, on all stores | Close with locks held, and during Lock
 func TestGrantThatArrivesDuringCloseIsNotHandedOut(t *testing.T) {
 	for _, how := range []string{"Enter", "the renewal before the grant"} {
 		for _, opts := range [][]fencelock.Option{nil, {fencelock.Note("beside the local queue")}} {

@@ -37,6 +37,7 @@ func slept(t *testing.T, ttl time.Duration, f func(t *testing.T, b *stub, c *Cli
 	})
 }
 
+//verify:fault Clocks | the machine sleeps
 func TestClockGoesOnWhileTheMachineSleeps(t *testing.T) {
 	slept(t, 10*time.Second, func(t *testing.T, _ *stub, c *Client, l *Lease) {
 		sleepFor(c, time.Hour)
@@ -49,6 +50,7 @@ func TestClockGoesOnWhileTheMachineSleeps(t *testing.T) {
 	})
 }
 
+//verify:fault Clocks | the machine sleeps
 func TestContextEndsSoonAfterTheMachineWokeUp(t *testing.T) {
 	slept(t, time.Hour, func(t *testing.T, _ *stub, c *Client, l *Lease) {
 		sleepFor(c, 2*time.Hour)
@@ -83,6 +85,8 @@ func (s *stub) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error
 
 // The machine falls asleep while a renewal is on its way, and wakes up after the lease.
 // No timer has fired when the answer, which is good, is read.
+//
+//verify:fault Clocks | the machine sleeps
 func TestRenewalAnsweredAfterASleepIsTooLate(t *testing.T) {
 	slept(t, 10*time.Second, func(t *testing.T, b *stub, c *Client, l *Lease) {
 		b.renew = func(ts []driver.Ticket) []error {

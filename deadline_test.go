@@ -15,6 +15,7 @@ const ttl = 10 * time.Second
 
 var errCut = errors.New("connection cut")
 
+//verify:fault Processes | SIGSTOP between request and answer
 func TestDeadlineCountsFromSending(t *testing.T) {
 	// The answer to Enter takes 3 s. The store's lease began when it got the call, so
 	// a deadline counted from the answer would lie 3 s after the store's.
@@ -86,6 +87,7 @@ func TestRenewalCountsFromSending(t *testing.T) {
 	})
 }
 
+//verify:fault Processes | SIGSTOP between request and answer
 func TestAnswerAfterItsOwnDeadlineIsNoGrant(t *testing.T) {
 	// A driver that ignores its time limit answers "granted" 11 s after it was asked
 	// for a lease of 10 s. The store has given the key to somebody else by then.

@@ -96,6 +96,7 @@ func TestLostLeaseNeverComesBack(t *testing.T) {
 	})
 }
 
+//verify:fault Processes | SIGSTOP between request and answer
 func TestErrReadsTheClockBeforeAnyTimer(t *testing.T) {
 	// Err is asked in the very moment of the deadline, from a timer that was set
 	// before the Client's own.

@@ -76,6 +76,7 @@ func TestStrictOrderWithoutHandOff(t *testing.T) {
 	})
 }
 
+//verify:fault The API, on all stores | ten thousand waiters on a key, all cancelled
 func TestTenThousandWaitersCancelled(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		b, c := tapped(t, s)

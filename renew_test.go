@@ -81,6 +81,7 @@ func TestManyLeasesAreRenewedInFewCalls(t *testing.T) {
 	})
 }
 
+//verify:fault The API, on all stores | a renewal races Release, ten thousand times
 func TestNoRenewalIsOnItsWayAfterRelease(t *testing.T) {
 	// The release comes while a renewal is on its way. It lets the next one in at once,
 	// but it returns when the renewal has come back.
@@ -110,6 +111,7 @@ func TestNoRenewalIsOnItsWayAfterRelease(t *testing.T) {
 	})
 }
 
+//verify:fault The API, on all stores | a renewal races Release, ten thousand times
 func TestRenewalRacesRelease(t *testing.T) {
 	// The renewal by hand, the renewal by the clock and the release of one lease, all
 	// at once. Whatever happens, Release succeeds while the lease lasts, and nothing is left.

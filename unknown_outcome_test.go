@@ -80,6 +80,7 @@ func slowEnter(ctx context.Context, _ driver.Claim, do func() (driver.Ticket, er
 	return k, err
 }
 
+//verify:fault The API, on all stores | the context ends at each step
 func TestCancelledLockLeavesNothing(t *testing.T) {
 	// The call is cancelled at each of a hundred moments of an acquisition that takes
 	// a while: before Enter is applied, after, in line, at the grant.

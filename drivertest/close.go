@@ -23,6 +23,7 @@ var closeLaws = []law{
 		view.allAnswer(w.ctx, driver.ErrClosed, t, t)
 		same(w, "Info after Close", view.Info(), w.info)
 	}, "a call after Close is a mistake in the program: it must hear so, not wait for a goroutine that has ended"},
+	//verify:fault The API, on all stores | Close with locks held, and during Lock
 	{"CloseLeavesClaimsAlone", nil, func(w *world, key string) {
 		view := w.view()
 		t := view.holds(w.claim(key))
@@ -36,6 +37,7 @@ var closeLaws = []law{
 		w.must("Close", view.Close())
 		w.a.holds(w.claim(w.key())).leaves()
 	}, "two Clients of one process may share a connection pool: closing one must not close the other"},
+	//verify:fault The API, on all stores | Close with locks held, and during Lock
 	{"CloseEndsAwait", all(fair, closes), func(w *world, key string) {
 		w.a.holds(w.claim(key))
 		view := w.view()
@@ -56,6 +58,7 @@ var closeLaws = []law{
 }
 
 var contextLaws = []law{
+	//verify:fault The API, on all stores | the context ends at each step
 	{"EndedContextEndsCalls", nil, func(w *world, _ string) {
 		cancelled, cancel := context.WithCancelCause(w.ctx)
 		cancel(errors.New("the caller has its reasons"))
@@ -67,6 +70,7 @@ var contextLaws = []law{
 			t.stillThere()
 		}
 	}, "a caller that has given up must get its goroutine back, and recognise its own context in the error"},
+	//verify:fault The API, on all stores | the context ends at each step
 	{"AwaitEndsWithItsContext", fair, func(w *world, key string) {
 		w.a.holds(w.claim(key))
 		t := w.b.waits(w.claim(key))

@@ -16,6 +16,7 @@ var grantLaws = []law{
 		t.leaves()
 		w.b.holds(w.claim(key))
 	}, "two holders of one mutex is the one thing that a lock must never allow"},
+	//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
 	{"OtherKeysAreFree", nil, func(w *world, key string) {
 		w.a.holds(w.claim(key))
 		w.a.holds(w.claim(w.key()))

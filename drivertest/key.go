@@ -20,6 +20,7 @@ var alike = []string{
 }
 
 var keyLaws = []law{
+	//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
 	{"KeysAreBytes", nil, func(w *world, _ string) {
 		var held []*inLine
 		for _, end := range alike {
@@ -39,6 +40,7 @@ var keyLaws = []law{
 			w.b.empty(t.Key)
 		}
 	}, "keys that a store folds, trims, normalises or cuts apart share one lock between strangers"},
+	//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
 	{"EveryByteMayOccur", nil, func(w *world, _ string) {
 		var ts []*inLine
 		want := map[string]int{}
@@ -52,6 +54,7 @@ var keyLaws = []law{
 			t.leaves()
 		}
 	}, "a key may be a hash or a struct: no byte of it is special"},
+	//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
 	{"LongestKey", nil, func(w *world, _ string) {
 		for _, fill := range []string{"x", "\xff", "\x00", "%", "☂"} {
 			long := w.prefix + strings.Repeat(fill, driver.MaxKey)
@@ -78,6 +81,7 @@ var keyLaws = []law{
 			w.grants(func() { holder.leaves() }, next)
 		}
 	}), "a push names a key or a process by text: what is special in that text must not lose the message"},
+	//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
 	{"LinesTakesPrefixesAsBytes", nil, func(w *world, _ string) {
 		for _, end := range alike {
 			w.a.holds(noWait(w.claim(w.prefix + end)))

@@ -8,6 +8,7 @@ import (
 )
 
 var kindLaws = []law{
+	//verify:fault The API, on all stores | one key as two kinds of lock; a semaphore of two sizes
 	{"OtherKindIsRefused", fair, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
 		w.b.otherKind(w.slots(key, 1, 3))
@@ -45,6 +46,7 @@ var kindLaws = []law{
 		w.view().holds(short).crashes().expires()
 		w.b.holds(noWait(w.slots(short.Key, 1, 2))).leaves()
 	}), "a crashed program must not pin a key to its kind: Enter purges before it judges"},
+	//verify:fault The API, on all stores | one key as two kinds of lock; a semaphore of two sizes
 	{"OtherSizeIsRefused", fair, func(w *world, key string) {
 		first := w.a.holds(w.slots(key, 1, 3))
 		for _, size := range []int64{1, 2, 4, driver.RW - 1} {

@@ -25,12 +25,14 @@ var leaveLaws = []law{
 		t.stillHolds()
 		w.b.refused(w.claim(t.Key))
 	}, "only the id is the right to leave: by key or by token, one holder could end another's lock"},
+	//verify:fault The API, on all stores | Release with a cancelled context, twice, after expiry with a successor
 	{"SecondLeaveIsGone", nil, func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).leaves()
 		w.gone("the second Leave", t.leave())
 		w.gone("Renew after Leave", t.renew())
 		w.gone("Await after Leave", t.await())
 	}, "a claim that is not in line cannot leave, and its client should know"},
+	//verify:fault The API, on all stores | Release with a cancelled context, twice, after expiry with a successor
 	{"LeaveDoesNotEndTheSuccessor", nil, timed(func(w *world, key string) {
 		old := w.a.holds(w.short(key))
 		if w.info.Lease == driver.PerClient {

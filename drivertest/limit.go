@@ -13,6 +13,7 @@ import (
 const manyWaiters = 2048 + 52
 
 var limitLaws = []law{
+	//verify:fault The API, on all stores | leases of zero, negative, of a nanosecond, huge
 	{"ShortestAndLongestLease", nil, timed(func(w *world, _ string) {
 		for _, ttl := range []time.Duration{w.info.MinTTL, w.info.MaxTTL} {
 			t, err := w.a.try(lasting(w.claim(w.key()), ttl))

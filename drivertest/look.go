@@ -28,6 +28,7 @@ var lookLaws = []law{
 		w.wrongIf(l.Last != 0 && l.Last < t.Token+c.Span-1,
 			"the largest token is shown as %d; want at least %d", l.Last, t.Token+c.Span-1)
 	}, "people look up who holds a lock, since when, and for how long"},
+	//verify:fault Security | claim ids are shown as a prefix only
 	{"IdsAreCut", nil, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
 		cs := w.b.line(key).Claims

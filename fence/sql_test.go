@@ -33,6 +33,7 @@ func TestFailedStatementIsNotStale(t *testing.T) {
 	}
 }
 
+//verify:fault Security | names of tables, prefixes
 func TestTableNamesAreChecked(t *testing.T) {
 	for _, name := range []string{"", "marks", "Marks_2", "_m", "app.marks", strings.Repeat("a", 63)} {
 		text, err := fence.NewTable(fence.Postgres, name).Schema()

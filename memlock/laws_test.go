@@ -15,16 +15,20 @@ func shared() drivertest.Opener {
 	return func(*testing.T) driver.Backend { return store }
 }
 
+//verify:fault Memory | the laws
 func TestStoreKeepsTheLawsInVirtualTime(t *testing.T) {
 	drivertest.Run(t, shared(), drivertest.InBubbles(), drivertest.KeepsServing(), drivertest.ExpiryLag(0))
 }
 
+//verify:fault Memory | the laws
 func TestStoreKeepsTheLawsInRealTime(t *testing.T) {
 	drivertest.Run(t, shared(), drivertest.KeepsServing(),
 		drivertest.ExpiryLag(time.Millisecond), drivertest.Lease(60*time.Millisecond))
 }
 
 // The same seeds each time: what they find stays found. Three more are drawn.
+//
+//verify:fault Memory | answers as the model does
 func TestStoreAnswersAsTheModelSays(t *testing.T) {
 	fixed := make([]uint64, 100)
 	for i := range fixed {

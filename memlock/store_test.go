@@ -12,6 +12,11 @@ import (
 	"github.com/fencelock/fencelock/internal/line"
 )
 
+//verify:fault Memory | the holder is killed | n/a: one process
+//verify:fault Memory | the first waiter is killed | n/a: one process
+//verify:fault Memory | the holder is stopped past its lease | n/a: one process
+//verify:fault Memory | the store is restarted | n/a: it forgets with the process
+
 func wish(key string, id int) driver.Claim {
 	return driver.Claim{
 		Key: key, ID: fmt.Sprintf("%032d", id), Owner: "test",
@@ -60,6 +65,7 @@ func TestTokensAreTheClockOrOneMore(t *testing.T) {
 	})
 }
 
+//verify:fault Memory | data lost
 func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()

@@ -173,6 +173,7 @@ func seeds(t *testing.T, from, to int) []uint64 {
 	return all
 }
 
+//verify:fault The network | reset in the middle; a request is applied and its answer is lost
 func TestSimulatedQuorumBreaksNoRule(t *testing.T) {
 	t.Parallel()
 	from, to := 0, simRuns

@@ -17,6 +17,8 @@ func shown(u *URL, err error) string {
 }
 
 // FuzzURL: Parse shows nothing of the password, however badly it is written into the URL.
+//
+//verify:fault Security | passwords appear in no error, no report and no child process
 func FuzzURL(f *testing.F) {
 	for _, scheme := range Schemes() {
 		f.Add(scheme+"://", "user", "pass", "", "@host:1234/db")

@@ -104,6 +104,8 @@ func (l *ours) over() bool    { return len(nodes(l.t, l.admin, "k")) == 1 }
 
 // The session of a holder ends, and then that of a waiter. The bare node lets a second holder in,
 // and a third.
+//
+//verify:fault ZooKeeper | lease revoked, or session expired
 func TestEndsOfSessionsLetTwoInAtABareNode(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]struct {

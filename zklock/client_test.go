@@ -80,6 +80,8 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 }
 
 // Not parallel, for it counts goroutines.
+//
+//verify:fault ZooKeeper | nothing is left
 func TestCloseLeavesNoGoroutineAndNoSession(t *testing.T) {
 	s := server(t)
 	a := admin(t, s)

@@ -41,6 +41,7 @@ func sent(t *testing.T, p *faultproxy.Proxy, what string, want ...int32) {
 	p.Forget()
 }
 
+//verify:fault ZooKeeper | requests of a free lock and of its release
 func TestFreeLockCostsTwoRequestsAndItsReleaseOne(t *testing.T) {
 	s, p, b := quietly(t)
 	for _, c := range []driver.Claim{exclusive("orders/42"), noWait(exclusive("orders/43")), reader("orders/44")} {

@@ -15,6 +15,9 @@ import (
 
 // TestEnsemble plays on three servers: each Backend is connected to any of them, so
 // what one has been told another may read from a server that lags behind.
+//
+//verify:fault ZooKeeper | answers as the model does
+//verify:fault ZooKeeper | leader changed, killed or hanging
 func TestEnsemble(t *testing.T) {
 	t.Parallel()
 	servers := testserver.ZooKeeperEnsemble(t, 3)

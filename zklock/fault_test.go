@@ -20,7 +20,12 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
+//verify:fault ZooKeeper | compaction while waiting | n/a: nothing is compacted
+
 // The answer to an Enter is lost, or the Enter itself: repeated, it makes one claim.
+//
+//verify:fault ZooKeeper | connection lost in create, and in delete
+//verify:fault The network | reset in the middle; a request is applied and its answer is lost
 func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -79,6 +84,8 @@ func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 
 // The ensemble applies an Enter late, when its caller has given up or repeated it. Without the
 // barrier it would make a claim that nobody knows of and that the session keeps alive.
+//
+//verify:fault ZooKeeper | connection lost in create, and in delete
 func TestDelayedEnterIsKeptOut(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -139,6 +146,9 @@ func TestRefusalAfterARaceWritesNothing(t *testing.T) {
 
 // The connection breaks while a claim leaves. The core would repeat the Leave; here nobody does,
 // and the node must go all the same.
+//
+//verify:fault ZooKeeper | connection lost in create, and in delete
+//verify:fault The network | reset in the middle; a request is applied and its answer is lost
 func TestLeaveIsFinishedBehind(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -161,6 +171,8 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 }
 
 // No server answers for longer than the caller waits.
+//
+//verify:fault ZooKeeper | connection lost in create, and in delete
 func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 	s, p, b := quietly(t)
 	k := hold(t, b, exclusive("k"))
@@ -244,6 +256,9 @@ func TestDisconnectedIsNotGone(t *testing.T) {
 
 // A server goes silent and its connection stays open. Another server is found while
 // the lease lasts.
+//
+//verify:fault ZooKeeper | a server that goes silent
+//verify:fault The network | half-open connections, one direction cut
 func TestSilentServerIsLeftInTime(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -287,6 +302,8 @@ func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
 
 // The session expires while the process runs, and the client begins another one
 // without a word.
+//
+//verify:fault ZooKeeper | lease revoked, or session expired
 func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 	s, p := proxied(t)
 	b := through(t, p, &Options{SessionTimeout: 2 * time.Second})
@@ -328,6 +345,8 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 
 // Requests arrive and answers do not. Each attempt to connect starts the session's time again on
 // the server, so the client must stop when the lease is over.
+//
+//verify:fault The network | half-open connections, one direction cut
 func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T) {
 	s, p := proxied(t)
 	const session = 4500 * time.Millisecond
@@ -346,6 +365,8 @@ func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T)
 }
 
 // What zk.Conn has queued when a session ends is not sent in the next session.
+//
+//verify:fault ZooKeeper | lease revoked, or session expired
 func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	s, p := proxied(t)
 	b := through(t, p, &Options{SessionTimeout: time.Second})
@@ -388,6 +409,8 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 
 // An Enter that made the line's container and did not get into it leaves none: the server
 // clears away only those that somebody was in.
+//
+//verify:fault ZooKeeper | nothing is left
 func TestEnterThatIsGivenUpLeavesNoContainer(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -482,6 +505,8 @@ func TestRenewalBeyondTheSessionIsRefused(t *testing.T) {
 }
 
 // Claims, sessions and their time survive a restart of the server.
+//
+//verify:fault ZooKeeper | the store is restarted
 func TestRestartOfTheServerKeepsClaims(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.Persist(true))
@@ -502,6 +527,8 @@ func TestRestartOfTheServerKeepsClaims(t *testing.T) {
 }
 
 // A server that lost its data is a loss, and no invitation.
+//
+//verify:fault ZooKeeper | data lost
 func TestDataLossEndsAllClaims(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t)
@@ -543,6 +570,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	empty(t, s)
 }
 
+//verify:fault The API, on all stores | two versions of the library on one key
 func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	s := server(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
+//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
 func TestNamesTakeEveryByteAndComeBack(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {

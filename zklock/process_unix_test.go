@@ -29,6 +29,7 @@ func TestProcessesNeverOverlap(t *testing.T) {
 	empty(t, s)
 }
 
+//verify:fault ZooKeeper | the holder is killed
 func TestKilledHolderIsGoneWithItsSession(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -36,6 +37,7 @@ func TestKilledHolderIsGoneWithItsSession(t *testing.T) {
 	empty(t, s)
 }
 
+//verify:fault ZooKeeper | the first waiter is killed
 func TestKilledWaiterDelaysNobodyBeyondItsSession(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -61,6 +63,9 @@ func TestWaiterInAnotherProcessIsWoken(t *testing.T) {
 
 // Nothing is left behind by a process that is killed while it holds the only claim:
 // the server clears the empty container away.
+//
+//verify:fault ZooKeeper | nothing is left
+//verify:fault Processes | kill -9 while being handed the lock, at any moment
 func TestKilledHolderLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -72,6 +77,8 @@ func TestKilledHolderLeavesNothing(t *testing.T) {
 
 // A process that is stopped for longer than its session finds out with its first
 // renewal, and its release does not end the next holder's claim.
+//
+//verify:fault ZooKeeper | the holder is stopped past its lease
 func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
 	t.Parallel()
 	s := server(t)

@@ -44,6 +44,8 @@ func (b *Backend) crash() {
 	b.Close()
 }
 
+//verify:fault ZooKeeper | the laws
+//verify:fault ZooKeeper | answers as the model does
 func TestLaws(t *testing.T) {
 	t.Parallel()
 	open := opener(testserver.ZooKeeper(t))

@@ -285,6 +285,8 @@ func (p *proc) wantLine(parts ...string) {
 }
 
 // TestScripts runs the scripts in testdata, each in a folder of its own.
+//
+//verify:fault Security | passwords appear in no error, no report and no child process | /secrets
 func TestScripts(t *testing.T) {
 	cmds := maps.Clone(serverCmds)
 	cmds["postgres"], cmds["sql"], cmds["exits"], cmds["until"] = startPostgres, runSQL, exits, until

@@ -131,6 +131,8 @@ func usesRedisGroup(t *testing.T, url string, wrongs []wrongURL) {
 }
 
 // TestPasswordOfEtcdIsAskedAndNotTold uses an etcd with authentication.
+//
+//verify:fault Security | passwords appear in no error, no report and no child process
 func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 	server := testserver.Etcd(t)
 	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Addr()}})
@@ -173,6 +175,8 @@ func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 
 // TestDeletedDatabaseEndsTheCommand deletes the file of locks under a holder, as a cleaner of
 // temporary files does. The lock is lost then: the next process uses another file.
+//
+//verify:fault SQLite | the database file is deleted, renamed, replaced or linked
 func TestDeletedDatabaseEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
@@ -204,6 +208,8 @@ func TestSymlinkToNoFileIsRefused(t *testing.T) {
 
 // A server whose certificate nobody vouches for is not talked to: the command ends before
 // it has sent anything, the password least of all.
+//
+//verify:fault Security | certificates are verified
 func TestCertificateOfTheServerIsVerified(t *testing.T) {
 	t.Parallel()
 	// Only its certificate is used, which is its own authority's.

@@ -211,6 +211,8 @@ func FuzzSeconds(f *testing.F) {
 }
 
 // What the command is told of a URL names the same store, and has no password.
+//
+//verify:fault Security | passwords appear in no error, no report and no child process
 func TestPasswordsAloneAreCutOutOfTheURL(t *testing.T) {
 	for _, c := range []struct{ whole, left string }{
 		{"", ""},

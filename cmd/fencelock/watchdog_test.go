@@ -31,6 +31,7 @@ func (s *stage) wantDead() {
 	}
 }
 
+//verify:fault Processes | SIGSTOP for more than a lease
 func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
@@ -63,6 +64,7 @@ func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
 	}
 }
 
+//verify:fault Processes | SIGSTOP for less than a lease
 func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)

@@ -24,6 +24,7 @@ nightly-report  x       y
 	}
 }
 
+//verify:fault Security | owner and note are shown with control characters escaped
 func TestTextOfOthersCannotLeaveItsPlace(t *testing.T) {
 	for _, bad := range []string{"a\nb", "a\x1b[2Jb", "a\u202eb", "a\xffb", "a\rb", "a\u2028b", "a\tb"} {
 		for _, shown := range []string{Quote(bad), Plain(bad)} {
@@ -54,6 +55,8 @@ func TestHiddenCharactersOfJSONAreEscaped(t *testing.T) {
 
 // FuzzTable: what others chose is one line each, whatever it holds, and no control
 // characters reach the
+//
+//verify:fault Security | owner and note are shown with control characters escaped
 func FuzzTable(f *testing.F) {
 	for _, s := range []string{"", "orders/42", "\x1b[2J", "锁\tlock\n", "\xff", "e\u0301", "\u202e"} {
 		f.Add(s, s+"x")

@@ -63,6 +63,7 @@ func TestRandomProgramsOnAGoodNetwork(t *testing.T) {
 	check(t, programs(true), run)
 }
 
+//verify:fault The API, on all stores | the context ends at each step
 func TestRandomProgramsUnderFaults(t *testing.T) {
 	t.Parallel()
 	check(t, programs(false), run)

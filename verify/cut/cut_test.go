@@ -35,6 +35,7 @@ type store struct {
 	open   func(t *testing.T, addr string) driver.Backend
 }
 
+//verify:fault The network | reset in the middle; a request is applied and its answer is lost
 func TestRedisCutAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
@@ -45,6 +46,7 @@ func TestRedisCutAtEveryRequest(t *testing.T) {
 	}})
 }
 
+//verify:fault The network | reset in the middle; a request is applied and its answer is lost
 func TestPostgresCutAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -89,6 +91,7 @@ func listen(dsn string) func(ctx context.Context, channel string, notify func())
 	}
 }
 
+//verify:fault The network | reset in the middle; a request is applied and its answer is lost
 func TestMariaDBCutAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t)

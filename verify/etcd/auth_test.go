@@ -136,6 +136,8 @@ func checkRefusal(t *testing.T, who, method string, err error, words []string) {
 
 // TestRestartWithAuthenticationKeepsClaims: a server forgets the tokens of its users when
 // it restarts. Holder and waiter log in again and go on.
+//
+//verify:fault etcd | login tokens forgotten
 func TestRestartWithAuthenticationKeepsClaims(t *testing.T) {
 	t.Parallel()
 	oldLogins := []string{"--old-logins"} // as etcd before 3.5

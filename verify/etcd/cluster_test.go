@@ -63,6 +63,9 @@ func (c *cluster) leader() (leader, follower *testserver.Server) {
 }
 
 // TestThreeMembers plays the model, and the faults that one member's end is.
+//
+//verify:fault etcd | answers as the model does | /Model
+//verify:fault etcd | leader changed, killed or hanging
 func TestThreeMembers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

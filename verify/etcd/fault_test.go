@@ -19,6 +19,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
+//verify:fault etcd | the store is restarted
 func TestRestartKeepsClaims(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t, testserver.Persist(true)))
@@ -39,6 +40,7 @@ func TestRestartKeepsClaims(t *testing.T) {
 	leave(t, a, next)
 }
 
+//verify:fault etcd | lease revoked, or session expired
 func TestRevokedLeaseIsALoss(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
@@ -67,6 +69,7 @@ func TestRevokedLeaseIsALoss(t *testing.T) {
 	leave(t, b, other)
 }
 
+//verify:fault etcd | lease revoked, or session expired
 func TestRevokedLeaseIsReplacedByEnter(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
@@ -79,6 +82,7 @@ func TestRevokedLeaseIsReplacedByEnter(t *testing.T) {
 	leave(t, a, hold(t, a, claim("k")))
 }
 
+//verify:fault etcd | key deleted
 func TestDeletedKeyIsALossOfThatClaimAlone(t *testing.T) {
 	x, a, b := sceneOfTwo(t)
 	one, two := hold(t, a, claim("one")), hold(t, a, claim("two"))
@@ -93,6 +97,9 @@ func TestDeletedKeyIsALossOfThatClaimAlone(t *testing.T) {
 
 // TestLostAnswers cuts the connection after each kind of step was applied and
 // before its answer came.
+//
+//verify:fault etcd | connection lost in create, and in delete
+//verify:fault The network | reset in the middle; a request is applied and its answer is lost
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
@@ -196,6 +203,8 @@ func TestHungMemberDoesNotStopRenewals(t *testing.T) {
 
 // TestCompactionWhileWaiting compacts what a waiter has not seen: before it watches, and
 // while it is cut off.
+//
+//verify:fault etcd | compaction while waiting
 func TestCompactionWhileWaiting(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
@@ -285,6 +294,7 @@ func TestCallersMetadataIsSent(t *testing.T) {
 	}
 }
 
+//verify:fault etcd | watch lost
 func TestLostWatchFallsBackToReading(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
@@ -317,6 +327,8 @@ func TestLostWatchFallsBackToReading(t *testing.T) {
 
 // TestFullStore has etcd refuse to grow: what ends claims and keeps them alive works
 // on.
+//
+//verify:fault etcd | disk full
 func TestFullStore(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--quota-backend-bytes=1048576")))

@@ -15,11 +15,13 @@ func open(prefix string, at ...string) drivertest.Opener {
 	return func(t *testing.T) driver.Backend { return backend(t, dial(t, clientv3.Config{}, at...), prefix) }
 }
 
+//verify:fault etcd | the laws
 func TestLaws(t *testing.T) {
 	t.Parallel()
 	drivertest.Run(t, open(newPrefix(), server(t).Addr()), drivertest.Lease(lease), drivertest.ExpiryLag(lag))
 }
 
+//verify:fault etcd | answers as the model does
 func TestAnswersAsTheModelSays(t *testing.T) {
 	t.Parallel()
 	drivertest.Model(t, open(newPrefix(), server(t).Addr()))
@@ -31,7 +33,13 @@ func trial(t *testing.T) worker.Trial[store] {
 	return worker.Trial[store]{Store: store{x.server.Addr(), x.prefix}, Backend: x.backend(), Lease: lease, Late: lag}
 }
 
-func TestProcessesNeverOverlap(t *testing.T)                  { trial(t).NeverOverlap(t, 4, 50) }
-func TestKilledHolderIsGoneAfterItsLease(t *testing.T)        { trial(t).KilledHolder(t) }
+func TestProcessesNeverOverlap(t *testing.T) { trial(t).NeverOverlap(t, 4, 50) }
+
+//verify:fault etcd | the holder is killed
+func TestKilledHolderIsGoneAfterItsLease(t *testing.T) { trial(t).KilledHolder(t) }
+
+//verify:fault etcd | the first waiter is killed
 func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) { trial(t).KilledWaiter(t) }
-func TestKilledAtAnyMomentNothingStays(t *testing.T)          { trial(t).KilledAtAnyMoment(t, 8, nil) }
+
+//verify:fault Processes | kill -9 while being handed the lock, at any moment
+func TestKilledAtAnyMomentNothingStays(t *testing.T) { trial(t).KilledAtAnyMoment(t, 8, nil) }

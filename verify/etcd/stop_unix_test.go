@@ -7,6 +7,7 @@ import (
 	"testing"
 )
 
+//verify:fault etcd | the holder is stopped past its lease
 func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
 	trial(t).StoppedHolder(t, syscall.SIGSTOP, syscall.SIGCONT)
 }

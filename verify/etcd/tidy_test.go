@@ -20,6 +20,8 @@ import (
 )
 
 // TestNothingIsLeft uses everything, closes, and looks at what the server has.
+//
+//verify:fault etcd | nothing is left
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
@@ -219,6 +221,8 @@ func TestRefusedReaderAndWriterAreNotWritten(t *testing.T) {
 }
 
 // TestFormatOfAnotherVersion is refused, not guessed at.
+//
+//verify:fault The API, on all stores | two versions of the library on one key
 func TestFormatOfAnotherVersion(t *testing.T) {
 	x, b := sceneOfOne(t)
 	for _, value := range []string{`{"v":2,"x":1}`, "something else", ""} {

@@ -15,6 +15,8 @@ import (
 )
 
 // TestRequestsAreAsFewAsPromised counts what the server itself says it was asked.
+//
+//verify:fault etcd | requests of a free lock and of its release
 func TestRequestsAreAsFewAsPromised(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))

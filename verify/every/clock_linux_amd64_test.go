@@ -188,6 +188,8 @@ func step(t testing.TB, all []wall, d time.Duration) {
 // The wall clock of this process is an hour ahead, and then an hour behind: no lock is
 // lost, none is granted early, a wait lasts as long as it was told to, and tokens rise. The
 // servers' clocks are right.
+//
+//verify:fault Clocks | the client's wall clock an hour ahead, and behind
 func TestWallClockOfAClientIsStepped(t *testing.T) {
 	w, err := takeClock(os.Getpid())
 	if err != nil {
@@ -257,6 +259,8 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 // The wall clock of a server is stepped forward by an hour, and back. Leases that end by it
 // are over at once, and the holder is told within its lease. The step back takes nothing from
 // anybody. Tokens always rise. Other leases, and a majority with the right time, go on.
+//
+//verify:fault Clocks | the server's wall clock an hour ahead, and back
 func TestWallClockOfTheServerIsStepped(t *testing.T) {
 	each(t, func(t *testing.T, s *store) {
 		clocks := s.clocks(t)

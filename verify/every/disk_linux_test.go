@@ -43,6 +43,12 @@ func fill(t testing.TB, dir string) (free func()) {
 
 // The disk of a server is full. Calls end with their contexts, failures are not permanent, and
 // no two hold the lock. When there is room again everything works, and tokens rise.
+//
+//verify:fault Redis | the disk is full, or cannot be written
+//verify:fault PostgreSQL | disk full
+//verify:fault MariaDB | disk full
+//verify:fault etcd | disk full
+//verify:fault ZooKeeper | disk full
 func TestDiskOfTheServerIsFull(t *testing.T) {
 	each(t, func(t *testing.T, s *store) {
 		a, b := s.near(t), s.near(t)

@@ -17,6 +17,8 @@ import (
 
 // One way of a connection is dead, and neither side sees its end. The holder is told by its
 // deadline, the next is granted the lock after that, and the client works again when it heals.
+//
+//verify:fault The network | half-open connections, one direction cut
 func TestOneWayIsCut(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {
@@ -279,6 +281,8 @@ func TestLockDelayHoldsTheNextOff(t *testing.T) {
 
 // A link goes down and up each half of a lease. Clients behind it may lose locks. No two hold one,
 // and clients with a good link are served all the time.
+//
+//verify:fault The network | a link that fails and returns every half lease
 func TestLinkThatFlaps(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {
@@ -320,6 +324,8 @@ func TestLinkThatFlaps(t *testing.T) {
 
 // Answers take a twentieth of a lease, and locks work. Then they take four fifths, more than the
 // third that a call has: no slow client gets a lock, and quick ones are served.
+//
+//verify:fault The network | answers take four fifths of a lease
 func TestAnswersTakeMostOfALease(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {

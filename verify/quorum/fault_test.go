@@ -32,6 +32,9 @@ var troubles = []struct {
 
 // While two of five are in trouble a held lock goes on, and others are taken and released. After
 // the trouble and its quarantines the held lock stands on all five again.
+//
+//verify:fault A quorum of five Redis | the store is restarted
+//verify:fault A quorum of five Redis | nodes killed, stopped, wiped, restarted, slowed
 func TestTwoOfFiveInTrouble(t *testing.T) {
 	t.Parallel()
 	for _, tr := range troubles {
@@ -90,6 +93,9 @@ func holds(t *testing.T, s *testserver.Server, key string) bool {
 }
 
 // With three of five gone nobody is granted anything, and who holds is told in time.
+//
+//verify:fault A quorum of five Redis | the store is restarted
+//verify:fault A quorum of five Redis | a majority
 func TestThreeOfFiveKilled(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
@@ -120,6 +126,8 @@ func TestThreeOfFiveKilled(t *testing.T) {
 
 // All five lose their data while a lock is held: its holder loses it, and for the
 // quarantine nobody else gets it, so the two never overlap.
+//
+//verify:fault A quorum of five Redis | a majority
 func TestAllFiveWiped(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
@@ -151,6 +159,8 @@ func TestAllFiveWiped(t *testing.T) {
 }
 
 // A quorum that nobody has initialised comes to work by itself.
+//
+//verify:fault A quorum of five Redis | the store is restarted
 func TestNewQuorumWaitsOutItsQuarantine(t *testing.T) {
 	t.Parallel()
 	all := servers(t, 3)
@@ -164,6 +174,8 @@ func TestNewQuorumWaitsOutItsQuarantine(t *testing.T) {
 }
 
 // A free lock costs one request per node to take, and one to release; a renewal one.
+//
+//verify:fault A quorum of five Redis | requests of a free lock and of its release
 func TestRequestsOfAFreeLock(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
@@ -250,6 +262,8 @@ func requests(t *testing.T, s *testserver.Server) int {
 
 // One server has two names, and the quorum says so when it is set up and when it is asked. A lock on
 // it needs all of its stores, and has them.
+//
+//verify:fault A quorum of five Redis | one server twice
 func TestOneServerTwiceIsFoundOut(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 3)
@@ -277,6 +291,8 @@ func TestOneServerTwiceIsFoundOut(t *testing.T) {
 
 // The servers answer so late that an Enter is sent twice, and is refused. The second copy may still
 // arrive, so they keep the ID out. A Client comes with another ID.
+//
+//verify:fault A quorum of five Redis | a request sent twice
 func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 3)

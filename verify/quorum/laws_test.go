@@ -28,12 +28,14 @@ func TestRedisMemberKeepsTheLaws(t *testing.T) {
 	drivertest.Model(t, view)
 }
 
+//verify:fault A quorum of five Redis | the laws
 func TestQuorumOfFiveKeepsTheLaws(t *testing.T) {
 	t.Parallel()
 	all := lawful(t)
 	drivertest.Run(t, func(t *testing.T) driver.Backend { return openSettling(t, all) }, drivertest.Lease(time.Second))
 }
 
+//verify:fault A quorum of five Redis | answers as the model does
 func TestQuorumOfFiveAnswersAsTheModelSays(t *testing.T) {
 	t.Parallel()
 	all := lawful(t)

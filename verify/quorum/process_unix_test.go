@@ -24,6 +24,8 @@ func holder(t *testing.T, all []*testserver.Server) (p *worker.Process, token fe
 }
 
 // A holder that is killed is gone after its lease.
+//
+//verify:fault A quorum of five Redis | the holder is killed
 func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)
@@ -40,6 +42,8 @@ func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
 
 // A holder that is stopped past its lease learns at its first look that it has lost
 // the lock. Two of the nodes are down besides. Nobody believes while another does.
+//
+//verify:fault A quorum of five Redis | the holder is stopped past its lease
 func TestStoppedHolderNeverOverlaps(t *testing.T) {
 	t.Parallel()
 	all := ready(t, 5)

@@ -23,6 +23,8 @@ import (
 	"github.com/fencelock/fencelock/redislock"
 )
 
+//verify:fault A quorum of five Redis | the first waiter is killed | n/a: a quorum has no line
+
 func TestMain(m *testing.M) {
 	redis.SetLogger(noLog{})
 	worker.Main(hold)

@@ -16,6 +16,8 @@ import (
 // TestServerThatWasAwayServesThoseWhoWait: PostgreSQL starts a process for each connection. Callers
 // who give up while it hangs, and try again, must not leave it a queue of connections that nobody
 // waits for any more: those who wait behind them would give up in turn.
+//
+//verify:fault PostgreSQL | stopped while callers give up
 func TestServerThatWasAwayServesThoseWhoWait(t *testing.T) {
 	server := testserver.Postgres(t, testserver.Config("log_connections = on"))
 	store, err := storeurl.Open(t.Context(), server.URL())

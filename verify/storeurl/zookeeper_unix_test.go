@@ -72,6 +72,8 @@ func TestZooKeeperLeaseOutlivesARestartWithTLS(t *testing.T) {
 
 // A server that cannot prove who it is is passed over, as one that is down. If there is no
 // other, the error comes at once.
+//
+//verify:fault Security | certificates are verified
 func TestZooKeeperWithAnUntrustedCertificate(t *testing.T) {
 	f, other, port := newFiles(t), newFiles(t), freePort(t)
 	server := testserver.ZooKeeper(t, secureZooKeeper(t, f, port))

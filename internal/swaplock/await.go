@@ -16,7 +16,7 @@ const maxAwait = time.Second
 
 // waiter is one Await.
 type waiter struct {
-	id   string        // cut, as Change.Wake has it
+	id   string        // as driver.ShortID cuts it
 	wake chan struct{} // has room for one
 }
 
@@ -24,7 +24,8 @@ type waiter struct {
 type waiters struct {
 	mu    sync.Mutex
 	byKey map[string]map[*waiter]bool
-	begun bool // watching
+	seen  map[string]string // the versions of those keys, as last read
+	begun bool              // watching
 }
 
 // Await returns when the claim of t is granted or gone, when a claim of its line may have
@@ -41,6 +42,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			return r.Gone(s, t.ID)
 		}
 		got, soonest = r.Ticket(s, c), min(maxAwait, r.NextExpiry()-s.Mono)
+		b.waiters.read(t.Key, r.Version)
 		return nil
 	}
 	if err := b.step(ctx, t.Key, look); err != nil {
@@ -79,18 +81,28 @@ func (ws *waiters) remove(key string, w *waiter) {
 	defer ws.mu.Unlock()
 	if delete(ws.byKey[key], w); len(ws.byKey[key]) == 0 {
 		delete(ws.byKey, key)
+		delete(ws.seen, key)
 	}
 }
 
-// keys are those that somebody waits for.
-func (ws *waiters) keys() []string {
+// read notes the version of key.
+func (ws *waiters) read(key, version string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return slices.Collect(maps.Keys(ws.byKey))
+	if ws.byKey[key] != nil {
+		ws.seen[key] = version
+	}
 }
 
-// wake wakes those of ids that wait for key: all of them without ids, and everybody without a key.
-func (ws *waiters) wake(key string, ids []string) {
+// versions are those of the keys that somebody waits for, as last read.
+func (ws *waiters) versions() map[string]string {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return maps.Clone(ws.seen)
+}
+
+// hear wakes those whom news of key concerns: all of them without news, and everybody without a key.
+func (ws *waiters) hear(key string, news []News) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for k, waiting := range ws.byKey {
@@ -98,7 +110,7 @@ func (ws *waiters) wake(key string, ids []string) {
 			continue
 		}
 		for w := range waiting {
-			if len(ids) > 0 && !slices.Contains(ids, w.id) {
+			if len(news) > 0 && !slices.ContainsFunc(news, func(n News) bool { return n.ID == w.id }) {
 				continue
 			}
 			select {
@@ -120,7 +132,7 @@ func (b *Backend) watch() {
 	b.running.Go(func() {
 		for b.ctx.Err() == nil {
 			// What was not heard is found by the look that each Await ends with.
-			_ = b.store.Watch(b.ctx, b.waiters.keys, b.waiters.wake)
+			_ = b.store.Watch(b.ctx, b.waiters.versions, b.waiters.hear)
 			select {
 			case <-time.After(maxAwait / 4):
 			case <-b.ctx.Done():

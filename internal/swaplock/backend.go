@@ -40,7 +40,7 @@ func New(store Store) *Backend {
 	}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.queues = make(map[string][]*job)
-	b.waiters.byKey = make(map[string]map[*waiter]bool)
+	b.waiters.byKey, b.waiters.seen = make(map[string]map[*waiter]bool), make(map[string]string)
 	return b
 }
 
@@ -95,11 +95,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 // Leave takes the claim of t out of its line and wakes everyone that this makes granted.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	return b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
-		lost := r.lost(s, t.ID)
-		if err := r.Leave(s, &t, e); err != nil && !(lost && e.Mark == "") {
-			return err
-		}
-		return nil
+		return r.Leave(s, &t, e)
 	})
 }
 
@@ -119,17 +115,8 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 
 // Break ends the claim of key whose span holds token, at once or after linger.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	var broken string // in a lost attempt
-	var until time.Duration
 	return b.step(ctx, key, func(r *reading, s *line.Step) error {
-		id, err := r.Break(s, token, reason, linger)
-		switch {
-		case err == nil && id != "":
-			broken, until = id, r.Tombstones.ByID[id].Until
-		case err != nil && r.lost(s, broken):
-			r.Entomb(s, broken, until, driver.GoneError{Reason: reason, Broken: true})
-			return nil
-		}
+		_, err := r.Break(s, token, reason, linger)
 		return err
 	})
 }
@@ -170,7 +157,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := b.ended(ctx); err != nil {
 		return driver.Line{}, err
 	}
-	st, err := b.store.Read(ctx, key)
+	st, err := b.store.Read(ctx, key, -1)
 	if err != nil {
 		return driver.Line{}, b.failed(ctx, err)
 	}
@@ -178,7 +165,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 }
 
 func describe(key string, st State) (driver.Line, error) {
-	r, err := open(key, st, nil)
+	r, err := open(key, st)
 	if err != nil {
 		return driver.Line{}, err
 	}

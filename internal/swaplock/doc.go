@@ -1,5 +1,5 @@
 // Package swaplock keeps locks in any store that can compare and swap. It has the rule of
-// package driver and needs nine methods of the store, which is why a store of your own takes
+// package driver and needs eight methods of the store, which is why a store of your own takes
 // a day: see Store.
 //
 // The line of a key is a document with a version. A step reads the document, applies the rule
@@ -20,7 +20,8 @@
 //
 // The store decides each race of a renewal and a purge: a holder is purged only by a swap that
 // names the end of the lease that was seen, and a record is removed only if it has ended still.
-// A claim that leaves loses its record before the swap that ends it.
+// Records are made and dropped by the very swap that says so, and a swap lands only while every
+// lease lasts that its step has found alive.
 //
 // # The document
 //

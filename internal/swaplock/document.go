@@ -99,8 +99,6 @@ type reading struct {
 	line.Line
 	places map[*line.Claim]lease
 	lent   map[*line.Claim]bool // get records in this step
-	// The records that lost attempts have dropped: others may have purged their claims because of that.
-	dropped map[string]time.Duration
 }
 
 // lease is where a lease was, and until when.
@@ -110,9 +108,9 @@ type lease struct {
 	expires time.Duration
 }
 
-// open reads st. A claim whose record was dropped by this very step lives on as it did.
-func open(key string, st State, dropped map[string]time.Duration) (*reading, error) {
-	r := &reading{State: st, lent: map[*line.Claim]bool{}, dropped: dropped}
+// open reads st. A claim without the record that it should have is dead.
+func open(key string, st State) (*reading, error) {
+	r := &reading{State: st, lent: map[*line.Claim]bool{}}
 	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, driver.Mark(st.Content.Mark), st.Content.MarkedBy
 	var d document
 	if len(st.Document) > 0 {
@@ -132,10 +130,7 @@ func open(key string, st State, dropped map[string]time.Duration) (*reading, err
 		at := lease{id: c.ID, expires: sinceEpoch(d.Claims[i].Until)}
 		switch {
 		case d.Claims[i].Lent:
-			end, ok := st.Records[c.ID]
-			if at.place, at.expires = inRecord, sinceEpoch(end); !ok {
-				at.place, at.expires = inDocument, dropped[c.ID]
-			}
+			at.place, at.expires = inRecord, sinceEpoch(st.Records[c.ID])
 		case c.ID == st.Holder:
 			at.place, at.expires = beside, sinceEpoch(st.Expires)
 		}
@@ -220,37 +215,30 @@ func (r *reading) settle(c *line.Claim) place {
 	return inDocument
 }
 
-// lost reports whether the claim with id is gone because a lost attempt of this very step has dropped its
-// record. Whatever else has ended the claim has left a reason, or not dropped the record.
-func (r *reading) lost(s *line.Step, id string) bool {
-	_, dropped := r.dropped[id]
-	return dropped && r.Find(id) == nil && r.Gone(s, id) == error(driver.GoneError{})
-}
-
-// expired lists the records that have ended.
-func (r *reading) expired() (ids []string) {
-	for c, at := range r.places {
-		if at.place == inRecord && at.expires <= sinceEpoch(r.Now) {
-			ids = append(ids, c.ID)
+// ended lists the records that have ended, as far as they are there.
+func (r *reading) ended() (ids []string) {
+	for id, end := range r.Records {
+		if !end.After(r.Now) {
+			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// needless lists the records whose claims have left, or have their lease in the document now.
-func (r *reading) needless() map[string]time.Duration {
-	ends := make(map[string]time.Duration)
-	for _, at := range r.places {
-		if at.place == inRecord {
-			ends[at.id] = at.expires
-		}
-	}
+// needless lists the records that no claim has any more.
+func (r *reading) needless() (ids []string) {
+	needed := make(map[string]bool)
 	for _, c := range r.Claims {
 		if r.settle(c) == inRecord {
-			delete(ends, c.ID)
+			needed[c.ID] = true
 		}
 	}
-	return ends
+	for id := range r.Records {
+		if !needed[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // purged reports whether the holder's lease has ended and the holder was purged.

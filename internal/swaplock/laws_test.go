@@ -22,9 +22,9 @@ func views(store swaplock.Store) drivertest.Opener {
 // losing loses every other swap, as if another process had written first.
 type losing struct{ *toy }
 
-func (s losing) Swap(ctx context.Context, key string, c *swaplock.Change) (bool, error) {
+func (s losing) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
 	if rand.IntN(2) == 0 {
-		return false, ctx.Err()
+		return "", ctx.Err()
 	}
 	return s.toy.Swap(ctx, key, c)
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,13 +27,11 @@ type job struct {
 	done chan struct{} // closed when the job is over
 }
 
-// batch is the steps of one key that are done by one swap, and what is known of its lost attempts.
+// batch is the steps of one key that are done by one swap.
 type batch struct {
-	b       *Backend
-	key     string
-	jobs    []*job
-	dropped map[string]time.Duration // the records that were dropped, and when they would have ended
-	lent    map[string]bool          // the records that were made
+	b    *Backend
+	key  string
+	jobs []*job
 }
 
 // step runs f on the line of key, again and again until nobody else has written the line meanwhile.
@@ -80,7 +76,7 @@ func (b *Backend) run(key string) {
 		n := min(len(jobs), mostJobs)
 		b.queues[key] = jobs[n:]
 		b.mu.Unlock()
-		a := batch{b: b, key: key, jobs: jobs[:n], dropped: map[string]time.Duration{}, lent: map[string]bool{}}
+		a := batch{b, key, jobs[:n]}
 		err := a.run()
 		for _, j := range a.jobs {
 			if err != nil {
@@ -133,84 +129,68 @@ func pause(ctx context.Context, lost int) error {
 
 // try is one attempt.
 func (a *batch) try(ctx context.Context) (done bool, err error) {
-	st, err := a.b.store.Read(ctx, a.key)
+	st, err := a.b.store.Read(ctx, a.key, -1)
 	if err != nil {
 		return false, a.b.failed(ctx, err)
 	}
-	r, err := open(a.key, st, a.dropped)
+	r, err := open(a.key, st)
 	if err != nil {
 		return false, err
 	}
-	if ids := r.expired(); len(ids) > 0 {
+	if ids := r.ended(); len(ids) > 0 {
 		// The store decides whether they were renewed meanwhile.
-		return false, a.b.failed(ctx, a.b.store.Drop(ctx, a.key, ids, true))
+		return false, a.b.failed(ctx, a.b.store.Purge(ctx, a.key, ids))
 	}
-	s := &line.Step{Wall: st.Now, Mono: sinceEpoch(st.Now)}
+	c, err := a.apply(r)
+	if c == nil || err != nil {
+		return true, err
+	}
+	version, err := a.b.store.Swap(ctx, a.key, c)
+	if err != nil || version == "" {
+		return false, a.b.failed(ctx, err)
+	}
+	a.b.waiters.hear(a.key, c.News)
+	return true, nil
+}
+
+// apply runs the steps on r and returns the swap that they need, or nil.
+func (a *batch) apply(r *reading) (*Change, error) {
+	s := &line.Step{Wall: r.Now, Mono: sinceEpoch(r.Now)}
 	r.Purge(s)
+	c := &Change{If: r.Version}
+	if len(r.Claims) > 0 {
+		// What the steps find alive must be alive still when the swap lands.
+		c.Before = fromEpoch(r.NextExpiry())
+	}
+	if r.purged() {
+		c.Ended = r.Expires
+	}
 	for _, j := range a.jobs {
 		if j.err = j.ctx.Err(); j.err == nil {
 			j.err = j.f(r, s)
 		}
 	}
-	content, err := r.close(s)
-	if err != nil {
-		return false, err
+	var err error
+	if c.Content, err = r.close(s); err != nil {
+		return nil, err
 	}
-	if r.same(&content) {
-		a.forget(ctx, r)
-		return true, nil
+	if r.same(&c.Content) {
+		return nil, nil
 	}
-	c := &Change{If: st.Version, Content: content, Wake: concerned(s)}
-	if r.purged() {
-		c.Ended = st.Expires
+	c.Drop = r.needless()
+	for claim := range r.lent {
+		c.Lend = append(c.Lend, Lease{a.key, claim.ID, claim.Expires - s.Mono}) // which may be longer than its TTL
 	}
-	swapped, err := a.swap(ctx, r, c)
-	if err != nil || !swapped {
-		return false, a.b.failed(ctx, err)
-	}
-	a.forget(ctx, r)
-	a.b.waiters.wake(a.key, c.Wake)
-	return true, nil
+	c.News = news(s)
+	return c, nil
 }
 
-// swap writes c, and the records that go with it before.
-func (a *batch) swap(ctx context.Context, r *reading, c *Change) (bool, error) {
-	if ends := r.needless(); len(ends) > 0 {
-		if err := a.b.store.Drop(ctx, a.key, slices.Collect(maps.Keys(ends)), false); err != nil {
-			return false, err
-		}
-		maps.Copy(a.dropped, ends)
-	}
-	if len(r.lent) > 0 {
-		var ls []Lease
-		for c := range r.lent {
-			ls = append(ls, Lease{a.key, c.ID, c.Expires - sinceEpoch(r.Now)}) // which may be longer than its TTL
-			a.lent[c.ID] = true
-		}
-		if err := a.b.store.Lend(ctx, ls); err != nil {
-			return false, err
-		}
-	}
-	return a.b.store.Swap(ctx, a.key, c)
-}
-
-// forget drops the records that lost attempts have made for claims that are gone. It is of no
-// matter if that fails: nobody renews them.
-func (a *batch) forget(ctx context.Context, r *reading) {
-	for c := range r.lent {
-		delete(a.lent, c.ID)
-	}
-	if len(a.lent) > 0 {
-		_ = a.b.store.Drop(ctx, a.key, slices.Collect(maps.Keys(a.lent)), false)
-	}
-}
-
-// concerned lists those who have something to hear.
-func concerned(s *line.Step) (ids []string) {
+// news is what other processes must hear of a step.
+func news(s *line.Step) (all []News) {
 	for _, n := range s.News {
-		ids = append(ids, driver.ShortID(n.Claim.ID))
+		all = append(all, News{ID: driver.ShortID(n.Claim.ID), Granted: n.What == line.Granted && n.Claim.Mark == ""})
 	}
-	return ids
+	return all
 }
 
 // ended says why no call is served any more, or returns nil.

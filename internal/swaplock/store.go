@@ -6,44 +6,50 @@ import (
 	"time"
 )
 
-// Store has the methods that swaplock needs of a store. All methods may be called from many goroutines
-// at once. Each is atomic, and none is repeated by the store unless it knows that the first
-// try had no effect. An error means that the outcome is unknown, unless it is a
+// Store is a store that can compare and swap. All methods may be called from many goroutines at
+// once. Each is one atomic step of the store, and is not repeated unless the first try is known to
+// have had no effect. An error means that the outcome is unknown, unless it is a
 // *driver.RefusedError or a *driver.PermanentError.
 //
-// Times are those of the store's own clock. What a store cannot keep to the nanosecond it rounds up: a lease
-// may end a moment late, and not early.
+// All times are those of the store's own clock. A store that cannot keep a time to the nanosecond
+// rounds it up: a lease may end a moment late, and never early.
 type Store interface {
 	// Traits say what the store is. They never change.
 	Traits() Traits
 
-	// Read reads what the store has of key.
-	Read(ctx context.Context, key string) (State, error)
+	// Read returns what the store has of key, with at most so many of its first arrivals, or all
+	// of them if arrivals is negative.
+	Read(ctx context.Context, key string, arrivals int) (State, error)
 
-	// Swap writes c if the key still has the version c.If, and, unless c.Ended is zero, the lease of
-	// its holder still ends then. It reports false if it has changed nothing.
-	Swap(ctx context.Context, key string, c *Change) (swapped bool, err error)
+	// Swap applies c to key if all its conditions hold, and returns the new version of the key.
+	// Else it changes nothing and returns "".
+	Swap(ctx context.Context, key string, c *Change) (version string, err error)
 
-	// Renew has each lease end no earlier than its TTL from now: of the holder if the ID is the holder's,
-	// else of the record. It leaves a lease that has ended, or is not there, alone, and reports
-	// false for that.
+	// Renew has each lease end no earlier than its TTL from now: that of the holder, if the ID
+	// is the holder's, else that of the record. A lease that has ended, or is not there, stays as
+	// it is, and Renew returns false for it. The version of the key stays the same.
 	Renew(ctx context.Context, ls []Lease) (alive []bool, err error)
 
-	// Lend makes a record of each lease, or has it end no earlier than its TTL from now.
-	Lend(ctx context.Context, ls []Lease) error
+	// Purge removes those records of ids that have ended by now.
+	Purge(ctx context.Context, key string, ids []string) error
 
-	// Drop removes the records of ids, or those of them that have ended.
-	Drop(ctx context.Context, key string, ids []string, ended bool) error
+	// Forget removes what nobody needs any more: the keys that have no document, no arrivals, no
+	// mark and a Last below last, and all records that have ended before the Forget. It is called
+	// about once an hour, and may leave some for the next time.
+	Forget(ctx context.Context, last int64) error
 
-	// List yields the keys that begin with prefix and have a document, and what Read would return
-	// of each. It stops after the first error that it yields.
+	// List yields the keys that begin with prefix and have a document or arrivals, with what Read
+	// returns of each. It stops after the first error that it yields.
 	List(ctx context.Context, prefix string) iter.Seq2[Keyed, error]
 
-	// Watch calls wake with the key and the Wake of each change, by any process, until ctx ends
-	// or the connection fails. It calls wake with an empty key once when it has begun to hear.
-	// A store that has no push asks for the keys that waiting returns now and then, and
-	// wakes those whose version has changed, with no IDs, which wakes all who wait there.
-	Watch(ctx context.Context, waiting func() []string, wake func(key string, ids []string)) error
+	// Watch calls hear with the key and the News of each swap, by any process, until ctx ends or
+	// the connection fails. Once it hears of all swaps from then on, it calls hear with an empty
+	// key.
+	//
+	// A store without push reads, every few milliseconds, the versions of the keys that waiting
+	// returns, in as few requests as it can, and calls hear without News for each key whose
+	// version differs from the one that waiting has returned with it.
+	Watch(ctx context.Context, waiting func() map[string]string, hear func(key string, news []News)) error
 }
 
 // Traits are what the store is.
@@ -52,31 +58,50 @@ type Traits struct {
 	Namespace string // as in driver.Info
 }
 
-// State is the data that a store has of one key.
+// State is what a store has of one key.
 type State struct {
-	Version string    // of the key; it is never one that the key has had before; "" if there is nothing
+	Version string    // changes with each swap, and is never one that the key has had before; "" if there is nothing
 	Now     time.Time // by the store's clock, after the Read was sent
 	Content
-	Records map[string]time.Time // when the records of the key end, by ID
+	Records map[string]time.Time // when the leases in records end, by ID
+
+	// Of an Arriver:
+
+	Arrivals []Arrival // the first ones, in the order of their tokens
+	More     bool      // there are others behind them
 }
 
-// Content is the data that a swap writes.
+// Content is the part of a State that a swap replaces.
 type Content struct {
-	Last     int64  // the largest token drawn
-	Mark     string // any bytes
-	MarkedBy string
-	Holder   string    // whose lease is beside the document, or ""
+	Last     int64     // the largest token drawn
+	Mark     string    // any bytes
+	MarkedBy string    // any bytes
+	Holder   string    // the ID of the claim whose lease ends at Expires, or ""
 	Expires  time.Time // of Holder
-	Document []byte    // empty if nobody is in line and nobody is kept out
+	Open     time.Time // until then a claim may arrive: see Arriver; zero if none may
+	Document []byte    // empty, or a JSON object
 }
 
-// Change is a swap.
+// Change is what a swap does: its conditions first.
 type Change struct {
-	If string // the version that the key has; "" if there is nothing
-	// Content replaces what is there. If the Holder stays, its lease ends at the later of both times.
+	If     string    // the version of the key is still this; "" if there is nothing
+	IfLast int64     // Last is still this, unless 0: nobody has arrived since the Read
+	Ended  time.Time // the lease of the holder ends at this very time still, unless zero
+	Before time.Time // the store's clock is before this, unless zero
+
+	// Content replaces what is there, but Last never falls. If the Holder stays, its lease ends
+	// at the later of both times.
 	Content
-	Ended time.Time // see Swap
-	Wake  []string  // whose Await has something to hear; IDs are cut as people may see them
+	Lend     []Lease  // makes these records, or has them end no earlier than their TTL from now
+	Drop     []string // removes the records of these IDs
+	Arrivals int      // removes so many of the first arrivals: the document has them from now on
+	News     []News   // for those who Watch
+}
+
+// News is what a swap does to the claim of a waiter. People may see it.
+type News struct {
+	ID      string // as driver.ShortID cuts it
+	Granted bool   // the claim holds the lock, and its line has no mark; else the waiter must look
 }
 
 // Lease names one lease.
@@ -89,4 +114,48 @@ type Lease struct {
 type Keyed struct {
 	Key string
 	State
+}
+
+// Arriver is optional: a store in which a claim can join a line by one request that collides
+// with nothing. A client far from the store needs that: where others swap all the time, each of
+// its own swaps comes too late.
+//
+// The line of a key is its document and, behind that, its arrivals. Whoever swaps next moves
+// the first arrivals into the document (Change.Arrivals).
+type Arriver interface {
+	// Arrive adds a to the arrivals of key, if it may, and returns its place; or else nil.
+	//
+	//   - If there is no document and no arrival, a holds the lock. It becomes the Holder, with a
+	//     lease of a.TTL, and the version changes. Open becomes the end of that lease if
+	//     a.Closes, else zero.
+	//   - Else, if a.Waits and the store's clock is before Open, a waits behind all others. The
+	//     version stays the same. It may not if its ID occurs in the document, in quotes, or is
+	//     that of another arrival.
+	//
+	// The store sets Token and At, and Last becomes Token + Span - 1.
+	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
+}
+
+// Arrival is a claim that has arrived and is not in the document yet.
+type Arrival struct {
+	ID     string // letters and digits
+	Claim  []byte // a JSON object
+	Span   int64
+	TTL    time.Duration // of its lease, if it holds the lock at once
+	Waits  bool          // it may wait
+	Closes bool          // whoever arrives behind it waits
+
+	Token int64     // the larger of Last + 1 and At in µs since 1970
+	At    time.Time // when it arrived
+}
+
+// Place is where an arrival stands.
+type Place struct {
+	Token    int64
+	At       time.Time
+	Granted  bool
+	Ahead    int    // claims before it; a store may estimate that
+	Version  string // of the key; of no matter unless Granted
+	Mark     string // of the key; of no matter unless Granted
+	MarkedBy string
 }

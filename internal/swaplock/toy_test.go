@@ -18,7 +18,7 @@ type toy struct {
 	mu      sync.Mutex
 	next    int
 	keys    map[string]*toyKey
-	hearers map[*func(key string, ids []string)]bool
+	hearers map[*func(key string, news []swaplock.News)]bool
 }
 
 type toyKey struct {
@@ -28,7 +28,7 @@ type toyKey struct {
 }
 
 func newToy() *toy {
-	return &toy{keys: map[string]*toyKey{}, hearers: map[*func(string, []string)]bool{}}
+	return &toy{keys: map[string]*toyKey{}, hearers: map[*func(string, []swaplock.News)]bool{}}
 }
 
 func (s *toy) Traits() swaplock.Traits { return swaplock.Traits{Name: "toy"} }
@@ -48,34 +48,40 @@ func (s *toy) state(key string) swaplock.State {
 	return swaplock.State{Version: k.version, Now: now, Content: k.content, Records: maps.Clone(k.records)}
 }
 
-func (s *toy) Read(ctx context.Context, key string) (swaplock.State, error) {
+func (s *toy) Read(ctx context.Context, key string, _ int) (swaplock.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state(key), ctx.Err()
 }
 
-func (s *toy) Swap(ctx context.Context, key string, c *swaplock.Change) (bool, error) {
+func (s *toy) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
 	if ctx.Err() != nil {
-		return false, ctx.Err()
+		return "", ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k, _ := s.key(key)
-	if k.version != c.If || !c.Ended.IsZero() && !k.content.Expires.Equal(c.Ended) {
-		return false, nil
+	k, now := s.key(key)
+	if k.version != c.If || !c.Ended.IsZero() && !k.content.Expires.Equal(c.Ended) ||
+		!c.Before.IsZero() && !now.Before(c.Before) {
+		return "", nil
 	}
-	expires := k.content.Expires
-	same := c.Holder == k.content.Holder
+	before := k.content
 	k.content = c.Content
-	if same && expires.After(c.Expires) {
-		k.content.Expires = expires
+	if c.Holder == before.Holder {
+		k.content.Expires = later(before.Expires, c.Expires)
+	}
+	for _, id := range c.Drop {
+		delete(k.records, id)
+	}
+	for _, l := range c.Lend {
+		k.records[l.ID] = later(k.records[l.ID], now.Add(l.TTL))
 	}
 	s.next++
 	k.version = fmt.Sprint(s.next)
 	for hear := range s.hearers {
-		(*hear)(key, c.Wake)
+		(*hear)(key, c.News)
 	}
-	return true, nil
+	return k.version, nil
 }
 
 func (s *toy) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
@@ -102,23 +108,27 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (s *toy) Lend(ctx context.Context, ls []swaplock.Lease) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range ls {
-		k, now := s.key(l.Key)
-		k.records[l.ID] = later(k.records[l.ID], now.Add(l.TTL))
-	}
-	return ctx.Err()
-}
-
-func (s *toy) Drop(ctx context.Context, key string, ids []string, ended bool) error {
+func (s *toy) Purge(ctx context.Context, key string, ids []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k, now := s.key(key)
 	for _, id := range ids {
-		if !ended || !k.records[id].After(now) {
+		if !k.records[id].After(now) {
 			delete(k.records, id)
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *toy) Forget(ctx context.Context, last int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for key, k := range s.keys {
+		maps.DeleteFunc(k.records, func(_ string, end time.Time) bool { return !end.After(now) })
+		c := &k.content
+		if len(c.Document) == 0 && c.Mark == "" && c.Last < last && len(k.records) == 0 {
+			delete(s.keys, key)
 		}
 	}
 	return ctx.Err()
@@ -130,7 +140,7 @@ func (s *toy) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keyed,
 		keys := slices.Sorted(maps.Keys(s.keys))
 		s.mu.Unlock()
 		for _, key := range keys {
-			st, err := s.Read(ctx, key)
+			st, err := s.Read(ctx, key, -1)
 			if strings.HasPrefix(key, prefix) && (len(st.Document) > 0 || err != nil) &&
 				!yield(swaplock.Keyed{Key: key, State: st}, err) {
 				return
@@ -139,15 +149,15 @@ func (s *toy) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keyed,
 	}
 }
 
-func (s *toy) Watch(ctx context.Context, _ func() []string, wake func(key string, ids []string)) error {
+func (s *toy) Watch(ctx context.Context, _ func() map[string]string, hear func(string, []swaplock.News)) error {
 	s.mu.Lock()
-	s.hearers[&wake] = true
+	s.hearers[&hear] = true
 	s.mu.Unlock()
-	wake("", nil)
+	hear("", nil)
 	<-ctx.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.hearers, &wake)
+	delete(s.hearers, &hear)
 	return ctx.Err()
 }
 

@@ -98,19 +98,23 @@ const (
 FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ?`
 	insertSQL = `{insert} INTO fencelock_swap
 	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line)
-VALUES (?, {now}, ?, ?, ?, ?, ?, 0, ?) {none}`
-	swapSQL = `UPDATE fencelock_swap SET version = version + 1, last = ?, mark = ?, marked_by = ?,
+VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) {none}`
+	swapSQL = `UPDATE fencelock_swap SET version = ?, last = ?, mark = ?, marked_by = ?,
 	expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?, line = ?
 WHERE lock_key = ? AND version = ?`
 	endedSQL  = ` AND expires = ?`
+	beforeSQL = ` AND {now} < ?`
 	holderSQL = `UPDATE fencelock_swap SET expires = {max}(expires, {later} + ?), renewals = renewals + 1
 WHERE lock_key = ? AND holder = ? AND expires > {now}`
 	recordSQL = `UPDATE fencelock_lease SET expires = {max}(expires, {later} + ?), renewals = renewals + 1
 WHERE lock_key = ? AND id = ? AND expires > {now}`
 	lendSQL = `INSERT INTO fencelock_lease (lock_key, id, expires, renewals)
 VALUES (?, ?, {later} + ?, 0) {upsert}`
-	dropSQL      = `DELETE FROM fencelock_lease WHERE lock_key = ? AND id = ?`
-	dropEndedSQL = `DELETE FROM fencelock_lease WHERE lock_key = ? AND id = ? AND expires <= {now}`
-	listSQL      = `SELECT lock_key FROM fencelock_swap WHERE lock_key >= ? AND line <> '' ORDER BY lock_key LIMIT 200`
-	pollSQL      = `SELECT lock_key, version FROM fencelock_swap WHERE lock_key IN (?`
+	dropSQL        = `DELETE FROM fencelock_lease WHERE lock_key = ? AND id = ?`
+	forgetSQL      = `DELETE FROM fencelock_swap WHERE last < ? AND line = '' AND length(mark) = 0`
+	endedLeasesSQL = `DELETE FROM fencelock_lease WHERE expires <= {now}`
+	purgeSQL       = `DELETE FROM fencelock_lease WHERE lock_key = ? AND id = ? AND expires <= {now}`
+	listSQL        = `SELECT lock_key FROM fencelock_swap
+WHERE lock_key >= ? AND line <> '' ORDER BY lock_key LIMIT 200`
+	pollSQL = `SELECT lock_key, version FROM fencelock_swap WHERE lock_key IN (?`
 )

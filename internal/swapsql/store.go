@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +56,7 @@ func (s *Store) write(ctx context.Context, text string, args ...any) (int64, err
 }
 
 // Read reads the row of key, and its leases.
-func (s *Store) Read(ctx context.Context, key string) (st swaplock.State, err error) {
+func (s *Store) Read(ctx context.Context, key string, _ int) (st swaplock.State, err error) {
 	var now int64
 	var version, last, expires sql.NullInt64
 	var mark, markedBy, holder []byte
@@ -91,25 +93,66 @@ func (s *Store) Read(ctx context.Context, key string) (st swaplock.State, err er
 }
 
 // Swap writes the row of key if nobody has since it was read.
-func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (bool, error) {
-	mark, by, holder, expires := []byte(c.Mark), []byte(c.MarkedBy), []byte(c.Holder), micros(c.Expires)
-	if c.If == "" {
-		n, err := s.write(ctx, insertSQL, []byte(key), c.Last, mark, by, holder, expires, string(c.Document))
-		return n > 0, err
+func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (version string, err error) {
+	if s.d.oneWrite {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 	}
-	version, err := strconv.ParseInt(c.If, 10, 64)
+	if len(c.Lend)+len(c.Drop) == 0 {
+		return s.swap(ctx, s.db, key, c)
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	text := swapSQL
-	args := []any{
-		c.Last, mark, by, holder, expires, expires, holder, string(c.Document), []byte(key), version,
+	defer tx.Rollback()
+	if version, err = s.swap(ctx, tx, key, c); err != nil || version == "" {
+		return "", err
 	}
-	if !c.Ended.IsZero() {
-		text, args = text+endedSQL, append(args, micros(c.Ended))
+	for _, id := range c.Drop {
+		if _, err := tx.ExecContext(ctx, s.d.sql(dropSQL), []byte(key), []byte(id)); err != nil {
+			return "", err
+		}
 	}
-	n, err := s.write(ctx, text, args...)
-	return n > 0, err
+	for _, l := range c.Lend {
+		if _, err := tx.ExecContext(ctx, s.d.sql(lendSQL), []byte(key), []byte(l.ID), ttl(l)); err != nil {
+			return "", err
+		}
+	}
+	return version, tx.Commit()
+}
+
+// execer is a pool or a transaction.
+type execer interface {
+	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
+}
+
+func (s *Store) swap(ctx context.Context, db execer, key string, c *swaplock.Change) (string, error) {
+	mark, by, holder, expires := []byte(c.Mark), []byte(c.MarkedBy), []byte(c.Holder), micros(c.Expires)
+	text, version := insertSQL, time.Now().UnixMicro()
+	args := []any{[]byte(key), version, c.Last, mark, by, holder, expires, string(c.Document)}
+	if c.If != "" {
+		seen, err := strconv.ParseInt(c.If, 10, 64)
+		if err != nil {
+			return "", err
+		}
+		text, version = swapSQL, seen+1
+		args = []any{version, c.Last, mark, by, holder, expires, expires, holder, string(c.Document), []byte(key), seen}
+		if !c.Ended.IsZero() {
+			text, args = text+endedSQL, append(args, micros(c.Ended))
+		}
+		if !c.Before.IsZero() {
+			text, args = text+beforeSQL, append(args, c.Before.UnixMicro())
+		}
+	}
+	res, err := db.ExecContext(ctx, s.d.sql(text), args...)
+	if err != nil {
+		return "", err
+	}
+	if n, err := res.RowsAffected(); n == 0 || err != nil {
+		return "", err
+	}
+	return strconv.FormatInt(version, 10), nil
 }
 
 // Renew has leases end later.
@@ -129,28 +172,23 @@ func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) 
 	return alive, nil
 }
 
-// Lend makes records.
-func (s *Store) Lend(ctx context.Context, ls []swaplock.Lease) error {
-	for _, l := range ls {
-		if _, err := s.write(ctx, lendSQL, []byte(l.Key), []byte(l.ID), ttl(l)); err != nil {
+// Purge removes records that have ended.
+func (s *Store) Purge(ctx context.Context, key string, ids []string) error {
+	for _, id := range ids {
+		if _, err := s.write(ctx, purgeSQL, []byte(key), []byte(id)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Drop removes records.
-func (s *Store) Drop(ctx context.Context, key string, ids []string, ended bool) error {
-	text := dropSQL
-	if ended {
-		text = dropEndedSQL
+// Forget removes the lines and the leases that nobody needs.
+func (s *Store) Forget(ctx context.Context, last int64) error {
+	if _, err := s.write(ctx, forgetSQL, last); err != nil {
+		return err
 	}
-	for _, id := range ids {
-		if _, err := s.write(ctx, text, []byte(key), []byte(id)); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := s.write(ctx, endedLeasesSQL)
+	return err
 }
 
 // List yields the lines whose keys begin with prefix, in the order of bytes.
@@ -166,7 +204,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keye
 				if !strings.HasPrefix(key, prefix) {
 					return
 				}
-				st, err := s.Read(ctx, key)
+				st, err := s.Read(ctx, key, -1)
 				if !yield(swaplock.Keyed{Key: key, State: st}, err) || err != nil {
 					return
 				}
@@ -199,59 +237,47 @@ func (s *Store) page(ctx context.Context, from string) (keys []string, err error
 const pollEvery = 10 * time.Millisecond
 
 // Watch looks again and again whether the lines have changed for which somebody waits.
-func (s *Store) Watch(ctx context.Context, waiting func() []string, wake func(key string, ids []string)) error {
-	wake("", nil)
-	known := map[string]int64{}
+func (s *Store) Watch(ctx context.Context, waiting func() map[string]string, hear func(string, []swaplock.News)) error {
+	hear("", nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pollEvery):
 		}
-		seen, err := s.versions(ctx, waiting())
-		if err != nil {
+		if err := s.poll(ctx, waiting(), hear); err != nil {
 			return err
 		}
-		for key, version := range seen {
-			if known[key] != version {
-				wake(key, nil)
-			}
-		}
-		known = seen
 	}
 }
 
-// versions reads the versions of keys.
-func (s *Store) versions(ctx context.Context, keys []string) (map[string]int64, error) {
-	seen := make(map[string]int64, len(keys))
-	for len(keys) > 0 {
-		n := min(len(keys), 100)
-		args := make([]any, n)
-		for i, key := range keys[:n] {
+// poll reads the versions of the keys of known, and tells of those that have changed.
+func (s *Store) poll(ctx context.Context, known map[string]string, hear func(string, []swaplock.News)) error {
+	for keys := range slices.Chunk(slices.Sorted(maps.Keys(known)), 100) {
+		args := make([]any, len(keys))
+		for i, key := range keys {
 			args[i] = []byte(key)
 		}
-		keys = keys[n:]
-		rows, err := s.db.QueryContext(ctx, s.d.sql(pollSQL+strings.Repeat(", ?", n-1)+")"), args...)
+		rows, err := s.db.QueryContext(ctx, s.d.sql(pollSQL+strings.Repeat(", ?", len(keys)-1)+")"), args...)
 		if err != nil {
-			return nil, err
+			return err
 		}
+		defer rows.Close()
 		for rows.Next() {
 			var key []byte
-			var version int64
+			var version string
 			if err := rows.Scan(&key, &version); err != nil {
-				rows.Close()
-				return nil, err
+				return err
 			}
-			seen[string(key)] = version
-		}
-		if err := rows.Close(); err != nil {
-			return nil, err
+			if known[string(key)] != version {
+				hear(string(key), nil)
+			}
 		}
 		if err := rows.Err(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return seen, nil
+	return nil
 }
 
 // micros rounds up: a lease ends a moment late, and not early.

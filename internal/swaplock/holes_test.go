@@ -1,0 +1,140 @@
+package swaplock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/swaplock"
+)
+
+// failing has before run at the next Swap, which is sent only if before returns nil.
+type failing struct {
+	*toy
+	before func() error
+}
+
+func (s *failing) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
+	if before := s.before; before != nil {
+		s.before = nil
+		if err := before(); err != nil {
+			return "", err
+		}
+	}
+	return s.toy.Swap(ctx, key, c)
+}
+
+func cutNow() error { return errCut }
+
+func exclusive(id string, ttl time.Duration) driver.Claim {
+	return driver.Claim{
+		Key: "k", ID: id, Owner: "o", Capacity: driver.RW, Weight: driver.RW, TTL: ttl, Span: 1,
+	}
+}
+
+func entered(t *testing.T, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	got, err := b.Enter(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func renewed(t *testing.T, b driver.Backend, ticket driver.Ticket) error {
+	t.Helper()
+	return b.Renew(t.Context(), []driver.Ticket{ticket})[0]
+}
+
+// A process asks for the first renewal of a waiter, and its connection is cut before the swap.
+// A record that was made before the swap would be renewed from now on, though the line has the
+// claim end by its document: two would hold the lock.
+func TestRenewalWithoutItsSwapMakesNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &failing{toy: newToy()}
+		a, b := swaplock.New(s), swaplock.New(s.toy)
+		defer a.Close()
+		defer b.Close()
+		holder := entered(t, b, exclusive("holder", time.Hour))
+		waiter := entered(t, a, exclusive("waiter", time.Minute))
+		s.before = cutNow
+		if err := renewed(t, a, waiter); !errors.Is(err, errCut) {
+			t.Fatal(err)
+		}
+		if n := s.records(); n != 0 {
+			t.Errorf("%d records belong to no document", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := b.Leave(t.Context(), holder, driver.Exit{}); err != nil {
+			t.Fatal(err)
+		}
+		if next := entered(t, b, exclusive("next", time.Hour)); !next.Granted {
+			t.Error("a claim whose lease has ended bars the way")
+		}
+		if err := renewed(t, a, waiter); !driver.Gone(err) {
+			t.Errorf("Renew of a claim whose lease has ended returned %v", err)
+		}
+	})
+}
+
+// A swap is under way while the lease ends that it relies on.
+func TestSwapThatLandsAfterTheLeaseIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		what string
+		do   func(b *swaplock.Backend, granted, waiter driver.Ticket) error
+	}{
+		{"Leave with a mark", func(b *swaplock.Backend, granted, _ driver.Ticket) error {
+			return b.Leave(context.Background(), granted, driver.Exit{Mark: "done"})
+		}},
+		{"the first Renew of a waiter", func(b *swaplock.Backend, _, waiter driver.Ticket) error {
+			return b.Renew(context.Background(), []driver.Ticket{waiter})[0]
+		}},
+		{"Adopt", func(b *swaplock.Backend, granted, _ driver.Ticket) error {
+			_, err := b.Adopt(context.Background(), granted, exclusive("heir", time.Hour))
+			return err
+		}},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &failing{toy: newToy()}
+				b := swaplock.New(s)
+				defer b.Close()
+				granted := entered(t, b, exclusive("granted", time.Minute))
+				waiter := entered(t, b, exclusive("waiter", time.Minute))
+				s.before = func() error { time.Sleep(2 * time.Minute); return nil }
+				if err := tt.do(b, granted, waiter); !driver.Gone(err) {
+					t.Errorf("%s returned %v", tt.what, err)
+				}
+				l, err := b.Line(t.Context(), "k")
+				if err != nil || len(l.Claims) != 0 || l.Mark != "" {
+					t.Errorf("%s has left the line as %+v, error %v", tt.what, l, err)
+				}
+			})
+		})
+	}
+}
+
+// The record of a claim that is broken must not go before the claim does.
+func TestBreakWithoutItsSwapBreaksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &failing{toy: newToy()}
+		a, b := swaplock.New(s), swaplock.New(s.toy)
+		defer a.Close()
+		defer b.Close()
+		entered(t, b, exclusive("holder", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Hour))
+		if err := renewed(t, b, waiter); err != nil || s.records() != 1 {
+			t.Fatalf("error %v, or the waiter has no record", err)
+		}
+		s.before = cutNow
+		if err := a.Break(t.Context(), "k", waiter.Token, "enough", 0); !errors.Is(err, errCut) {
+			t.Fatal(err)
+		}
+		if err := renewed(t, b, waiter); err != nil {
+			t.Errorf("Renew of a claim that was not broken returned %v", err)
+		}
+	})
+}

@@ -87,7 +87,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 
 // Links between pages of the repository lead somewhere.
 func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	link := regexp.MustCompile(`(?:\]\(|src=")([^)#:"]+)(?:#[^)]*)?[)"]|srcset="([^":]+)"`)
 	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -103,8 +103,8 @@ func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 			return err
 		}
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), filepath.FromSlash(m[1]))); err != nil {
-				t.Errorf("%s links to %s, which is not there", name, m[1])
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), filepath.FromSlash(m[1]+m[2]))); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, m[1]+m[2])
 			}
 		}
 		return nil

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// Whoever changes the README's code learns here that the rehearsal has to follow.
+// The rehearsal of a release runs the program of the README.
 func TestProgramOfTheREADMEParses(t *testing.T) {
 	for _, name := range []string{"../../README.md", "../../README.zh-CN.md"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		program, err := readmeProgram(string(text))
+		program, err := readmeProgram(string(text), "127.0.0.1:1")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -25,7 +25,7 @@ func TestProgramOfTheREADMEParses(t *testing.T) {
 }
 
 func TestREADMEWithOtherBlocksIsRefused(t *testing.T) {
-	if program, err := readmeProgram("```go\nimport (\n```\n"); err == nil {
+	if program, err := readmeProgram("```go\nimport (\n```\n", "127.0.0.1:1"); err == nil {
 		t.Errorf("made %s", program)
 	}
 }

@@ -16,6 +16,7 @@ var (
 
 var (
 	unreleased = regexp.MustCompile(`<!-- unreleased -->(?s:.*?)<!-- end -->\s?`)
+	picture    = regexp.MustCompile(`(src|srcset)="([^":]+)"`)
 	link       = regexp.MustCompile(`(!?)(\[[^\]]*\])\(([^):#][^):]*)\)`)
 )
 
@@ -58,12 +59,19 @@ func released(text string) string { return unreleased.ReplaceAllString(text, "")
 
 // absoluteLinks has the relative links of a text lead to the files of the release.
 func absoluteLinks(name, text, version string) string {
+	to := func(kind, file string) string {
+		return "https://" + rootPath + kind + version + "/" + path.Join(path.Dir(name), file)
+	}
+	text = picture.ReplaceAllStringFunc(text, func(attribute string) string {
+		m := picture.FindStringSubmatch(attribute)
+		return m[1] + `="` + to("/raw/", m[2]) + `"`
+	})
 	return link.ReplaceAllStringFunc(text, func(l string) string {
 		m := link.FindStringSubmatch(l)
 		kind := "/blob/"
 		if m[1] == "!" {
 			kind = "/raw/"
 		}
-		return m[1] + m[2] + "(https://" + rootPath + kind + version + "/" + path.Join(path.Dir(name), m[3]) + ")"
+		return m[1] + m[2] + "(" + to(kind, m[3]) + ")"
 	})
 }

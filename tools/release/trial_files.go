@@ -45,7 +45,7 @@ func (t *trial) archive(ctx context.Context) error {
 	}
 	fmt.Printf("    the command has %.1f MB\n", float64(info.Size())/1e6)
 	if info.Size() > maxBinary {
-		return fmt.Errorf("the command has %d bytes, the README promises %d", info.Size(), maxBinary)
+		return fmt.Errorf("the command has %d bytes, docs/install.md promises %d", info.Size(), maxBinary)
 	}
 	return t.runs(ctx, binary)
 }

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A comparison is one bar: how many times as fast fencelock is as another library.
+type comparison struct {
+	what, whatZH, with string
+	times              float64
+}
+
+// comparisons reads the figures from the page on performance, which make bench writes.
+func comparisons() ([]comparison, error) {
+	page, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	if err != nil {
+		return nil, err
+	}
+	all := []comparison{
+		{what: "hot key, 64 goroutines", whatZH: "热点 key，64 个 goroutine", with: "rueidislock"},
+		{what: "4 processes × 8", whatZH: "4 个进程 × 8", with: "rueidislock"},
+		{what: "4 processes × 8, strict order", whatZH: "4 个进程 × 8，严格按序", with: "rueidislock"},
+		{what: "512 keys", whatZH: "512 个 key", with: "bsm/redislock, pipelined"},
+		{what: "a free lock", whatZH: "空闲的锁", with: "bsm/redislock"},
+	}
+	for i, name := range []string{
+		"hot key, 64 goroutines: hand-overs/s, × rueidislock, 1 key",
+		"4 processes × 8: hand-overs/s, × rueidislock, 1 key",
+		"4 processes × 8, HandOff 1: hand-overs/s, × rueidislock, 1 key",
+		"512 keys: pairs/s, × bsm/redislock, autopipelined",
+	} {
+		if all[i].times, err = figure(string(page), name, 2); err != nil {
+			return nil, err
+		}
+	}
+	_, free, found := strings.Cut(string(page), "**Free lock: one goroutine")
+	if !found {
+		return nil, fmt.Errorf("performance.md has no table of a free lock")
+	}
+	ours, err := figure(free, "fencelock", 1)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := figure(free, "bsm/redislock", 1)
+	all[4].times = theirs / ours
+	return all, err
+}
+
+// figure returns the number in a column of the first row of that name.
+func figure(page, name string, column int) (float64, error) {
+	row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(name) + ` \|(.*)\|$`).FindStringSubmatch(page)
+	if row == nil {
+		return 0, fmt.Errorf("performance.md has no row %q", name)
+	}
+	cell := strings.Split(row[1], "|")[column-1]
+	return strconv.ParseFloat(strings.NewReplacer(" ", "", "×", "").Replace(cell), 64)
+}
+
+// speed returns a picture of the comparisons as bars on a logarithmic scale: to the right of 1
+// fencelock is faster, to the left the other.
+func speed(all []comparison) picture {
+	return picture{"speed", 600, 84 + 52*len(all), func(c *canvas) {
+		const one, decade, first = 240, 125, 70
+		c.bold(20, 32, "start", c.ink, c.say(
+			"Redis: rate of fencelock ÷ rate of another library", "Redis：fencelock 的速度 ÷ 另一个库的速度"))
+		for i, of := range all {
+			y := first + 52*i
+			colour, from := c.holds, one
+			length := int(math.Abs(math.Log10(of.times)) * decade)
+			if of.times < 1 {
+				colour, from = c.lost, one-length
+			}
+			c.sized(20, y-4, 14, "start", c.ink, c.say(of.what, of.whatZH))
+			c.sized(580, y-4, 14, "end", c.muted, "÷ "+of.with)
+			c.add(`<rect x="%d" y="%d" width="%d" height="16" fill="%s"/>`, from, y+4, length, colour)
+			c.bold(max(one, from+length)+8, y+18, "start", colour, strconv.FormatFloat(of.times, 'g', 3, 64)+" ×")
+		}
+		c.moment(one, first, one, first+52*len(all)-20)
+		c.sized(one, first+52*len(all), 13, "middle", c.muted, c.say("equal", "相同"))
+	}}
+}

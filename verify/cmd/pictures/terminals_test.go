@@ -1,0 +1,37 @@
+//go:build verify
+
+package main
+
+import (
+	"context"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// What the terminals show, but for times and numbers, is what the command prints today.
+func TestTerminalsShowWhatTheCommandPrints(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	lines, err := record(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range terminals(lines) {
+		if got := stored(t, name); masked(got) != masked(want) {
+			t.Errorf("%s shows\n%s\nand the command prints\n%s\nrun go run ./cmd/pictures in verify", name, masked(got), masked(want))
+		}
+	}
+}
+
+// masked leaves the text of the terminals alone, without what differs from run to run: places,
+// numbers, and who ran it.
+func masked(svg string) string {
+	var text string
+	for _, m := range regexp.MustCompile(`monospace"[^>]*>([^<]*)<`).FindAllStringSubmatch(svg, -1) {
+		text += m[1] + " "
+	}
+	text = regexp.MustCompile(`\S+@\S+/`).ReplaceAllString(text, "USER@HOST/")
+	text = regexp.MustCompile(`[0-9]+`).ReplaceAllString(text, "N")
+	return regexp.MustCompile(` +`).ReplaceAllString(text, " ")
+}

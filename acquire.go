@@ -67,7 +67,7 @@ func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease,
 func (a *acquisition) refused(err error) error {
 	if events := &a.c.events; err != nil && events.on != nil {
 		e := a.event()
-		e.Err, e.Wait, e.Waited = err, a.waitNumber, time.Duration(a.c.clock.now()-a.start)
+		e.Err, e.Wait, e.Waited = err, a.waitNumber, time.Duration(a.c.clock.Now()-a.start)
 		errors.As(err, &e.HeldBy)
 		events.send(EventRefused, e)
 	}
@@ -87,7 +87,7 @@ func newAcquisition(ctx context.Context, c *Client, r request) *acquisition {
 		a = &acquisition{wakeup: make(chan wakeup, 1)}
 	}
 	a.request, a.c, a.ctx = r, c, ctx
-	a.start = c.clock.now()
+	a.start = c.clock.Now()
 	return a
 }
 
@@ -142,7 +142,7 @@ func (a *acquisition) beginNamed() error {
 		a.claimID = "" // of the other call
 		return invalid("another call with this ClaimID is under way; wait until it has returned")
 	}
-	if len(a.c.schedule.find(func(cl *claim) bool { return cl.id == id && cl.key != a.key })) > 0 {
+	if len(a.c.schedule.Find(func(cl *claim) bool { return cl.id == id && cl.key != a.key })) > 0 {
 		a.endNamed()
 		return invalid("this ClaimID is that of a claim on another key; draw a new one for each wish")
 	}
@@ -285,7 +285,7 @@ func (a *acquisition) newClaim() *claim {
 	cl := &claim{
 		c: a.c, queue: a.queue, key: a.key, id: a.claimID, named: a.claimID != "",
 		capacity: int32(a.capacity), weight: int32(a.weight), noRenewal: a.noRenewal,
-		ttl: a.enterTTL + a.lockDelay, span: 1, index: -1, next: never,
+		ttl: a.enterTTL + a.lockDelay, span: 1,
 	}
 	if !cl.named {
 		cl.id = rand.Text()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/callctx"
 )
 
 // finalError is an answer that ends a call: asking again would not change it.
@@ -44,7 +45,7 @@ func (a *acquisition) obtain() (*Lease, error) {
 		if a.queue != nil {
 			a.claim.requestFailed(a.lastErr)
 		}
-		if a.try && a.c.clock.now() >= a.start+int64(a.patience) {
+		if a.try && a.c.clock.Now() >= a.start+int64(a.patience) {
 			return nil, a.failure(err)
 		}
 		failure := a.failure(err)
@@ -122,7 +123,7 @@ func (a *acquisition) mayWait() error {
 		return ErrClosed
 	case a.ctx.Err() != nil:
 		return a.ctx.Err()
-	case a.until != never && a.c.clock.now() >= a.until:
+	case a.until != never && a.c.clock.Now() >= a.until:
 		return errWaitOver
 	}
 	return nil
@@ -130,7 +131,7 @@ func (a *acquisition) mayWait() error {
 
 // pause waits for d, and no longer than the call may wait.
 func (a *acquisition) pause(d time.Duration) {
-	now := a.c.clock.now()
+	now := a.c.clock.Now()
 	d = min(d, time.Duration(a.until-now))
 	if a.try {
 		d = min(d, time.Duration(a.start+int64(a.patience)-now))
@@ -139,20 +140,20 @@ func (a *acquisition) pause(d time.Duration) {
 }
 
 // call returns the context of a request that begins now and may take d, within Wait.
-func (a *acquisition) call(now int64, d time.Duration) *callCtx {
+func (a *acquisition) call(now int64, d time.Duration) *callctx.Call {
 	if a.until != never {
 		d = min(d, time.Duration(a.until-now))
 	}
-	return a.c.life.acquiring.call(a.ctx, now, d)
+	return a.c.life.acquiring.Call(a.ctx, now, d)
 }
 
 // enter sends one Enter. An Enter that is repeated finds the claim of the first one.
 func (a *acquisition) enter() (*Lease, error) {
 	d := a.claim.requestLocked() // only this goroutine changes a new claim
 	d.NoWait = a.try || !a.c.info.Fair
-	sent := a.c.clock.now()
+	sent := a.c.clock.Now()
 	call := a.call(sent, a.enterTimeout(a.enterTTL))
-	defer call.end()
+	defer call.End()
 	t, err := a.c.backend.Enter(call, d)
 	if err != nil {
 		return nil, a.enterFailed(err)
@@ -162,7 +163,7 @@ func (a *acquisition) enter() (*Lease, error) {
 
 // entered notes t, the store's answer to d: the claim is in line.
 func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*Lease, error) {
-	cl, now := a.claim, a.c.clock.now()
+	cl, now := a.claim, a.c.clock.Now()
 	cl.mu.Lock()
 	if t.TTL > 0 && t.TTL <= a.lockDelay {
 		cl.uncertain = true
@@ -260,9 +261,9 @@ func (a *acquisition) await() error {
 	}
 	t := cl.ticketLocked()
 	// A driver returns after about a second. The limit ends an Await that hangs.
-	call := a.call(c.clock.now(), 2*time.Second+t.TTL/3)
-	defer call.end()
-	cl.writeRare().interrupt = call.end
+	call := a.call(c.clock.Now(), 2*time.Second+t.TTL/3)
+	defer call.End()
+	cl.writeRare().interrupt = call.End
 	cl.mu.Unlock()
 
 	got, err := c.backend.Await(call, t)
@@ -270,7 +271,7 @@ func (a *acquisition) await() error {
 	cl.mu.Lock()
 	defer cl.unlock()
 	cl.rare.interrupt = nil
-	now := c.clock.now()
+	now := c.clock.Now()
 	switch {
 	case cl.state != stateWaiting:
 		return nil // lost meanwhile
@@ -317,11 +318,11 @@ func (a *acquisition) renewGrant() error {
 	if a.fullTTL > 0 {
 		t.TTL = a.fullTTL + a.lockDelay
 	}
-	sent := c.clock.now()
+	sent := c.clock.Now()
 	call := a.call(sent, timeout)
-	defer call.end()
+	defer call.End()
 	err := renewOne(call, c.backend, t)
-	now := c.clock.now()
+	now := c.clock.Now()
 
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -371,9 +372,9 @@ func (a *acquisition) leaveUnseen(cl *claim) bool {
 	if !unseen {
 		return false
 	}
-	now := a.c.clock.now()
+	now := a.c.clock.Now()
 	call := a.call(now, leaveTimeout(t.TTL))
-	defer call.end()
+	defer call.End()
 	if err := a.c.backend.Leave(call, t, e); !leaveDecided(err) {
 		cl.mu.Lock()
 		cl.leaveLaterLocked(now, driver.Exit{})
@@ -388,7 +389,7 @@ func (cl *claim) leaveIfEntered() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.leaseEnd > 0 || cl.uncertain {
-		cl.leaveLaterLocked(cl.c.clock.now(), driver.Exit{})
+		cl.leaveLaterLocked(cl.c.clock.Now(), driver.Exit{})
 	}
 }
 
@@ -422,7 +423,7 @@ func (a *acquisition) giveUp() (granted bool) {
 // than one request may take. If it fails, the claim stays until its lease ends.
 func (a *acquisition) takeNamed() (*Lease, error) {
 	cl, c := a.claim, a.c
-	now := c.clock.now()
+	now := c.clock.Now()
 	cl.mu.Lock()
 	cl.state = stateWaiting
 	cl.planLocked(now)
@@ -434,7 +435,7 @@ func (a *acquisition) takeNamed() (*Lease, error) {
 		defer cl.mu.Unlock()
 		if cl.state == stateWaiting || cl.state == stateHeld {
 			cl.state = stateEnded
-			cl.planLocked(c.clock.now())
+			cl.planLocked(c.clock.Now())
 		}
 	}
 	return l, err

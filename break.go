@@ -43,8 +43,8 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 	if err != nil {
 		return wrap(op, key, err)
 	}
-	call := c.life.acquiring.call(ctx, c.clock.now(), c.options.TTL/3)
-	defer call.end()
+	call := c.life.acquiring.Call(ctx, c.clock.Now(), c.options.TTL/3)
+	defer call.End()
 	if !given && c.info.Linger {
 		line, err := c.backend.Line(call, key)
 		if err != nil {
@@ -62,7 +62,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 		return wrap(op, key, c.storeError(ctx, err))
 	}
 	c.events.send(EventBroke, Event{Context: ctx, Key: key, Token: token, Reason: reason})
-	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.key == key }) {
+	for _, cl := range c.schedule.Find(func(cl *claim) bool { return cl.key == key }) {
 		cl.breakToken(token, reason)
 	}
 	return nil

@@ -9,7 +9,12 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/agenda"
+	"github.com/fencelock/fencelock/internal/clock"
 )
+
+// never is a time that does not come.
+const never = clock.Never
 
 // claimState is the state of one claim. States only move down this list, except that a
 // leaving claim becomes ended when its Leave is decided. A claim that ended never comes back: its
@@ -25,7 +30,7 @@ const (
 )
 
 // claim is one claim in the store's line. The claim owns its state and its mutex. The lock
-// order is localQueues.mu, claim.mu, then any of schedule.mu, dispatcher.mu, leaseCtx.mu.
+// order is localQueues.mu, claim.mu, then any of that of the schedule, dispatcher.mu, leaseCtx.mu.
 //
 // A Client may hold a hundred thousand claims, so the fields that few claims use are in
 // rareFields.
@@ -41,10 +46,7 @@ type claim struct {
 	// never moved back, and read by Lease.Err without a lock.
 	deadline atomic.Int64
 
-	// The schedule guards these.
-	next  int64 // time of the next event
-	slack int64 // how much earlier the claim may be processed
-	index int32 // in the heap, -1 if not scheduled
+	entry agenda.Entry // in the schedule, which guards it
 
 	mu       sync.Mutex // guards everything below
 	state    claimState
@@ -272,6 +274,9 @@ func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
 	cl.planLocked(now)
 }
 
+// Entry returns the place of the claim in the schedule.
+func (cl *claim) Entry() *agenda.Entry { return &cl.entry }
+
 // planLocked schedules the next event of the claim.
 func (cl *claim) planLocked(now int64) {
 	s := &cl.c.schedule
@@ -290,15 +295,15 @@ func (cl *claim) planLocked(now int64) {
 				slack = int64(cl.ttl) / 12
 			}
 		}
-		s.put(cl, at, slack, now)
+		s.Put(cl, at, slack, now)
 	case stateLeaving:
 		at := cl.retryAt
 		if cl.leaveRunning {
 			at = never
 		}
-		s.put(cl, at, 0, now)
+		s.Put(cl, at, 0, now)
 	default:
-		s.drop(cl)
+		s.Drop(cl)
 	}
 }
 

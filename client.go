@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/agenda"
+	"github.com/fencelock/fencelock/internal/clock"
 )
 
 // Client takes locks in one store. Make one per store and process, and share it:
@@ -21,14 +23,14 @@ type Client struct {
 	reserver driver.Reserver // the backend, or nil
 	options  Options
 
-	clock    clock
+	clock    clock.Clock
 	events   dispatcher
-	queues   localQueues   // goroutines that wait for a key
-	schedule schedule      // claims that are renewed, or that have a Leave due
-	life     lifecycle     // what Shutdown and Close wait for
-	renewals atomic.Int32  // calls of Backend.Renew under way
-	leaves   atomic.Int32  // background Leaves under way
-	waits    atomic.Uint64 // those reported by EventWaiting
+	queues   localQueues           // goroutines that wait for a key
+	schedule agenda.Agenda[*claim] // claims that are renewed, or that have a Leave due
+	life     lifecycle             // what Shutdown and Close wait for
+	renewals atomic.Int32          // calls of Backend.Renew under way
+	leaves   atomic.Int32          // background Leaves under way
+	waits    atomic.Uint64         // those reported by EventWaiting
 
 	named        sync.Map  // ClaimIDs of the calls that are under way
 	acquisitions sync.Pool // of *acquisition
@@ -56,10 +58,10 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 		return nil, wrap("new", "", err)
 	}
 	c := &Client{backend: b, info: storeInfo{b.Info()}, options: options}
-	c.clock.start()
+	c.clock.Start()
 	c.life.start(&c.clock)
 	c.queues.c, c.queues.byKey = c, map[string]*localQueue{}
-	c.schedule.clock, c.schedule.fire, c.schedule.firesAt = &c.clock, c.processDue, never
+	c.schedule.Start(&c.clock, c.processDue)
 	c.reserver, _ = b.(driver.Reserver)
 	c.events.on, c.events.owner = c.options.OnEvent, c.options.Owner
 	if a, ok := b.(driver.Alarm); ok {

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/callctx"
+	"github.com/fencelock/fencelock/internal/clock"
 )
 
 // closeBudget is how long Close waits for the store, and then for OnEvent.
@@ -23,9 +26,9 @@ const (
 
 // lifecycle is what Shutdown and Close end and wait for.
 type lifecycle struct {
-	acquiring *lifetime // ends when no call may wait any longer
-	renewing  *lifetime // ends when nothing is renewed any longer
-	leaving   *lifetime // ends when Close no longer waits for the store
+	acquiring *callctx.Lifetime // ends when no call may wait any longer
+	renewing  *callctx.Lifetime // ends when nothing is renewed any longer
+	leaving   *callctx.Lifetime // ends when Close no longer waits for the store
 
 	grants atomic.Int64 // grants that have not ended, or whose claim is about to be given back
 	work   atomic.Int64 // acquisitions, renewals and Leaves that are under way or due
@@ -36,8 +39,8 @@ type lifecycle struct {
 	closed  chan struct{} // closed when Close has ended
 }
 
-func (l *lifecycle) start(clock *clock) {
-	l.acquiring, l.renewing, l.leaving = newLifetime(clock), newLifetime(clock), newLifetime(clock)
+func (l *lifecycle) start(c *clock.Clock) {
+	l.acquiring, l.renewing, l.leaving = callctx.New(c), callctx.New(c), callctx.New(c)
 	l.changed, l.closed = make(chan struct{}), make(chan struct{})
 }
 
@@ -45,7 +48,7 @@ func (l *lifecycle) open() bool { return phase(l.now.Load()) == phaseOpen }
 
 // pause waits for d, and no longer than until ctx ends or no call may wait.
 func (l *lifecycle) pause(ctx context.Context, d time.Duration) {
-	t := newTimer(d)
+	t := clock.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -131,7 +134,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 
 // endWaiting makes every call that waits in line answer ErrClosed.
 func (c *Client) endWaiting() {
-	c.life.acquiring.end()
+	c.life.acquiring.End()
 	c.queues.dismissAll()
 }
 
@@ -145,10 +148,10 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.endWaiting()
-	c.life.renewing.end()
+	c.life.renewing.End()
 	// A grant is made only while the phase is open, under its claim's mutex, and its claim was
 	// scheduled before. So this loop meets every grant.
-	for _, cl := range c.schedule.find(func(*claim) bool { return true }) {
+	for _, cl := range c.schedule.Find(func(*claim) bool { return true }) {
 		cl.close()
 	}
 	late := time.NewTimer(closeBudget)
@@ -157,8 +160,8 @@ func (c *Client) Close() error {
 		awaitZero(&c.life, &c.life.work, late.C)
 	}
 	c.life.advance(phaseClosed)
-	c.life.leaving.end()
-	c.schedule.stop()
+	c.life.leaving.End()
+	c.schedule.Stop()
 
 	if c.stopAlarms != nil {
 		c.stopAlarms()
@@ -174,7 +177,7 @@ func (c *Client) Close() error {
 func (cl *claim) close() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	if g := cl.grant; g != nil {
 		exit := cl.exitLocked(g, now)
 		if cl.c.info.Linger {

@@ -103,6 +103,9 @@ func within(dir string, these ...string) bool {
 // yet are not looked for.
 var backends = []string{"memlock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"}
 
+// ofCore are the internal packages that the core is built on.
+var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock"}
+
 // ends are what nothing may depend on.
 var ends = []string{"cmd", "verify", "examples", "integrations", "tools"}
 
@@ -125,7 +128,7 @@ func breach(f goFile, imported string) string {
 	case f.test:
 		return ""
 	}
-	return cmp.Or(breachOfTests(f, dir), breachInside(f, dir))
+	return cmp.Or(breachOfTests(f, dir), breachInside(f, dir), breachOfCore(f, dir))
 }
 
 // breachOfTests is breach for packages that help tests. It is for files that are not tests, as is
@@ -157,8 +160,17 @@ func breachInside(f goFile, dir string) string {
 		return "a backend imports the contract, tokens, the rule and internal/escape, not the core, nor another backend"
 	case within(f.dir, "drivertest") && !within(dir, "driver", "fence", "memlock", "drivertest"):
 		return "drivertest needs the contract and its reference, not the core"
-	case f.dir == "." && !within(dir, "driver", "fence"):
-		return "the core imports the contract and tokens, and no backend"
+	}
+	return ""
+}
+
+// breachOfCore is breach for the core and the packages that it is built on.
+func breachOfCore(f goFile, dir string) string {
+	switch {
+	case within(f.dir, ofCore...) && !within(dir, "internal/clock"):
+		return "what the core builds on knows nothing of claims"
+	case f.dir == "." && !within(dir, "driver", "fence") && !within(dir, ofCore...):
+		return "the core imports the contract, tokens and what is its own, and no backend"
 	}
 	return ""
 }
@@ -196,7 +208,7 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		file, module       string
 		allowed, forbidden string // ours begin with a slash
 	}{
-		{"client.go", ".", "context /driver /fence", "/promfence /httplock /internal/observe /memlock /drivertest /internal/escape golang.org/x/sync/semaphore C"},
+		{"client.go", ".", "context /driver /fence /internal/callctx", "/promfence /httplock /internal/observe /memlock /drivertest /internal/escape golang.org/x/sync/semaphore C"},
 		{"client_test.go", ".", "/memlock /drivertest", "/redislock /verify/bench github.com/stretchr/testify"},
 		{"driver/backend.go", ".", "iter", "/ /memlock"},
 		{"drivertest/lease.go", ".", "/driver /memlock", "/"},
@@ -214,6 +226,7 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		{"redislock/keys.go", "redislock", "/internal/escape", "/internal/history"},
 		{"promfence/hooks.go", "promfence", "github.com/prometheus/client_golang/prometheus / /internal/observe", "/verify/bench"},
 		{"internal/escape/escape.go", ".", "encoding/json", "/driver"},
+		{"internal/callctx/callctx.go", ".", "sync /internal/clock", "/ /driver"},
 		{"fence/token.go", ".", "", "/driver"},
 		{"cmd/fencelock/main.go", "cmd/fencelock", "/redislock /cmd/fencelock/internal/child", "/verify/bench"},
 		{"verify/cmd/x.go", "verify", "/verify/bench", "/cmd/fencelock"},

@@ -56,10 +56,10 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	}
 	c.life.beginWork()
 	defer c.life.endWork()
-	sent := c.clock.now()
-	call := c.life.renewing.call(ctx, sent, renewTimeout(h.ticket.TTL))
+	sent := c.clock.Now()
+	call := c.life.renewing.Call(ctx, sent, renewTimeout(h.ticket.TTL))
 	err = d.Detach(call, h.ticket)
-	call.end()
+	call.End()
 	if err == nil {
 		return text, l.endDetached()
 	}
@@ -67,7 +67,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	cl.mu.Lock()
 	defer cl.unlock()
 	if driver.Gone(err) {
-		cl.renewedLocked(h.ticket.TTL, sent, c.clock.now(), err)
+		cl.renewedLocked(h.ticket.TTL, sent, c.clock.Now(), err)
 	}
 	if l.over.Load() {
 		return "", l.cause
@@ -81,7 +81,7 @@ func (l *Lease) outlivesProcess() bool {
 	cl := l.grant.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.named && cl.c.info.Lease == driver.PerClaim && cl.c.clock.now()-cl.sent < int64(cl.ttl/10)
+	return cl.named && cl.c.info.Lease == driver.PerClaim && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
 }
 
 // detacher is the backend, if its claims can pass from one process to another.
@@ -139,7 +139,7 @@ func (l *Lease) endDetached() error {
 	}
 	defer l.releasing.Done()
 	g, cl := l.grant, l.grant.claim
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	if q := cl.queue; q != nil {
 		defer q.claimLost(cl) // the next goroutine of this process joins the line
 	}
@@ -222,12 +222,12 @@ func (cl *claim) abandonAdopt() {
 func (a *acquisition) askAdopt(d driver.Detacher, h *handle) (*Lease, error) {
 	cl, c := a.claim, a.c
 	for a.attempt = 1; ; a.attempt++ {
-		sent := c.clock.now()
+		sent := c.clock.Now()
 		call := a.call(sent, a.enterTimeout(a.enterTTL))
 		by := cl.requestLocked()
 		t, err := d.Adopt(call, h.ticket, by)
-		call.end()
-		now := c.clock.now()
+		call.End()
+		now := c.clock.Now()
 		switch {
 		case err == nil:
 			return a.adopted(&t, sent, now)
@@ -290,13 +290,13 @@ func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration)
 		if ttl > 0 {
 			p.ticket.TTL = c.info.clampTTL(ttl)
 		}
-		sent := c.clock.now()
-		call := c.life.renewing.call(ctx, sent, renewTimeout(p.ticket.TTL))
-		defer call.end()
+		sent := c.clock.Now()
+		call := c.life.renewing.Call(ctx, sent, renewTimeout(p.ticket.TTL))
+		defer call.End()
 		if err := renewOne(call, c.backend, p.ticket); err != nil {
 			return p.failure(ctx, c, err)
 		}
-		left = max(time.Duration(sent+believed(p.ticket.TTL)-c.clock.now()), 0)
+		left = max(time.Duration(sent+believed(p.ticket.TTL)-c.clock.Now()), 0)
 		return nil
 	})
 	return left, err
@@ -313,8 +313,8 @@ func (c *Client) ReleaseDetached(ctx context.Context, h Handle) error {
 func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	e.Tombstone = p.uncertain
 	p.ticket.TTL = tombstoneTTL(p.ticket.TTL)
-	call := c.life.leaving.call(ctx, c.clock.now(), leaveTimeout(p.ticket.TTL))
-	defer call.end()
+	call := c.life.leaving.Call(ctx, c.clock.Now(), leaveTimeout(p.ticket.TTL))
+	defer call.End()
 	if err := c.backend.Leave(call, p.ticket, e); err != nil {
 		return p.failure(ctx, c, err)
 	}

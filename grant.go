@@ -76,7 +76,7 @@ func (g *grant) held() bool {
 func (cl *claim) grantTo(a *acquisition) (*Lease, error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	switch {
 	case !cl.c.life.open(): // Close may have ended all grants already
 		return nil, finalError{ErrClosed}
@@ -143,7 +143,7 @@ func (cl *claim) endGrantLocked(g *grant, cause error) {
 		l.endLocked(cause)
 	}
 	g.leases = nil
-	g.sendEnd(EventLost, cl.c.clock.now(), cause)
+	g.sendEnd(EventLost, cl.c.clock.Now(), cause)
 	g.endLocked()
 	cl.c.life.endGrant()
 }
@@ -156,7 +156,7 @@ func (g *grant) sendEnd(t EventType, now int64, err error) {
 		return
 	}
 	e := g.event()
-	e.Time = time.Now().Add(time.Duration(now - c.clock.now())) // the store's answer took time
+	e.Time = time.Now().Add(time.Duration(now - c.clock.Now())) // the store's answer took time
 	e.Held, e.Err = time.Duration(now-g.at), err
 	var loss *lossError
 	if errors.As(err, &loss) {

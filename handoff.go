@@ -119,10 +119,10 @@ func (q *localQueue) reserveLocked(cl *claim, now int64) bool {
 func (q *localQueue) reserve(cl *claim, t driver.Ticket, span, used int32, sent int64) {
 	c := cl.c
 	defer c.life.endWork()
-	call := c.life.acquiring.call(context.Background(), sent, t.TTL/3) // others wait no longer than one lease
+	call := c.life.acquiring.Call(context.Background(), sent, t.TTL/3) // others wait no longer than one lease
 	done, err := c.reserver.Reserve(call, t, int64(span))
-	call.end()
-	now := c.clock.now()
+	call.End()
+	now := c.clock.Now()
 
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()

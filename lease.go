@@ -47,7 +47,7 @@ func (l *Lease) Key() string { return l.grant.claim.key }
 // and two milliseconds.
 func (l *Lease) Deadline() time.Time {
 	cl := l.grant.claim
-	return cl.c.clock.wall(min(cl.deadline.Load(), l.grant.endAt))
+	return cl.c.clock.Wall(min(cl.deadline.Load(), l.grant.endAt))
 }
 
 // Err returns nil while the lease is held, and the cause of its end afterwards. It
@@ -58,7 +58,7 @@ func (l *Lease) Err() error {
 		return l.cause
 	}
 	cl := l.grant.claim
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	if now < min(cl.deadline.Load(), l.grant.endAt) {
 		return nil
 	}
@@ -108,11 +108,11 @@ func (l *Lease) renew(ctx context.Context) error {
 	c.life.beginWork()
 	cl.mu.Unlock()
 	defer c.life.endWork()
-	sent := c.clock.now()
-	call := c.life.renewing.call(ctx, sent, renewTimeout(counted))
+	sent := c.clock.Now()
+	call := c.life.renewing.Call(ctx, sent, renewTimeout(counted))
 	err := renewOne(call, c.backend, t)
-	call.end()
-	now := c.clock.now()
+	call.End()
+	now := c.clock.Now()
 
 	cl.mu.Lock()
 	defer cl.unlock()

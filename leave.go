@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/clock"
 )
 
 // leavesAtOnce is about how many background Leaves are under way at most. A Client that
@@ -45,20 +46,20 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	c := cl.c
 	cl.mu.Lock()
 	cl.state = stateEnded
-	c.schedule.drop(cl)
+	c.schedule.Drop(cl)
 	t, linger := cl.leaveTicketLocked(), e.Linger
 	e.Tombstone = cl.mayEnterLocked()
 	renewing = cl.renewing
 	cl.mu.Unlock()
 
-	start := c.clock.now()
+	start := c.clock.Now()
 	until, unknown := start+int64(budget), false
-	for attempt, now := 1, start; ; attempt, now = attempt+1, c.clock.now() {
+	for attempt, now := 1, start; ; attempt, now = attempt+1, c.clock.Now() {
 		e.Linger = cl.lingerLeft(linger, start)
 		timeout := max(min(time.Duration(until-now), leaveTimeout(t.TTL)), time.Millisecond)
-		call := c.life.leaving.detachedCall(ctx, now, timeout)
+		call := c.life.leaving.DetachedCall(ctx, now, timeout)
 		err := c.backend.Leave(call, t, e)
-		call.end()
+		call.End()
 		switch {
 		case attempt > 1 && driver.Gone(err):
 			return renewing, nil // an earlier try took the claim out, or its lease has run out
@@ -69,14 +70,14 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 			err = driver.Unsettled(err)
 		}
 		pause, _ := c.options.Backoff.pauseAfter(attempt, unavailable(context.Background(), err))
-		if pause >= time.Duration(until-c.clock.now()) || c.life.leaving.Err() != nil {
+		if pause >= time.Duration(until-c.clock.Now()) || c.life.leaving.Err() != nil {
 			cl.mu.Lock()
 			defer cl.mu.Unlock()
 			cl.failures = int32(attempt)
-			cl.leaveLaterLocked(c.clock.now()+int64(pause), e)
+			cl.leaveLaterLocked(c.clock.Now()+int64(pause), e)
 			return renewing, err
 		}
-		<-newTimer(pause).C
+		<-clock.NewTimer(pause).C
 	}
 }
 
@@ -85,7 +86,7 @@ func (cl *claim) lingerLeft(d time.Duration, at int64) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	if d -= time.Duration(cl.c.clock.now() - at); d <= 0 {
+	if d -= time.Duration(cl.c.clock.Now() - at); d <= 0 {
 		return 0
 	}
 	return max(d, cl.c.info.MinTTL)
@@ -95,7 +96,7 @@ func (cl *claim) lingerLeft(d time.Duration, at int64) time.Duration {
 // goroutine of its own. A named claim stays until its lease ends, for the others who know its
 // name: a Leave that arrives late would end their grant.
 func (cl *claim) leaveInBackgroundLocked(e driver.Exit) {
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	if cl.named {
 		cl.state = stateEnded
 		cl.planLocked(now)
@@ -109,7 +110,7 @@ func (cl *claim) leaveInBackgroundLocked(e driver.Exit) {
 func (cl *claim) leaveLaterLocked(at int64, e driver.Exit) {
 	cl.c.life.beginWork() // until the Leave is decided
 	cl.state = stateLeaving
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	if cl.rare != nil || e != (driver.Exit{}) {
 		rare := cl.writeRare()
 		rare.exit, rare.exitAt = e, now
@@ -148,14 +149,14 @@ func (cl *claim) tryLeave() {
 	e.Tombstone = cl.mayEnterLocked()
 	e.Linger = cl.lingerLeft(e.Linger, rare.exitAt)
 	cl.mu.Unlock()
-	call := c.life.leaving.call(context.Background(), c.clock.now(), leaveTimeout(t.TTL))
+	call := c.life.leaving.Call(context.Background(), c.clock.Now(), leaveTimeout(t.TTL))
 	err := c.backend.Leave(call, t, e)
-	call.end()
+	call.End()
 
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	cl.leaveRunning = false
-	now := c.clock.now()
+	now := c.clock.Now()
 	if leaveDecided(err) {
 		cl.state = stateEnded
 		c.life.endWork()

@@ -76,8 +76,8 @@ func (c *Client) Line(ctx context.Context, key string) (Line, error) {
 	if err := c.ready(key); err != nil {
 		return Line{}, wrap(op, key, err)
 	}
-	call := c.life.acquiring.call(ctx, c.clock.now(), c.options.TTL/3)
-	defer call.end()
+	call := c.life.acquiring.Call(ctx, c.clock.Now(), c.options.TTL/3)
+	defer call.End()
 	l, err := c.backend.Line(call, key)
 	if err != nil {
 		return Line{}, wrap(op, key, c.storeError(ctx, err))

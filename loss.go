@@ -11,7 +11,7 @@ func (cl *claim) loseLocked(kind error, detail string) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
 		return
 	}
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	lost := cl.loss(kind, cl.holderTokenLocked(), detail)
 	cl.state = stateEnded
 	cl.writeRare().lost = lost
@@ -88,7 +88,7 @@ func (cl *claim) riskLocked(now int64, err error) {
 
 // claimBroken is called by a backend that hears of a claim's end.
 func (c *Client) claimBroken(id string, gone driver.GoneError) {
-	for _, cl := range c.schedule.find(func(cl *claim) bool { return cl.id == id }) {
+	for _, cl := range c.schedule.Find(func(cl *claim) bool { return cl.id == id }) {
 		cl.mu.Lock()
 		cl.goneLocked(gone.Reason, gone.Broken)
 		cl.unlock()

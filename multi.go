@@ -44,11 +44,11 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 
 	m := &MultiLease{}
 	under := ctx
-	start := c.clock.now()
+	start := c.clock.Now()
 	for _, key := range sorted {
 		each := opts
 		if o.wait > 0 {
-			left := max(o.wait-time.Duration(c.clock.now()-start), 0)
+			left := max(o.wait-time.Duration(c.clock.Now()-start), 0)
 			each = append(slices.Clip(opts), Wait(left))
 		}
 		l, err := c.Lock(under, key, each...)

@@ -72,7 +72,7 @@ func (l *Lease) Tick() {
 	if p == nil {
 		return
 	}
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	if now >= cl.deadline.Load() {
 		return // too late; the cause of the loss stays what it is
 	}
@@ -107,7 +107,7 @@ func (cl *claim) checkStallLocked(now int64) {
 func (cl *claim) resume(g *grant) {
 	cl.mu.Lock()
 	defer cl.unlock()
-	now := cl.c.clock.now()
+	now := cl.c.clock.Now()
 	if g.over || cl.lapseLocked(now) || g.progress.renews() || cl.stalledLocked(now) {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/clock"
 )
 
 // localQueues are the queues of this process, one for each key that its goroutines want
@@ -115,7 +117,7 @@ func (a *acquisition) awaitWakeup() wakeup {
 	}
 	var over <-chan time.Time
 	if until != never {
-		t := newTimer(time.Duration(until - a.c.clock.now()))
+		t := clock.NewTimer(time.Duration(until - a.c.clock.Now()))
 		defer t.Stop()
 		over = t.C
 	}
@@ -280,8 +282,8 @@ func (q *localQueue) heldByLocked(ahead int) *HeldError {
 	defer cl.mu.Unlock()
 	c := cl.c
 	if g := cl.grant; g != nil {
-		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, g.token, c.clock.wall(g.at), cl.readRare().trace
-		h.Left = time.Duration(cl.deadline.Load() - c.clock.now())
+		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, g.token, c.clock.Wall(g.at), cl.readRare().trace
+		h.Left = time.Duration(cl.deadline.Load() - c.clock.Now())
 	} else if b := cl.readRare().blocker; b != nil {
 		h.describe(b)
 		h.Ahead += cl.readRare().ahead

@@ -48,7 +48,7 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 	cl.mu.Lock()
 	defer cl.unlock()
 	switch {
-	case g.over || cl.lapseLocked(a.c.clock.now()):
+	case g.over || cl.lapseLocked(a.c.clock.Now()):
 		return nil, nil
 	case a.capacity != int64(cl.capacity):
 		return nil, (&driver.Claim{Capacity: a.capacity}).CheckKind(int64(cl.capacity))

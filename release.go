@@ -39,7 +39,7 @@ func (l *Lease) releaseWith(ctx context.Context, mark driver.Mark) error {
 
 // releaseOnce is the first call of Release.
 func (l *Lease) releaseOnce(ctx context.Context, mark driver.Mark) error {
-	now := l.grant.claim.c.clock.now()
+	now := l.grant.claim.c.clock.Now()
 	exit, last, err := l.beginRelease(now, mark)
 	if !last {
 		return err
@@ -124,7 +124,7 @@ func (cl *claim) releaseError(g *grant, err error) error {
 		return nil
 	case !driver.Gone(err):
 		return unavailable(context.Background(), err)
-	case cl.c.clock.now() >= cl.deadline.Load():
+	case cl.c.clock.Now() >= cl.deadline.Load():
 		return cl.loss(ErrExpired, g.token, "it ran out while it was given back")
 	}
 	reason, _ := goneDetail(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/clock"
 )
 
 // renewEvery is how long after the grant or a renewal of a lease the next one is sent. Two
@@ -30,14 +31,14 @@ type renewal struct {
 // processDue handles every claim that is due: losses, risks, renewals and Leaves. The
 // schedule's timer calls it, so the Client needs no goroutine of its own.
 func (c *Client) processDue() {
-	now := c.clock.now()
+	now := c.clock.Now()
 	due := map[time.Duration]*renewal{} // by the length of the lease
 	renews := false
 	for {
 		// Claims that are due soon join a renewal that is sent anyway. Leases that were taken
 		// at different times come to be renewed together. When no further call may start,
 		// claims that are not due stay as they are, or the loop would not end.
-		cl, slack := c.schedule.earliest(now, renews && c.renewals.Load() < renewalsAtOnce)
+		cl, slack := c.schedule.Earliest(now, renews && c.renewals.Load() < renewalsAtOnce)
 		if cl == nil {
 			break
 		}
@@ -104,11 +105,11 @@ func (c *Client) sendRenewal(r *renewal) {
 		for i, cl := range r.claims {
 			tickets[i] = cl.ticket()
 		}
-		sent := c.clock.now()
-		call := c.life.renewing.call(context.Background(), sent, renewTimeout(r.lease))
+		sent := c.clock.Now()
+		call := c.life.renewing.Call(context.Background(), sent, renewTimeout(r.lease))
 		errs := c.backend.Renew(call, tickets)
-		call.end()
-		now := c.clock.now()
+		call.End()
+		now := c.clock.Now()
 		for i, cl := range r.claims {
 			var err error
 			if i < len(errs) {
@@ -181,7 +182,7 @@ func (cl *claim) awaitRenewal(until int64) {
 	}
 	done := rare.renewalDone
 	cl.mu.Unlock()
-	t := newTimer(time.Duration(until - cl.c.clock.now()))
+	t := clock.NewTimer(time.Duration(until - cl.c.clock.Now()))
 	defer t.Stop()
 	select {
 	case <-done:

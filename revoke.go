@@ -144,9 +144,9 @@ func (r *revocation) takeBack(ctx context.Context) {
 // await waits until the claim has left the line, and breaks it when patience is over.
 func (r *revocation) await(ctx context.Context) (broken bool, err error) {
 	c := r.c
-	until := c.clock.now() + int64(min(r.patience, longestTTL))
+	until := c.clock.Now() + int64(min(r.patience, longestTTL))
 	for {
-		c.life.pause(ctx, min(lookEvery(c.options.TTL), time.Duration(until-c.clock.now())))
+		c.life.pause(ctx, min(lookEvery(c.options.TTL), time.Duration(until-c.clock.Now())))
 		switch {
 		case !c.life.open():
 			return false, wrap(opRevoke, r.key, ErrClosed)
@@ -158,7 +158,7 @@ func (r *revocation) await(ctx context.Context) (broken bool, err error) {
 		switch {
 		case err == nil && (s == nil || s.Lingering):
 			return false, nil
-		case c.clock.now() >= until:
+		case c.clock.Now() >= until:
 			return r.breakNow(ctx)
 		}
 		_ = r.ask(ctx) // the request may have ended in an outage, and so may that of another call

@@ -69,9 +69,9 @@ func (w *revokeWatch) run(ctx context.Context, key string, ttl time.Duration) {
 	tick := time.NewTicker(lookEvery(ttl))
 	defer tick.Stop()
 	for {
-		call := c.life.renewing.call(ctx, c.clock.now(), ttl/3)
+		call := c.life.renewing.Call(ctx, c.clock.Now(), ttl/3)
 		found, err := c.backend.Line(call, key)
-		call.end()
+		call.End()
 		if err == nil && len(found.Claims) > 0 {
 			line := lineOf(&found)
 			w.found(&line.Claims()[0])

@@ -436,7 +436,7 @@ func (w *worker) hold(ctx context.Context, held []*holding, u use) {
 		}
 		select {
 		case <-l.Context().Done():
-		case <-time.After(max(d+w.odd*time.Microsecond, 1)): // see shortestTimer in clock.go
+		case <-time.After(max(d+w.odd*time.Microsecond, 1)): // see clock.Shortest
 		}
 		for _, h := range held {
 			w.look(h)

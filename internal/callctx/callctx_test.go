@@ -1,4 +1,4 @@
-package fencelock
+package callctx_test
 
 import (
 	"context"
@@ -8,36 +8,38 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/callctx"
+	"github.com/fencelock/fencelock/internal/clock"
 )
 
-// calls makes contexts of calls as a Client does.
-func calls() *Client {
-	c := &Client{}
-	c.clock.start()
-	c.life.start(&c.clock)
-	return c
+// newLife returns a Lifetime and its clock.
+func newLife() (*callctx.Lifetime, *clock.Clock) {
+	c := &clock.Clock{}
+	c.Start()
+	return callctx.New(c), c
 }
 
 func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
 	cause := errors.New("enough")
 	for name, x := range map[string]struct {
-		end         func(c *Client, caller context.CancelCauseFunc)
+		end         func(life *callctx.Lifetime, caller context.CancelCauseFunc)
 		want, cause error
 	}{
-		"limit":  {func(*Client, context.CancelCauseFunc) { time.Sleep(time.Minute) }, context.DeadlineExceeded, context.DeadlineExceeded},
-		"caller": {func(_ *Client, end context.CancelCauseFunc) { end(cause) }, context.Canceled, cause},
-		"client": {func(c *Client, _ context.CancelCauseFunc) { c.life.acquiring.end() }, context.Canceled, context.Canceled},
+		"limit":  {func(*callctx.Lifetime, context.CancelCauseFunc) { time.Sleep(time.Minute) }, context.DeadlineExceeded, context.DeadlineExceeded},
+		"caller": {func(_ *callctx.Lifetime, end context.CancelCauseFunc) { end(cause) }, context.Canceled, cause},
+		"client": {func(l *callctx.Lifetime, _ context.CancelCauseFunc) { l.End() }, context.Canceled, context.Canceled},
 	} {
 		// Done is closed for those who wait before and after, and in contexts made from it,
 		// early or late.
 		for _, waits := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
-				c := calls()
-				defer c.life.acquiring.end()
+				life, c := newLife()
+				defer life.End()
 				ctx, end := context.WithCancelCause(context.Background())
 				defer end(nil)
-				call := c.life.acquiring.call(ctx, c.clock.now(), time.Minute)
-				defer call.end()
+				call := life.Call(ctx, c.Now(), time.Minute)
+				defer call.End()
 				var child context.Context = call
 				if waits {
 					var cancel context.CancelFunc
@@ -47,7 +49,7 @@ func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
 				if call.Err() != nil || child.Err() != nil || waits && context.Cause(call) != nil {
 					t.Fatalf("%s: over before it began: %v, %v", name, call.Err(), child.Err())
 				}
-				x.end(c, end)
+				x.end(life, end)
 				synctest.Wait()
 				if !waits {
 					var cancel context.CancelFunc
@@ -73,11 +75,11 @@ func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
 // The end of the Client finds each call that waits, and contexts made from calls need no
 // goroutine each to watch them.
 func TestEndOfTheClientReachesEveryCall(t *testing.T) {
-	c := calls()
+	life, c := newLife()
 	var all sync.WaitGroup
 	before := runtime.NumGoroutine()
 	for range 100 {
-		call := c.life.acquiring.call(context.Background(), c.clock.now(), time.Hour)
+		call := life.Call(context.Background(), c.Now(), time.Hour)
 		child, cancel := context.WithCancel(call)
 		defer cancel()
 		all.Go(func() { <-child.Done() })
@@ -89,21 +91,21 @@ func TestEndOfTheClientReachesEveryCall(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 200 {
-				call := c.life.acquiring.call(context.Background(), c.clock.now(), time.Hour)
+				call := life.Call(context.Background(), c.Now(), time.Hour)
 				<-call.Done()
 			}
 		})
 	}
-	c.life.acquiring.end()
+	life.End()
 	all.Wait()
 }
 
 // No timer goes on while the machine sleeps; a call that begins after that has its own time.
 func TestCallAfterTheMachineSlept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := calls()
-		c.clock.asleep.Add(int64(time.Hour))
-		call := c.life.acquiring.call(context.Background(), c.clock.now(), time.Second)
+		life, c := newLife()
+		c.Skip(time.Hour)
+		call := life.Call(context.Background(), c.Now(), time.Second)
 		began := time.Now()
 		<-call.Done()
 		if took := time.Since(began); took != time.Second {

@@ -1,4 +1,4 @@
-package fencelock
+package clock
 
 import (
 	"syscall"
@@ -16,10 +16,10 @@ func gettime(id uintptr) (int64, bool) {
 	return ts.Nano(), errno == 0
 }
 
-// asleep returns how long the machine has slept since boot. It reports false if the two
+// Asleep returns how long the machine has slept since boot. It reports false if the two
 // clocks could not be read within 50 µs: a thread that is descheduled between the two
 // readings would count as sleep.
-func asleep() (int64, bool) {
+func Asleep() (int64, bool) {
 	for range 3 {
 		before, ok1 := gettime(clockMonotonic)
 		boot, ok2 := gettime(clockBoottime)

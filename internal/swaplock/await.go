@@ -16,8 +16,8 @@ const maxAwait = time.Second
 
 // waiter is one Await.
 type waiter struct {
-	id   string        // as driver.ShortID cuts it
-	wake chan struct{} // has room for one
+	token int64
+	wake  chan struct{} // has room for one
 }
 
 // waiters are the Awaits of a Backend.
@@ -32,7 +32,7 @@ type waiters struct {
 // expired, or after a second.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	b.watch()
-	w := b.waiters.add(t.Key, driver.ShortID(t.ID))
+	w := b.waiters.add(t.Key, t.Token)
 	defer b.waiters.remove(t.Key, w)
 	var got driver.Ticket
 	var soonest time.Duration
@@ -65,10 +65,10 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	return got, nil
 }
 
-func (ws *waiters) add(key, id string) *waiter {
+func (ws *waiters) add(key string, token int64) *waiter {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w := &waiter{id: id, wake: make(chan struct{}, 1)}
+	w := &waiter{token: token, wake: make(chan struct{}, 1)}
 	if ws.byKey[key] == nil {
 		ws.byKey[key] = make(map[*waiter]bool)
 	}
@@ -110,7 +110,7 @@ func (ws *waiters) hear(key string, news []News) {
 			continue
 		}
 		for w := range waiting {
-			if len(news) > 0 && !slices.ContainsFunc(news, func(n News) bool { return n.ID == w.id }) {
+			if len(news) > 0 && !slices.ContainsFunc(news, func(n News) bool { return n.Token == w.token }) {
 				continue
 			}
 			select {

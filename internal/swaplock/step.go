@@ -188,7 +188,7 @@ func (a *batch) apply(r *reading) (*Change, error) {
 // news is what other processes must hear of a step.
 func news(s *line.Step) (all []News) {
 	for _, n := range s.News {
-		all = append(all, News{ID: driver.ShortID(n.Claim.ID), Granted: n.What == line.Granted && n.Claim.Mark == ""})
+		all = append(all, News{Token: n.Claim.Token})
 	}
 	return all
 }

@@ -78,7 +78,8 @@ type Content struct {
 	MarkedBy string    // any bytes
 	Holder   string    // the ID of the claim whose lease ends at Expires, or ""
 	Expires  time.Time // of Holder
-	Open     time.Time // until then a claim may arrive: see Arriver; zero if none may
+	Open     time.Time // until then claims may arrive and wait: see Arriver; zero if none may
+	Capacity int64     // of the claims that may arrive
 	Document []byte    // empty, or a JSON object
 }
 
@@ -98,10 +99,12 @@ type Change struct {
 	News     []News   // for those who Watch
 }
 
-// News is what a swap does to the claim of a waiter. People may see it.
+// News is what a swap does to one claim. It is no secret.
 type News struct {
-	ID      string // as driver.ShortID cuts it
-	Granted bool   // the claim holds the lock, and its line has no mark; else the waiter must look
+	Token int64 // of the claim
+	// Grant proves to the owner of the claim that it holds the lock now. If it is empty, the owner
+	// must look.
+	Grant string
 }
 
 // Lease names one lease.
@@ -120,17 +123,17 @@ type Keyed struct {
 // with nothing. A client far from the store needs that: where others swap all the time, each of
 // its own swaps comes too late.
 //
-// The line of a key is its document and, behind that, its arrivals. Whoever swaps next moves
+// The line of a key is its document and, behind that, its arrivals. Whoever swaps next may move
 // the first arrivals into the document (Change.Arrivals).
 type Arriver interface {
-	// Arrive adds a to the arrivals of key, if it may, and returns its place; or else nil.
+	// Arrive adds a to the arrivals of key if it may, and returns its place, else nil.
 	//
 	//   - If there is no document and no arrival, a holds the lock. It becomes the Holder, with a
-	//     lease of a.TTL, and the version changes. Open becomes the end of that lease if
-	//     a.Closes, else zero.
-	//   - Else, if a.Waits and the store's clock is before Open, a waits behind all others. The
-	//     version stays the same. It may not if its ID occurs in the document, in quotes, or is
-	//     that of another arrival.
+	//     lease of a.TTL, and the version changes. Open becomes the end of that lease if a.Full,
+	//     else zero, and Capacity becomes a.Capacity.
+	//   - Else, if a.Waits, the store's clock is before Open and Capacity is a.Capacity, a waits
+	//     behind all others, and the version stays the same. It may not if its ID occurs in the
+	//     document as a JSON string, or among the arrivals.
 	//
 	// The store sets Token and At, and Last becomes Token + Span - 1.
 	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
@@ -138,12 +141,13 @@ type Arriver interface {
 
 // Arrival is a claim that has arrived and is not in the document yet.
 type Arrival struct {
-	ID     string // letters and digits
-	Claim  []byte // a JSON object
-	Span   int64
-	TTL    time.Duration // of its lease, if it holds the lock at once
-	Waits  bool          // it may wait
-	Closes bool          // whoever arrives behind it waits
+	ID       string // letters and digits
+	Claim    []byte // a JSON object
+	Span     int64
+	Capacity int64
+	TTL      time.Duration // of its lease, if it holds the lock at once
+	Waits    bool          // it may wait
+	Full     bool          // if it holds the lock, no other can
 
 	Token int64     // the larger of Last + 1 and At in µs since 1970
 	At    time.Time // when it arrived
@@ -154,8 +158,9 @@ type Place struct {
 	Token    int64
 	At       time.Time
 	Granted  bool
-	Ahead    int    // claims before it; a store may estimate that
-	Version  string // of the key; of no matter unless Granted
-	Mark     string // of the key; of no matter unless Granted
-	MarkedBy string
+	Ahead    int       // claims before it; a store may estimate that
+	Version  string    // of the key
+	Open     time.Time // of the key, if the arrival waits
+	Mark     string    // of the key, if the arrival is granted
+	MarkedBy string    // of the key, if the arrival is granted
 }

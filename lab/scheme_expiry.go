@@ -21,7 +21,7 @@ var setnxThenExpire = Experiment{
 		}, a.dies)
 		b.step("wants the lock", "想要这把锁", b.waits(lockInTwoSteps))
 		s.passes(time.Hour, "an hour passes", "过了一小时")
-		b.step("still waits, and will for ever", "还在等，会一直等下去", b.answers(lockInTwoSteps, false))
+		b.step("still waits, and will forever", "还在等，会一直等下去", b.answers(lockInTwoSteps, false))
 	},
 	ours: func(s *stage) {
 		a, b, _ := s.users()

@@ -105,7 +105,9 @@ func slowRelease(s *stage) {
 	a, b, c := s.users()
 	a.ttl = shortLease
 	a.step("takes the lock", "拿到锁", a.locks)
-	a.step("has finished; its release is on its way for long", "干完了，释放请求在路上耽搁很久", a.isCutOff, a.releasesSlowly)
+	a.step("has finished; its release is on its way for long", "干完了，释放请求在路上耽搁很久", a.isCutOff, a.releasesSlowly, func() {
+		s.until("the lease of A has ended in the store", func() bool { return len(s.look()) == 0 })
+	})
 	b.step("the lease of A has ended: takes the lock", "A 的租约已结束：拿到锁", b.locks)
 	a.step("now its release arrives, and finds nothing of its own", "释放请求这时才到，发现自己的占位没了",
 		a.wire.Resume, a.arrives)

@@ -23,7 +23,7 @@ func pubSubUnlock(c *client) {
 	c.do("PUBLISH", "freed", "lock")
 }
 
-// hears waits for a message. It would wait for ever; the schedule does not.
+// hears waits for a message. It would wait forever; the schedule does not.
 func (c *client) hears(channel string) bool {
 	ctx, cancel := context.WithTimeout(c.ctx, 100*time.Millisecond)
 	defer cancel()

@@ -165,6 +165,9 @@ func (l *Line) Purge(s *Step) {
 	l.grant(s)
 }
 
+// Full reports whether whoever joins must wait.
+func (l *Line) Full() bool { return len(l.Claims) > 0 && l.total >= l.Claims[0].Capacity }
+
 // NextExpiry is a time before which no claim expires.
 func (l *Line) NextExpiry() time.Duration { return l.nextExpiry }
 

@@ -6,9 +6,9 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// idleFor is how long a line is kept after the clock has passed its last token. A
+// IdleFor is how long a line is kept after the clock has passed its last token. A
 // clock that is set back by less cannot make a new line draw an older token.
-const idleFor = 24 * time.Hour
+const IdleFor = 24 * time.Hour
 
 // Blank reports whether l is as good as the line of a key that was never used.
 func (l *Line) Blank() bool {
@@ -20,7 +20,7 @@ func (l *Line) Idle(s *Step) bool {
 	l.Purge(s)
 	l.Tombstones.Sweep(s)
 	return len(l.Claims) == 0 && l.Mark == "" && len(l.Tombstones.ByID) == 0 &&
-		s.Wall.UnixMicro()-l.Last > idleFor.Microseconds()
+		s.Wall.UnixMicro()-l.Last > IdleFor.Microseconds()
 }
 
 // Ticket describes where c stands.

@@ -53,8 +53,3 @@ func (ts *Tombstones) find(s *Step, id string) (gone driver.GoneError, ok bool) 
 	}
 	return t.Gone, true
 }
-
-// Entomb keeps id out until then.
-func (l *Line) Entomb(s *Step, id string, until time.Duration, gone driver.GoneError) {
-	l.Tombstones.put(s, id, until, gone)
-}

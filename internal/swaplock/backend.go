@@ -2,8 +2,10 @@ package swaplock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,20 +17,24 @@ import (
 type Backend struct {
 	driver.Ownership
 	store   Store
+	arriver Arriver // the store, if it is one
 	info    driver.Info
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the goroutines that it has started
-	waiters waiters
+	claims  claims
 
-	mu     sync.Mutex
-	queues map[string][]*job // the steps that wait, of keys of which one is under way
+	mu       sync.Mutex
+	queues   map[string][]*job // the steps that wait, of keys of which one is under way
+	watching bool
+	forgetAt time.Time // when what is old is forgotten next
 }
 
 var (
 	_ driver.Backend  = (*Backend)(nil)
 	_ driver.Reserver = (*Backend)(nil)
 	_ driver.Detacher = (*Backend)(nil)
+	_ driver.Alarm    = (*Backend)(nil)
 )
 
 // New returns a Backend that keeps its lines in store.
@@ -39,8 +45,9 @@ func New(store Store) *Backend {
 		MinTTL: line.MinTTL, MaxTTL: line.MaxTTL,
 	}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.arriver, _ = store.(Arriver)
 	b.queues = make(map[string][]*job)
-	b.waiters.byKey, b.waiters.seen = make(map[string]map[*waiter]bool), make(map[string]string)
+	b.forgetAt = time.Now().Add(rand.N(forgetEvery)) // also a process that lives for a second may have its turn
 	return b
 }
 
@@ -52,51 +59,49 @@ func (b *Backend) Info() driver.Info { return b.info }
 
 // Close ends what the Backend has started. The claims stay.
 func (b *Backend) Close() error {
-	b.cancel()
+	b.mu.Lock()
+	b.cancel() // nothing starts from now on
+	b.mu.Unlock()
 	b.running.Wait()
 	return nil
 }
 
-// Enter joins the line of c.Key, or finds the claim with c.ID there and starts its lease again.
-func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if err := c.Validate(b.info); err != nil {
-		return driver.Ticket{}, err
-	}
-	for {
-		var t driver.Ticket
-		var found bool // with a lease that the store renews
-		err := b.step(ctx, c.Key, func(r *reading, s *line.Step) error {
-			own := r.Find(c.ID)
-			if found = own != nil && r.places[own].place != inDocument; found {
-				t = r.Ticket(s, own)
-				t.TTL = c.Lease(own.Granted)
-				return c.CheckFound(own.Capacity, own.Weight)
-			}
-			own, err := r.Enter(s, c)
-			if err == nil {
-				t = r.Ticket(s, own)
-			}
-			return err
-		})
-		switch {
-		case err != nil:
-			return driver.Ticket{}, err
-		case !found:
-			return t, nil
-		}
-		alive, err := b.store.Renew(ctx, []Lease{{c.Key, c.ID, t.TTL}})
-		if err != nil || alive[0] {
-			t.Left = max(t.Left, t.TTL)
-			return t, b.failed(ctx, err)
-		}
-	}
-}
-
 // Leave takes the claim of t out of its line and wakes everyone that this makes granted.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	return b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
+	leave := func(r *reading, s *line.Step) error {
+		if err := r.missing(t.ID); err != nil {
+			return err
+		}
 		return r.Leave(s, &t, e)
-	})
+	}
+	err := b.leaveAlone(ctx, &t, e, leave)
+	if errors.Is(err, errPart) {
+		err = b.step(ctx, t.Key, leave)
+	}
+	if err == nil || driver.Gone(err) {
+		b.claims.leave(t.Ref())
+	}
+	return err
+}
+
+// leaveAlone takes the claim of t out of a line that has been empty since, without a read. It returns
+// errPart if that is not so.
+func (b *Backend) leaveAlone(ctx context.Context, t *driver.Ticket, e driver.Exit, leave stepFunc) error {
+	alone := b.claims.alone(t.Ref())
+	if alone == nil || e.Tombstone || e.IfWaiting || e.Linger != 0 {
+		return errPart
+	}
+	if err := b.ended(ctx); err != nil {
+		return err
+	}
+	a := batch{b, t.Key, []*job{{ctx: ctx, f: leave}}}
+	switch done, err := a.swap(ctx, *alone); {
+	case err != nil:
+		return err
+	case !done:
+		return errPart
+	}
+	return a.jobs[0].err
 }
 
 // Reserve lengthens the span of t if that claim is alone in line and nobody has drawn a token since.
@@ -106,16 +111,24 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 			"%s: a claim on %.80q reserves 1 to %d tokens, not %d", b.info.Name, t.Key, driver.MaxSpan, span)}
 	}
 	var done bool
+	var seen *reading
 	err := b.step(ctx, t.Key, func(r *reading, _ *line.Step) error {
-		done = r.Reserve(&t, span)
+		seen, done = r, r.Reserve(&t, span)
 		return nil
 	})
-	return err == nil && done, err
+	if err != nil || !done {
+		return false, err
+	}
+	b.claims.stays(t.Ref(), seen.alone())
+	return true, nil
 }
 
 // Break ends the claim of key whose span holds token, at once or after linger.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	return b.step(ctx, key, func(r *reading, s *line.Step) error {
+		if r.More && token > r.Claims[len(r.Claims)-1].Token {
+			return errPart
+		}
 		_, err := r.Break(s, token, reason, linger)
 		return err
 	})
@@ -127,7 +140,7 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 		var got driver.Ticket
 		var found bool // by an earlier Adopt, with a record
 		err := b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
-			c, err := r.Adopt(s, &t, &by)
+			c, err := r.Adopt(s, &t, &by) // a granted claim is not among arrivals that were not read
 			if err == nil {
 				got = r.Ticket(s, c)
 				found = r.settle(c) == inRecord
@@ -149,6 +162,7 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 
 // Detach starts the lease of t again. A claim belongs to no process.
 func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
+	defer b.claims.leave(t.Ref())
 	return b.Renew(ctx, []driver.Ticket{t})[0]
 }
 
@@ -161,10 +175,10 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err != nil {
 		return driver.Line{}, b.failed(ctx, err)
 	}
-	return describe(key, st)
+	return show(key, st)
 }
 
-func describe(key string, st State) (driver.Line, error) {
+func show(key string, st State) (driver.Line, error) {
 	r, err := open(key, st)
 	if err != nil {
 		return driver.Line{}, err
@@ -184,7 +198,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 		for k, err := range b.store.List(ctx, prefix) {
 			var l driver.Line
 			if err = b.failed(ctx, err); err == nil {
-				l, err = describe(k.Key, k.State)
+				l, err = show(k.Key, k.State)
 			}
 			if err == nil && len(l.Claims) == 0 {
 				continue

@@ -3,8 +3,6 @@ package swaplock
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -27,18 +25,19 @@ type claim struct {
 	ID        text      `json:"id"`
 	Owner     string    `json:"owner,omitempty"`
 	Note      string    `json:"note,omitempty"`
-	Token     int64     `json:"token"`
+	Token     int64     `json:"token,omitempty"`    // not of an arrival: its store knows
 	Span      int64     `json:"span,omitempty"`     // if not 1
 	Capacity  int64     `json:"capacity,omitempty"` // if not driver.RW
 	Weight    int64     `json:"weight,omitempty"`   // if not the capacity
 	Named     bool      `json:"named,omitempty"`
 	Granted   bool      `json:"granted,omitempty"`
 	Lingering bool      `json:"lingering,omitempty"`
-	Since     time.Time `json:"since"`
+	Since     time.Time `json:"since,omitzero"` // not of an arrival: its store knows
 	TTL       duration  `json:"ttl"`
-	Until     time.Time `json:"until,omitzero"` // of a claim whose lease is in the document
-	Lent      bool      `json:"lent,omitempty"` // the lease is in a record
-	Mark      text      `json:"mark,omitempty"` // as of the grant
+	WaitTTL   duration  `json:"wait_ttl,omitempty"` // of an arrival
+	Until     time.Time `json:"until,omitzero"`     // of a claim whose lease is in the document
+	Lent      bool      `json:"lent,omitempty"`     // the lease is in a record
+	Mark      text      `json:"mark,omitempty"`     // as of the grant
 }
 
 // tombstone keeps a claim out.
@@ -51,17 +50,6 @@ type tombstone struct {
 
 // text is a string of any bytes.
 type text string
-
-// duration is written as people write it.
-type duration time.Duration
-
-func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-func (d *duration) UnmarshalText(b []byte) error {
-	parsed, err := time.ParseDuration(string(b))
-	*d = duration(parsed)
-	return err
-}
 
 type binary struct {
 	Base64 []byte `json:"base64"`
@@ -84,190 +72,67 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(t))
 }
 
-// place is where a lease is.
-type place int
+// duration is written as people write it.
+type duration time.Duration
 
-const (
-	inDocument place = iota
-	beside           // the claim is the holder of the line
-	inRecord
-)
+func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// reading is a line that was read, and where its leases are.
-type reading struct {
-	State
-	line.Line
-	places map[*line.Claim]lease
-	lent   map[*line.Claim]bool // get records in this step
+func (d *duration) UnmarshalText(b []byte) error {
+	parsed, err := time.ParseDuration(string(b))
+	*d = duration(parsed)
+	return err
 }
 
-// lease is where a lease was, and until when.
-type lease struct {
-	id      string // of the claim when it was read
-	place   place
-	expires time.Duration
+// parse reads a document.
+func parse(key string, text []byte) (d document, err error) {
+	if len(text) == 0 {
+		return d, nil
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		return d, &driver.PermanentError{Err: fmt.Errorf("the document of %.80q cannot be read: %w", key, err)}
+	}
+	if d.Format != format {
+		return d, &driver.PermanentError{Err: fmt.Errorf(
+			"the document of %.80q has format %d and this release reads format %d: use the newer release",
+			key, d.Format, format)}
+	}
+	return d, nil
 }
 
-// open reads st. A claim without the record that it should have is dead.
-func open(key string, st State) (*reading, error) {
-	r := &reading{State: st, lent: map[*line.Claim]bool{}}
-	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, driver.Mark(st.Content.Mark), st.Content.MarkedBy
-	var d document
-	if len(st.Document) > 0 {
-		if err := json.Unmarshal(st.Document, &d); err != nil {
-			return nil, &driver.PermanentError{Err: fmt.Errorf("the document of %.80q cannot be read: %w", key, err)}
-		}
-		if d.Format != format {
-			return nil, &driver.PermanentError{Err: fmt.Errorf(
-				"the document of %.80q has format %d and this release reads format %d: use the newer release",
-				key, d.Format, format)}
-		}
-	}
-	r.places = make(map[*line.Claim]lease, len(d.Claims))
-	claims := make([]*line.Claim, 0, len(d.Claims)+1)
-	for i := range d.Claims {
-		c := d.Claims[i].open(key)
-		at := lease{id: c.ID, expires: sinceEpoch(d.Claims[i].Until)}
-		switch {
-		case d.Claims[i].Lent:
-			at.place, at.expires = inRecord, sinceEpoch(st.Records[c.ID])
-		case c.ID == st.Holder:
-			at.place, at.expires = beside, sinceEpoch(st.Expires)
-		}
-		c.Expires = at.expires
-		r.places[c] = at
-		claims = append(claims, c)
-	}
-	r.Restore(claims)
-	for _, t := range d.Tombstones {
-		if r.Tombstones.ByID == nil {
-			r.Tombstones.ByID = make(map[string]line.Tombstone)
-		}
-		gone := driver.GoneError{Reason: t.Reason, Broken: t.Broken}
-		r.Tombstones.ByID[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone}
-	}
-	return r, nil
-}
-
-func (c *claim) open(key string) *line.Claim {
-	capacity, span := c.Capacity, max(c.Span, 1)
-	if capacity == 0 {
-		capacity = driver.RW
-	}
-	weight := c.Weight
-	if weight == 0 {
-		weight = capacity
-	}
-	return &line.Claim{
+// claim returns the claim in line that c describes, but for the end of its lease.
+func (c *claim) claim(key string) *line.Claim {
+	got := &line.Claim{
 		Claim: driver.Claim{
-			Key: key, ID: string(c.ID), Owner: c.Owner, Note: c.Note, Capacity: capacity, Weight: weight,
-			TTL: time.Duration(c.TTL), Span: span, Named: c.Named,
+			Key: key, ID: string(c.ID), Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight,
+			TTL: time.Duration(c.TTL), WaitTTL: time.Duration(c.WaitTTL), Span: max(c.Span, 1), Named: c.Named,
 		},
 		Token: c.Token, Since: c.Since, Mark: driver.Mark(c.Mark), Granted: c.Granted, Lingering: c.Lingering,
 	}
+	if got.Capacity == 0 {
+		got.Capacity = driver.RW
+	}
+	if got.Weight == 0 {
+		got.Weight = got.Capacity
+	}
+	return got
 }
 
-// close writes the line down.
-func (r *reading) close(s *line.Step) (Content, error) {
-	content := Content{Last: r.Line.Last, Mark: string(r.Line.Mark), MarkedBy: r.Line.MarkedBy}
-	d := document{Format: format}
-	for _, c := range r.Claims {
-		w := writeDown(c)
-		switch r.settle(c) {
-		case beside:
-			content.Holder, content.Expires = c.ID, fromEpoch(c.Expires)
-		case inRecord:
-			w.Lent = true
-		case inDocument:
-			w.Until = fromEpoch(c.Expires)
-		}
-		d.Claims = append(d.Claims, w)
-	}
-	r.Tombstones.Sweep(s)
-	for _, id := range slices.Sorted(maps.Keys(r.Tombstones.ByID)) {
-		t := r.Tombstones.ByID[id]
-		d.Tombstones = append(d.Tombstones, tombstone{text(id), fromEpoch(t.Until), t.Gone.Reason, t.Gone.Broken})
-	}
-	if len(d.Claims)+len(d.Tombstones) == 0 {
-		return content, nil
-	}
-	var err error
-	content.Document, err = json.Marshal(d)
-	return content, err
-}
-
-// settle says where the lease of c is from now on. What ends its lease sooner, or gives it another
-// ID, takes the lease into the document, where no renewal can be under way.
-func (r *reading) settle(c *line.Claim) place {
-	at, known := r.places[c]
-	switch {
-	case r.lent[c] && !c.Lingering:
-		return inRecord
-	case !known && len(r.Claims) == 1 && c.Granted:
-		return beside
-	case !known:
-		return inDocument
-	case at.place == beside && !c.Lingering:
-		return beside
-	case at.place == inRecord && !c.Lingering && c.ID == at.id:
-		return inRecord
-	}
-	return inDocument
-}
-
-// ended lists the records that have ended, as far as they are there.
-func (r *reading) ended() (ids []string) {
-	for id, end := range r.Records {
-		if !end.After(r.Now) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// needless lists the records that no claim has any more.
-func (r *reading) needless() (ids []string) {
-	needed := make(map[string]bool)
-	for _, c := range r.Claims {
-		if r.settle(c) == inRecord {
-			needed[c.ID] = true
-		}
-	}
-	for id := range r.Records {
-		if !needed[id] {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// purged reports whether the holder's lease has ended and the holder was purged.
-func (r *reading) purged() bool {
-	return r.Holder != "" && sinceEpoch(r.Expires) <= sinceEpoch(r.Now)
-}
-
-func writeDown(c *line.Claim) claim {
-	w := claim{
-		ID: text(c.ID), Owner: c.Owner, Note: c.Note, Token: c.Token, Named: c.Named, Granted: c.Granted,
-		Lingering: c.Lingering, Since: c.Since, TTL: duration(c.TTL), Mark: text(c.Mark),
+// describe writes down what does not change while c waits.
+func describe(c *driver.Claim) claim {
+	d := claim{
+		ID: text(c.ID), Owner: c.Owner, Note: c.Note, Named: c.Named,
+		TTL: duration(c.TTL), WaitTTL: duration(c.WaitTTL),
 	}
 	if c.Span != 1 {
-		w.Span = c.Span
+		d.Span = c.Span
 	}
 	if c.Capacity != driver.RW {
-		w.Capacity = c.Capacity
+		d.Capacity = c.Capacity
 	}
 	if c.Weight != c.Capacity {
-		w.Weight = c.Weight
+		d.Weight = c.Weight
 	}
-	return w
-}
-
-// same reports whether a step has changed nothing.
-func (r *reading) same(c *Content) bool {
-	was := &r.State.Content
-	return c.Last == was.Last && c.Mark == was.Mark && c.MarkedBy == was.MarkedBy && c.Holder == was.Holder &&
-		string(c.Document) == string(was.Document) && !c.Expires.After(was.Expires)
+	return d
 }
 
 func sinceEpoch(t time.Time) time.Duration {

@@ -46,6 +46,11 @@ func (s cut) Swap(ctx context.Context, key string, c *swaplock.Change) (version 
 	return version, err
 }
 
+func (s cut) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (p *swaplock.Place, err error) {
+	err = cutting(func() (err error) { p, err = s.losing.Arrive(ctx, key, a); return err })
+	return p, err
+}
+
 func (s cut) Renew(ctx context.Context, ls []swaplock.Lease) (alive []bool, err error) {
 	err = cutting(func() (err error) { alive, err = s.losing.Renew(ctx, ls); return err })
 	return alive, err
@@ -127,27 +132,30 @@ func (c *crowd) play(store swaplock.Store) {
 }
 
 func TestCutConnectionsLetNoTwoIn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newToy()
-		c := &crowd{t: t}
-		c.play(cut{losing{store}})
-		if n := c.granted.Load(); n != 2*12*20 {
-			t.Errorf("%d grants; want %d", n, 2*12*20)
-		}
-		for l, err := range swaplock.New(store).Lines(t.Context(), "") {
-			t.Errorf("somebody is left: %+v, error %v", l, err)
-		}
-	})
+	for _, arrive := range []bool{false, true} {
+		t.Run(fmt.Sprint("Arrive=", arrive), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { letNoTwoIn(t, arrive) })
+		})
+	}
 }
 
-func TestLostSwapsLeaveNoRecords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newToy()
-		(&crowd{t: t}).play(losing{store})
-		if n := store.records(); n != 0 {
-			t.Errorf("%d records are left", n)
-		}
-	})
+func letNoTwoIn(t *testing.T, arrive bool) {
+	toy := newToy()
+	var store swaplock.Store = cut{losing{toy}}
+	if !arrive {
+		store = onlySwaps{store}
+	}
+	c := &crowd{t: t}
+	c.play(store)
+	if n := c.granted.Load(); n != 2*12*20 {
+		t.Errorf("%d grants; want %d", n, 2*12*20)
+	}
+	for l, err := range swaplock.New(toy).Lines(t.Context(), "") {
+		t.Errorf("somebody is left: %+v, error %v", l, err)
+	}
+	if n := toy.records(); n != 0 {
+		t.Errorf("%d records are left", n)
+	}
 }
 
 // stolen returns Backends of which a loses its next swap, because the holder leaves just before, and

@@ -29,8 +29,16 @@ func (s losing) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 	return s.toy.Swap(ctx, key, c)
 }
 
+// both runs f on a store in which claims cannot arrive, and on one in which they can.
+func both(t *testing.T, f func(t *testing.T, open drivertest.Opener)) {
+	t.Run("Swap", func(t *testing.T) { f(t, views(onlySwaps{newToy()})) })
+	t.Run("Arrive", func(t *testing.T) { f(t, views(newToy())) })
+}
+
 func TestLawsInVirtualTime(t *testing.T) {
-	drivertest.Run(t, views(newToy()), drivertest.InBubbles(), drivertest.ExpiryLag(0))
+	both(t, func(t *testing.T, open drivertest.Opener) {
+		drivertest.Run(t, open, drivertest.InBubbles(), drivertest.ExpiryLag(0))
+	})
 }
 
 // seeds are the same each time: what they find stays found.
@@ -43,6 +51,8 @@ func seeds(n int) []uint64 {
 }
 
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
-	t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, views(newToy()), seeds(100)...) })
-	t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, views(newToy())) })
+	both(t, func(t *testing.T, open drivertest.Opener) {
+		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, seeds(100)...) })
+		t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, open) })
+	})
 }

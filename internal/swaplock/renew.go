@@ -29,7 +29,9 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		case err != nil:
 			errs[i] = b.failed(ctx, err)
 		case !alive[i]:
-			errs[i] = b.lend(ctx, l)
+			if errs[i] = b.lend(ctx, l); driver.Gone(errs[i]) {
+				b.claims.leave(ts[i].Ref())
+			}
 		}
 	}
 	return errs
@@ -39,11 +41,14 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 func (b *Backend) lend(ctx context.Context, l Lease) error {
 	for range 10 {
 		err := b.step(ctx, l.Key, func(r *reading, s *line.Step) error {
+			if err := r.missing(l.ID); err != nil {
+				return err
+			}
 			c := r.Find(l.ID)
 			if c == nil {
 				return r.Gone(s, l.ID)
 			}
-			if r.places[c].place != inDocument {
+			if r.origins[c].place != inDocument {
 				return errMoved
 			}
 			r.lent[c] = true

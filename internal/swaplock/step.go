@@ -19,10 +19,13 @@ const mostSwaps = 200
 // errBusy says that a step was never the first to write.
 var errBusy = &driver.RefusedError{Err: errors.New("others write this line all the time")}
 
+// stepFunc is what a call does to the line. It may run again: see Backend.step.
+type stepFunc func(r *reading, s *line.Step) error
+
 // job is a step of one call.
 type job struct {
 	ctx  context.Context
-	f    func(r *reading, s *line.Step) error
+	f    stepFunc
 	err  error         // the answer, once done is closed
 	done chan struct{} // closed when the job is over
 }
@@ -40,7 +43,7 @@ type batch struct {
 //
 // f may run after ctx has ended and step has returned: what it writes is read only if err is nil,
 // and is no result parameter of its caller.
-func (b *Backend) step(ctx context.Context, key string, f func(r *reading, s *line.Step) error) error {
+func (b *Backend) step(ctx context.Context, key string, f stepFunc) error {
 	if err := b.ended(ctx); err != nil {
 		return err
 	}
@@ -48,7 +51,7 @@ func (b *Backend) step(ctx context.Context, key string, f func(r *reading, s *li
 	b.mu.Lock()
 	queue, running := b.queues[key]
 	b.queues[key] = append(queue, j)
-	if !running {
+	if !running && b.ctx.Err() == nil {
 		b.running.Go(func() { b.run(key) })
 	}
 	b.mu.Unlock()
@@ -57,6 +60,8 @@ func (b *Backend) step(ctx context.Context, key string, f func(r *reading, s *li
 		return j.err
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-b.ctx.Done():
+		return driver.ErrClosed
 	}
 }
 
@@ -100,11 +105,15 @@ func (a *batch) run() error {
 			}
 		})()
 	}
+	arrivals := high
 	for n := range mostSwaps {
 		if err := pause(ctx, n); err != nil {
 			return a.b.failed(ctx, err)
 		}
-		done, err := a.try(ctx)
+		done, err := a.try(ctx, arrivals)
+		if errors.Is(err, errPart) {
+			arrivals, err = -1, nil
+		}
 		if done || err != nil {
 			return err
 		}
@@ -128,11 +137,16 @@ func pause(ctx context.Context, lost int) error {
 }
 
 // try is one attempt.
-func (a *batch) try(ctx context.Context) (done bool, err error) {
-	st, err := a.b.store.Read(ctx, a.key, -1)
+func (a *batch) try(ctx context.Context, arrivals int) (done bool, err error) {
+	st, err := a.b.store.Read(ctx, a.key, arrivals)
 	if err != nil {
 		return false, a.b.failed(ctx, err)
 	}
+	return a.swap(ctx, st)
+}
+
+// swap runs the steps on st, and writes the line if nobody has written it since st was read.
+func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 	r, err := open(a.key, st)
 	if err != nil {
 		return false, err
@@ -141,56 +155,83 @@ func (a *batch) try(ctx context.Context) (done bool, err error) {
 		// The store decides whether they were renewed meanwhile.
 		return false, a.b.failed(ctx, a.b.store.Purge(ctx, a.key, ids))
 	}
-	c, err := a.apply(r)
+	s := &line.Step{Wall: r.Now, Mono: sinceEpoch(r.Now)}
+	c, err := a.apply(r, s)
 	if c == nil || err != nil {
-		return true, err
+		return err == nil, err
 	}
 	version, err := a.b.store.Swap(ctx, a.key, c)
 	if err != nil || version == "" {
 		return false, a.b.failed(ctx, err)
 	}
-	a.b.waiters.hear(a.key, c.News)
+	r.State = r.after(c, version)
+	a.b.heard(a.key, c.News)
+	a.b.forget(r.Now)
 	return true, nil
 }
 
 // apply runs the steps on r and returns the swap that they need, or nil.
-func (a *batch) apply(r *reading) (*Change, error) {
-	s := &line.Step{Wall: r.Now, Mono: sinceEpoch(r.Now)}
+func (a *batch) apply(r *reading, s *line.Step) (*Change, error) {
 	r.Purge(s)
-	c := &Change{If: r.Version}
+	var before time.Time
 	if len(r.Claims) > 0 {
-		// What the steps find alive must be alive still when the swap lands.
-		c.Before = fromEpoch(r.NextExpiry())
-	}
-	if r.purged() {
-		c.Ended = r.Expires
+		before = fromEpoch(r.NextExpiry())
 	}
 	for _, j := range a.jobs {
 		if j.err = j.ctx.Err(); j.err == nil {
 			j.err = j.f(r, s)
 		}
+		if errors.Is(j.err, errPart) {
+			return nil, errPart
+		}
 	}
-	var err error
-	if c.Content, err = r.close(s); err != nil {
-		return nil, err
+	c, err := r.change(s)
+	if c != nil {
+		c.Before = before // what the steps have found alive must be alive still when the swap lands
+		c.News = news(s)
 	}
-	if r.same(&c.Content) {
-		return nil, nil
-	}
-	c.Drop = r.needless()
-	for claim := range r.lent {
-		c.Lend = append(c.Lend, Lease{a.key, claim.ID, claim.Expires - s.Mono}) // which may be longer than its TTL
-	}
-	c.News = news(s)
-	return c, nil
+	return c, err
 }
 
-// news is what other processes must hear of a step.
+// news is what those who wait must hear of a step.
 func news(s *line.Step) (all []News) {
 	for _, n := range s.News {
-		all = append(all, News{Token: n.Claim.Token})
+		told := News{Token: n.Claim.Token}
+		if n.What == line.Granted && n.Claim.Mark == "" {
+			told.Grant = proof(n.Claim.ID)
+		}
+		all = append(all, told)
 	}
 	return all
+}
+
+// forgetEvery is how often a process forgets what is old, and forgetMost how long that may take.
+const (
+	forgetEvery = time.Hour
+	forgetMost  = 5 * time.Minute
+)
+
+// forget has the store forget what is old, now and then.
+func (b *Backend) forget(now time.Time) {
+	b.mu.Lock()
+	due := !time.Now().Before(b.forgetAt)
+	if due {
+		b.forgetAt = time.Now().Add(forgetEvery)
+	}
+	b.mu.Unlock()
+	if !due {
+		return
+	}
+	b.start(func() {
+		ctx, cancel := context.WithTimeout(b.ctx, forgetMost)
+		defer cancel()
+		stale, err := b.store.Forget(ctx, now.Add(-line.IdleFor).UnixMicro())
+		for _, key := range stale {
+			if err == nil {
+				err = b.step(ctx, key, func(*reading, *line.Step) error { return nil }) // which purges
+			}
+		}
+	})
 }
 
 // ended says why no call is served any more, or returns nil.

@@ -33,10 +33,10 @@ type Store interface {
 	// Purge removes those records of ids that have ended by now.
 	Purge(ctx context.Context, key string, ids []string) error
 
-	// Forget removes what nobody needs any more: the keys that have no document, no arrivals, no
-	// mark and a Last below last, and all records that have ended before the Forget. It is called
-	// about once an hour, and may leave some for the next time.
-	Forget(ctx context.Context, last int64) error
+	// Forget removes the keys that have neither document nor arrivals nor mark, and whose Last is
+	// below last; and all records that have ended. It returns keys, some hundreds at most, that have a
+	// document or arrivals and whose Last is below last. It is called about once an hour.
+	Forget(ctx context.Context, last int64) (stale []string, err error)
 
 	// List yields the keys that begin with prefix and have a document or arrivals, with what Read
 	// returns of each. It stops after the first error that it yields.
@@ -132,8 +132,9 @@ type Arriver interface {
 	//     lease of a.TTL, and the version changes. Open becomes the end of that lease if a.Full,
 	//     else zero, and Capacity becomes a.Capacity.
 	//   - Else, if a.Waits, the store's clock is before Open and Capacity is a.Capacity, a waits
-	//     behind all others, and the version stays the same. It may not if its ID occurs in the
-	//     document as a JSON string, or among the arrivals.
+	//     behind all others, and the version stays the same. Open becomes no later than
+	//     a.WaitTTL from now. It may not wait if its ID occurs in the document as a JSON string,
+	//     or among the arrivals.
 	//
 	// The store sets Token and At, and Last becomes Token + Span - 1.
 	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
@@ -146,6 +147,7 @@ type Arrival struct {
 	Span     int64
 	Capacity int64
 	TTL      time.Duration // of its lease, if it holds the lock at once
+	WaitTTL  time.Duration // of its lease, if it waits
 	Waits    bool          // it may wait
 	Full     bool          // if it holds the lock, no other can
 

@@ -1,6 +1,7 @@
 package swaplock_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -25,6 +26,8 @@ type toyKey struct {
 	version string
 	content swaplock.Content
 	records map[string]time.Time
+
+	arrivals []swaplock.Arrival
 }
 
 func newToy() *toy {
@@ -43,15 +46,16 @@ func (s *toy) key(key string) (*toyKey, time.Time) {
 	return k, time.Now()
 }
 
-func (s *toy) state(key string) swaplock.State {
-	k, now := s.key(key)
-	return swaplock.State{Version: k.version, Now: now, Content: k.content, Records: maps.Clone(k.records)}
-}
-
-func (s *toy) Read(ctx context.Context, key string, _ int) (swaplock.State, error) {
+func (s *toy) Read(ctx context.Context, key string, arrivals int) (swaplock.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state(key), ctx.Err()
+	k, now := s.key(key)
+	st := swaplock.State{Version: k.version, Now: now, Content: k.content, Records: maps.Clone(k.records)}
+	st.Arrivals = slices.Clone(k.arrivals)
+	if arrivals >= 0 && arrivals < len(st.Arrivals) {
+		st.Arrivals, st.More = st.Arrivals[:arrivals], true
+	}
+	return st, ctx.Err()
 }
 
 func (s *toy) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
@@ -61,12 +65,15 @@ func (s *toy) Swap(ctx context.Context, key string, c *swaplock.Change) (string,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k, now := s.key(key)
-	if k.version != c.If || !c.Ended.IsZero() && !k.content.Expires.Equal(c.Ended) ||
+	if k.version != c.If || c.IfLast != 0 && k.content.Last != c.IfLast ||
+		!c.Ended.IsZero() && !k.content.Expires.Equal(c.Ended) ||
 		!c.Before.IsZero() && !now.Before(c.Before) {
 		return "", nil
 	}
 	before := k.content
 	k.content = c.Content
+	k.content.Last = max(before.Last, c.Last)
+	k.arrivals = k.arrivals[c.Arrivals:]
 	if c.Holder == before.Holder {
 		k.content.Expires = later(before.Expires, c.Expires)
 	}
@@ -120,18 +127,20 @@ func (s *toy) Purge(ctx context.Context, key string, ids []string) error {
 	return ctx.Err()
 }
 
-func (s *toy) Forget(ctx context.Context, last int64) error {
+func (s *toy) Forget(ctx context.Context, last int64) (stale []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
 	for key, k := range s.keys {
-		maps.DeleteFunc(k.records, func(_ string, end time.Time) bool { return !end.After(now) })
-		c := &k.content
-		if len(c.Document) == 0 && c.Mark == "" && c.Last < last && len(k.records) == 0 {
+		maps.DeleteFunc(k.records, func(_ string, end time.Time) bool { return !end.After(time.Now()) })
+		switch c := &k.content; {
+		case c.Last >= last:
+		case len(c.Document)+len(k.arrivals) > 0:
+			stale = append(stale, key)
+		case c.Mark == "" && len(k.records) == 0:
 			delete(s.keys, key)
 		}
 	}
-	return ctx.Err()
+	return stale, ctx.Err()
 }
 
 func (s *toy) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keyed, error] {
@@ -141,7 +150,7 @@ func (s *toy) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keyed,
 		s.mu.Unlock()
 		for _, key := range keys {
 			st, err := s.Read(ctx, key, -1)
-			if strings.HasPrefix(key, prefix) && (len(st.Document) > 0 || err != nil) &&
+			if strings.HasPrefix(key, prefix) && (len(st.Document)+len(st.Arrivals) > 0 || err != nil) &&
 				!yield(swaplock.Keyed{Key: key, State: st}, err) {
 				return
 			}
@@ -161,6 +170,9 @@ func (s *toy) Watch(ctx context.Context, _ func() map[string]string, hear func(s
 	return ctx.Err()
 }
 
+// onlySwaps hides that claims can arrive.
+type onlySwaps struct{ swaplock.Store }
+
 // records counts the records of all keys.
 func (s *toy) records() (n int) {
 	s.mu.Lock()
@@ -169,4 +181,39 @@ func (s *toy) records() (n int) {
 		n += len(k.records)
 	}
 	return n
+}
+
+func (s *toy) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, now := s.key(key)
+	c := &k.content
+	free := len(c.Document)+len(k.arrivals) == 0
+	same := func(b swaplock.Arrival) bool { return b.ID == a.ID }
+	if !free && (!a.Waits || !now.Before(c.Open) || c.Capacity != a.Capacity ||
+		bytes.Contains(c.Document, []byte(`"`+a.ID+`"`)) || slices.ContainsFunc(k.arrivals, same)) {
+		return nil, nil
+	}
+	in := *a
+	in.Token, in.At = max(c.Last+1, now.UnixMicro()), now
+	p := &swaplock.Place{
+		Token: in.Token, At: now, Granted: free, Ahead: bytes.Count(c.Document, []byte(`"ttl"`)) + len(k.arrivals),
+	}
+	c.Last = in.Token + a.Span - 1
+	k.arrivals = append(slices.Clip(k.arrivals), in)
+	if free {
+		s.next++
+		k.version = fmt.Sprint(s.next)
+		c.Holder, c.Expires, c.Open, c.Capacity = a.ID, now.Add(a.TTL), time.Time{}, a.Capacity
+		if a.Full {
+			c.Open = c.Expires
+		}
+	} else if end := now.Add(a.WaitTTL); end.Before(c.Open) {
+		c.Open = end
+	}
+	p.Version, p.Open, p.Mark, p.MarkedBy = k.version, c.Open, c.Mark, c.MarkedBy
+	return p, nil
 }

@@ -183,12 +183,12 @@ func (s *Store) Purge(ctx context.Context, key string, ids []string) error {
 }
 
 // Forget removes the lines and the leases that nobody needs.
-func (s *Store) Forget(ctx context.Context, last int64) error {
+func (s *Store) Forget(ctx context.Context, last int64) (stale []string, err error) {
 	if _, err := s.write(ctx, forgetSQL, last); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := s.write(ctx, endedLeasesSQL)
-	return err
+	_, err = s.write(ctx, endedLeasesSQL)
+	return nil, err
 }
 
 // List yields the lines whose keys begin with prefix, in the order of bytes.

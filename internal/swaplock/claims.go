@@ -1,0 +1,186 @@
+package swaplock
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// own is a claim that entered through this Backend, or one that an Await asks for.
+type own struct {
+	driver.ClaimRef
+	grant string        // News.Grant of the claim
+	wake  chan struct{} // has room for one: there is news
+
+	// claims.mu guards:
+
+	token   int64 // 0 until Enter has returned
+	granted bool
+	told    time.Time // when the grant was heard that no Await has returned yet
+	look    time.Time // when an Await looks at the latest: a lease ahead may have ended
+	alone   *State    // of the line, if the claim is granted and alone there
+}
+
+// claims are the claims of a Backend.
+type claims struct {
+	mu       sync.Mutex
+	byKey    map[string]map[string]*own // by key and ID
+	versions map[string]string          // of those keys, as last seen
+	alarms   driver.Alarms
+	alarmed  time.Time // when versions of granted claims were last asked for
+}
+
+// proof is News.Grant of the claim with id.
+func proof(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:8])
+}
+
+// enter notes that a claim is about to enter: from now on its news is kept.
+func (cs *claims) enter(ref driver.ClaimRef) (o *own, known bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if o = cs.byKey[ref.Key][ref.ID]; o != nil {
+		return o, true
+	}
+	if cs.byKey[ref.Key] == nil {
+		if cs.byKey == nil {
+			cs.byKey, cs.versions = make(map[string]map[string]*own), make(map[string]string)
+		}
+		cs.byKey[ref.Key] = make(map[string]*own, 1)
+	}
+	o = &own{ClaimRef: ref, grant: proof(ref.ID), wake: make(chan struct{}, 1)}
+	cs.byKey[ref.Key][ref.ID] = o
+	return o, false
+}
+
+// stands notes where the claim of o stands. Its line was last seen with version, and no lease in it ends
+// for so long.
+func (cs *claims) stands(o *own, t *driver.Ticket, version string, quiet time.Duration) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	o.token, o.granted, o.look = t.Token, t.Granted, time.Now().Add(quiet)
+	cs.saw(o.Key, version)
+}
+
+// saw notes the version of key.
+func (cs *claims) saw(key, version string) {
+	if cs.byKey[key] != nil {
+		cs.versions[key] = version
+	}
+}
+
+// leave forgets a claim.
+func (cs *claims) leave(ref driver.ClaimRef) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if delete(cs.byKey[ref.Key], ref.ID); len(cs.byKey[ref.Key]) == 0 {
+		delete(cs.byKey, ref.Key)
+		delete(cs.versions, ref.Key)
+	}
+}
+
+// alone takes the line in which a claim is alone, if that is known.
+func (cs *claims) alone(ref driver.ClaimRef) (st *State) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if o := cs.byKey[ref.Key][ref.ID]; o != nil {
+		st, o.alone = o.alone, nil
+	}
+	return st
+}
+
+// stays notes the line in which a granted claim is alone.
+func (cs *claims) stays(ref driver.ClaimRef, alone *State) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if o := cs.byKey[ref.Key][ref.ID]; o != nil {
+		o.alone = alone
+	}
+}
+
+// heard reports whether a grant of o was heard a moment ago. It says so once.
+func (cs *claims) heard(o *own) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	fresh := !o.told.IsZero() && time.Since(o.told) < maxAwait
+	o.told = time.Time{}
+	return fresh
+}
+
+// wait is how long an Await of o may sleep.
+func (cs *claims) wait(o *own) time.Duration {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return min(maxAwait, time.Until(o.look))
+}
+
+// hear delivers news of key, and returns the granted claims that may have been broken. Without news it
+// concerns all claims of the key, and without a key all claims.
+func (cs *claims) hear(key string, news []News) (doubtful []*own) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if key == "" {
+		for _, owned := range cs.byKey {
+			for _, o := range owned {
+				o.poke()
+			}
+		}
+		return nil
+	}
+	for _, o := range cs.byKey[key] {
+		held := o.granted
+		if !o.hear(news) {
+			continue
+		}
+		o.poke()
+		if held && cs.alarms.Len() > 0 {
+			doubtful = append(doubtful, o)
+		}
+	}
+	return doubtful
+}
+
+// hear notes what is of concern to o, and reports whether anything is.
+func (o *own) hear(news []News) (concerned bool) {
+	for _, n := range news {
+		switch {
+		case n.Grant == o.grant:
+			o.granted, o.told, concerned = true, time.Now(), true
+		case n.Grant == "" && n.Token == o.token:
+			o.granted, o.told, concerned = false, time.Time{}, true
+		}
+	}
+	return concerned || len(news) == 0 || o.token == 0
+}
+
+func (o *own) poke() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// waiting has the versions of the keys that somebody waits for, as last seen; and once a second, while
+// there is an alarm, of those that somebody holds.
+func (cs *claims) waiting() map[string]string {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	held := cs.alarms.Len() > 0 && time.Since(cs.alarmed) >= maxAwait
+	if held {
+		cs.alarmed = time.Now()
+	}
+	keys := make(map[string]string)
+	for key, owned := range cs.byKey {
+		for _, o := range owned {
+			if o.token != 0 && (held || !o.granted) {
+				keys[key] = cs.versions[key]
+				break
+			}
+		}
+	}
+	return keys
+}

@@ -1,0 +1,114 @@
+package swaplock
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/line"
+)
+
+// Enter joins the line of c.Key, or finds the claim with c.ID there and starts its lease again.
+func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if err := c.Validate(b.info); err != nil {
+		return driver.Ticket{}, err
+	}
+	if err := b.ended(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
+	o, known := b.claims.enter(c.Ref())
+	t, err := b.arrive(ctx, o, &c)
+	if err == nil && t == nil {
+		t, err = b.join(ctx, o, &c)
+	}
+	if err != nil {
+		if !known {
+			b.claims.leave(c.Ref())
+		}
+		return driver.Ticket{}, err
+	}
+	return *t, nil
+}
+
+// arrive puts c into line by one request, or returns nil.
+func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim) (*driver.Ticket, error) {
+	if b.arriver == nil || !plain(c.ID) {
+		return nil, nil
+	}
+	d := describe(c)
+	text, err := json.Marshal(&d)
+	if err != nil {
+		return nil, err
+	}
+	a := Arrival{
+		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL,
+		WaitTTL: c.Lease(false), Waits: !c.NoWait, Full: c.Weight == c.Capacity,
+	}
+	p, err := b.arriver.Arrive(ctx, c.Key, &a)
+	if p == nil || err != nil {
+		return nil, b.failed(ctx, err)
+	}
+	t := &driver.Ticket{Claim: *c, Token: p.Token, Granted: p.Granted, Ahead: p.Ahead}
+	t.TTL, t.WaitTTL = c.Lease(p.Granted), 0
+	t.Left = t.TTL
+	b.claims.stands(o, t, p.Version, p.Open.Sub(p.At))
+	if p.Granted {
+		t.Mark = driver.Mark(p.Mark)
+		a.Token, a.At = p.Token, p.At
+		b.claims.stays(c.Ref(), &State{
+			Version: p.Version, Now: p.At, Arrivals: []Arrival{a},
+			Content: Content{
+				Last: p.Token + c.Span - 1, Mark: p.Mark, MarkedBy: p.MarkedBy, Holder: c.ID, Expires: p.At.Add(c.TTL),
+			},
+		})
+	}
+	return t, nil
+}
+
+// plain reports whether id is the same in every spelling of JSON, and of a store.
+func plain(id string) bool {
+	for _, b := range []byte(id) {
+		if (b < '0' || b > '9') && (b < 'A' || b > 'Z') && (b < 'a' || b > 'z') {
+			return false
+		}
+	}
+	return true
+}
+
+// join puts c into line by a step.
+func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim) (*driver.Ticket, error) {
+	for {
+		var t driver.Ticket
+		var found bool // with a lease that the store renews
+		var seen *reading
+		err := b.step(ctx, c.Key, func(r *reading, s *line.Step) error {
+			if r.More {
+				return errPart
+			}
+			own := r.Find(c.ID)
+			if found = own != nil && r.origins[own].place != inDocument; found {
+				seen, t = r, r.Ticket(s, own)
+				t.TTL = c.Lease(own.Granted)
+				return c.CheckFound(own.Capacity, own.Weight)
+			}
+			own, err := r.Enter(s, *c)
+			if err == nil {
+				seen, t = r, r.Ticket(s, own)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		b.claims.stands(o, &t, seen.Version, seen.quiet())
+		if !found {
+			b.claims.stays(c.Ref(), seen.alone())
+			return &t, nil
+		}
+		alive, err := b.store.Renew(ctx, []Lease{{c.Key, c.ID, t.TTL}})
+		if err != nil || alive[0] {
+			t.Left = max(t.Left, t.TTL)
+			return &t, b.failed(ctx, err)
+		}
+	}
+}

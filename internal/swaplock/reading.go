@@ -1,0 +1,287 @@
+package swaplock
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/line"
+)
+
+// errPart says that a step must see all arrivals.
+var errPart = errors.New("there are more arrivals")
+
+// reading is a line that was read, and where its leases are.
+type reading struct {
+	State
+	line.Line
+	origins map[*line.Claim]origin
+	arrived []*line.Claim        // the claims of State.Arrivals, in order
+	lent    map[*line.Claim]bool // those that get a record in this step
+}
+
+// origin is what a claim was when it was read.
+type origin struct {
+	line.Claim
+	place place
+}
+
+// place is where a lease is.
+type place int
+
+const (
+	inDocument place = iota // or in an arrival
+	beside                  // the claim is the holder of the line
+	inRecord
+)
+
+// open reads st. A claim without the record that it should have is dead.
+func open(key string, st State) (*reading, error) {
+	d, err := parse(key, st.Document)
+	if err != nil {
+		return nil, err
+	}
+	n := len(d.Claims) + len(st.Arrivals)
+	r := &reading{State: st, origins: make(map[*line.Claim]origin, n), lent: map[*line.Claim]bool{}}
+	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, driver.Mark(st.Content.Mark), st.Content.MarkedBy
+	claims := make([]*line.Claim, 0, n+1)
+	for i := range d.Claims {
+		c := d.Claims[i].claim(key)
+		c.Expires = sinceEpoch(d.Claims[i].Until)
+		r.locate(c, d.Claims[i].Lent)
+		claims = append(claims, c)
+	}
+	for i := range st.Arrivals {
+		c, err := r.arrive(key, &st.Arrivals[i])
+		if err != nil {
+			return nil, err
+		}
+		r.arrived = append(r.arrived, c)
+		claims = append(claims, c)
+	}
+	r.Restore(claims)
+	for _, t := range d.Tombstones {
+		if r.Tombstones.ByID == nil {
+			r.Tombstones.ByID = make(map[string]line.Tombstone)
+		}
+		gone := driver.GoneError{Reason: t.Reason, Broken: t.Broken}
+		r.Tombstones.ByID[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone}
+	}
+	return r, nil
+}
+
+// arrive reads an arrival.
+func (r *reading) arrive(key string, a *Arrival) (*line.Claim, error) {
+	var d claim
+	if err := json.Unmarshal(a.Claim, &d); err != nil {
+		return nil, &driver.PermanentError{Err: fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err)}
+	}
+	c := d.claim(key)
+	c.Token, c.Since = a.Token, a.At
+	if c.Granted = c.ID == r.Holder; c.Granted {
+		c.Mark = r.Line.Mark // which changes by a step only, and a step takes the arrival into the document
+	}
+	c.TTL, c.WaitTTL = c.Lease(c.Granted), 0
+	c.Expires = sinceEpoch(a.At) + c.TTL
+	r.locate(c, false)
+	return c, nil
+}
+
+// locate finds the lease of c.
+func (r *reading) locate(c *line.Claim, lent bool) {
+	at := inDocument
+	switch {
+	case lent:
+		at, c.Expires = inRecord, sinceEpoch(r.Records[c.ID])
+	case c.ID == r.Holder:
+		at, c.Expires = beside, sinceEpoch(r.State.Expires)
+	}
+	r.origins[c] = origin{*c, at}
+}
+
+// settle says where the lease of c is from now on. What ends its lease sooner, or gives it another
+// ID, takes the lease into the document, where no renewal can be under way.
+func (r *reading) settle(c *line.Claim) place {
+	was, known := r.origins[c]
+	switch {
+	case c.Lingering:
+		return inDocument
+	case r.lent[c]:
+		return inRecord
+	case !known && len(r.Claims) == 1 && c.Granted:
+		return beside
+	case was.place == inRecord && c.ID != was.ID:
+		return inDocument
+	}
+	return was.place
+}
+
+// missing returns errPart if the claim with id may be among the arrivals that were not read.
+func (r *reading) missing(id string) error {
+	if r.More && r.Find(id) == nil {
+		return errPart
+	}
+	return nil
+}
+
+// ended lists the records that have ended.
+func (r *reading) ended() (ids []string) {
+	for id, end := range r.Records {
+		if !end.After(r.Now) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// A swap writes all claims of the document, so it has only the first ones of a long line: once there
+// are fewer than low, arrivals join them until there are high.
+const low, high = 8, 32
+
+// change is the swap that has the line as it is now, or nil if there is nothing to write.
+func (r *reading) change(s *line.Step) (*Change, error) {
+	c := &Change{If: r.Version, Ended: r.holderDied()}
+	full, drawn := r.Full(), r.Line.Last != r.State.Content.Last
+	switch {
+	case !full && r.More:
+		return nil, errPart // they may be granted
+	case !full || drawn:
+		c.IfLast = r.State.Content.Last
+	}
+	c.Arrivals = r.moved()
+	if drawn {
+		c.Arrivals = len(r.arrived) // the new claim is behind them
+	}
+	r.Tombstones.Sweep(s)
+	if err := r.write(c); err != nil {
+		return nil, err
+	}
+	if c.Arrivals == 0 && r.same(&c.Content) {
+		return nil, nil
+	}
+	if n := r.folded(); n > c.Arrivals {
+		c.Arrivals = n
+		if err := r.write(c); err != nil {
+			return nil, err
+		}
+	}
+	if full {
+		c.Open, c.Capacity = fromEpoch(r.NextExpiry()), r.Claims[0].Capacity
+	}
+	for claim := range r.lent {
+		c.Lend = append(c.Lend, Lease{claim.Key, claim.ID, claim.Expires - s.Mono}) // which may be longer than its TTL
+	}
+	c.Drop = r.needless()
+	return c, nil
+}
+
+// moved is how many of the first arrivals the document must have, because the step has changed one.
+func (r *reading) moved() (n int) {
+	for i, c := range r.arrived {
+		if was := r.origins[c]; *c != was.Claim || r.lent[c] || r.Find(c.ID) != c {
+			n = i + 1
+		}
+	}
+	return n
+}
+
+// folded is how many of the arrivals the document has room for.
+func (r *reading) folded() int {
+	written := len(r.Claims)
+	for _, c := range r.arrived {
+		if r.Find(c.ID) != nil {
+			written--
+		}
+	}
+	if written >= low {
+		return 0
+	}
+	return min(len(r.arrived), high-written)
+}
+
+// write writes the line down, but for the arrivals that stay where they are.
+func (r *reading) write(c *Change) error {
+	c.Content = Content{Last: r.Line.Last, Mark: string(r.Line.Mark), MarkedBy: r.Line.MarkedBy}
+	stay := make(map[*line.Claim]bool)
+	for _, a := range r.arrived[c.Arrivals:] {
+		stay[a] = true
+	}
+	d := document{Format: format}
+	for _, cl := range r.Claims {
+		w := describe(&cl.Claim)
+		w.Token, w.Since, w.Mark = cl.Token, cl.Since, text(cl.Mark)
+		w.Granted, w.Lingering = cl.Granted, cl.Lingering
+		switch r.settle(cl) {
+		case beside:
+			c.Holder, c.Expires = cl.ID, fromEpoch(cl.Expires)
+		case inRecord:
+			w.Lent = true
+		case inDocument:
+			w.Until = fromEpoch(cl.Expires)
+		}
+		if !stay[cl] {
+			d.Claims = append(d.Claims, w)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.Tombstones.ByID)) {
+		t := r.Tombstones.ByID[id]
+		d.Tombstones = append(d.Tombstones, tombstone{text(id), fromEpoch(t.Until), t.Gone.Reason, t.Gone.Broken})
+	}
+	if len(d.Claims)+len(d.Tombstones) == 0 {
+		return nil
+	}
+	var err error
+	c.Document, err = json.Marshal(d)
+	return err
+}
+
+// same reports whether a step has changed nothing.
+func (r *reading) same(c *Content) bool {
+	was := &r.State.Content
+	return c.Last == was.Last && c.Mark == was.Mark && c.MarkedBy == was.MarkedBy && c.Holder == was.Holder &&
+		string(c.Document) == string(was.Document) && !c.Expires.After(was.Expires)
+}
+
+// needless lists the records that no claim has any more.
+func (r *reading) needless() (ids []string) {
+	needed := make(map[string]bool)
+	for _, c := range r.Claims {
+		if r.settle(c) == inRecord {
+			needed[c.ID] = true
+		}
+	}
+	for id := range r.Records {
+		if !needed[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// holderDied returns when the lease of the holder ended, or zero if it has not.
+func (r *reading) holderDied() (ended time.Time) {
+	if r.Holder != "" && !r.State.Expires.After(r.Now) {
+		ended = r.State.Expires
+	}
+	return ended
+}
+
+// quiet is for how long no lease of the line ends.
+func (r *reading) quiet() time.Duration { return r.NextExpiry() - sinceEpoch(r.Now) }
+
+// alone is the state of the line if it has one claim, whose lease is beside the document.
+func (r *reading) alone() *State {
+	if len(r.Claims) != 1 || r.Claims[0].ID != r.Holder {
+		return nil
+	}
+	return &r.State
+}
+
+// after is what the store has now that c is swapped. The leases may end later than it says.
+func (r *reading) after(c *Change, version string) State {
+	return State{Version: version, Now: r.Now, Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More}
+}

@@ -85,9 +85,7 @@ func (s *toy) Swap(ctx context.Context, key string, c *swaplock.Change) (string,
 	}
 	s.next++
 	k.version = fmt.Sprint(s.next)
-	for hear := range s.hearers {
-		(*hear)(key, c.News)
-	}
+	s.say(key, c.News)
 	return k.version, nil
 }
 
@@ -168,6 +166,27 @@ func (s *toy) Watch(ctx context.Context, _ func() map[string]string, hear func(s
 	defer s.mu.Unlock()
 	delete(s.hearers, &hear)
 	return ctx.Err()
+}
+
+// say tells all who listen, with mu held.
+func (s *toy) say(key string, news []swaplock.News) {
+	for hear := range s.hearers {
+		(*hear)(key, news)
+	}
+}
+
+// tell is news that any client of the store might send.
+func (s *toy) tell(key string, news []swaplock.News) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.say(key, news)
+}
+
+// list has all keys.
+func (s *toy) list() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.keys))
 }
 
 // onlySwaps hides that claims can arrive.

@@ -1,0 +1,295 @@
+package swaplock_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/swaplock"
+)
+
+// distant is a store that is far away, and counts the requests that it gets.
+type distant struct {
+	*toy
+	way      time.Duration // one way
+	requests *atomic.Int64
+}
+
+func newDistant(s *toy, way time.Duration) distant { return distant{s, way, new(atomic.Int64)} }
+
+// travel returns when a request has arrived, and its result when the answer has.
+func (s distant) travel() (back func()) {
+	s.requests.Add(1)
+	time.Sleep(s.way)
+	return func() { time.Sleep(s.way) }
+}
+
+func (s distant) Read(ctx context.Context, key string, n int) (swaplock.State, error) {
+	defer s.travel()()
+	return s.toy.Read(ctx, key, n)
+}
+
+func (s distant) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
+	defer s.travel()()
+	return s.toy.Swap(ctx, key, c)
+}
+
+func (s distant) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
+	defer s.travel()()
+	return s.toy.Arrive(ctx, key, a)
+}
+
+func (s distant) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
+	defer s.travel()()
+	return s.toy.Renew(ctx, ls)
+}
+
+func (s distant) Watch(
+	ctx context.Context, waiting func() map[string]string, hear func(string, []swaplock.News),
+) error {
+	return s.toy.Watch(ctx, waiting, func(key string, news []swaplock.News) {
+		time.AfterFunc(s.way, func() { hear(key, news) })
+	})
+}
+
+func left(t *testing.T, b driver.Backend, ticket driver.Ticket) {
+	t.Helper()
+	if err := b.Leave(t.Context(), ticket, driver.Exit{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func awaited(t *testing.T, b driver.Backend, ticket driver.Ticket) driver.Ticket {
+	t.Helper()
+	for !ticket.Granted {
+		var err error
+		if ticket, err = b.Await(t.Context(), ticket); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ticket
+}
+
+func TestFreeLockCostsTwoRequests(t *testing.T) {
+	s := newDistant(newToy(), 0)
+	b := swaplock.New(s)
+	defer b.Close()
+	for i, e := range []driver.Exit{{}, {Mark: "done"}, {}} {
+		s.requests.Store(0)
+		ticket := entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute))
+		if err := renewed(t, b, ticket); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Leave(t.Context(), ticket, e); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.requests.Load(); n != 3 {
+			t.Errorf("Enter, Renew and Leave with %+v cost %d requests", e, n)
+		}
+	}
+	if l, _ := b.Line(t.Context(), "k"); len(l.Claims) != 0 || l.Mark != "done" {
+		t.Errorf("the line is %+v", l)
+	}
+}
+
+func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := newToy(), newDistant(nil, 10*time.Millisecond)
+		far.toy = near
+		a, b := swaplock.New(near), swaplock.New(far)
+		defer a.Close()
+		defer b.Close()
+		holder := entered(t, a, exclusive("holder", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Hour))
+		if waiter.Granted {
+			t.Fatal("two hold the lock")
+		}
+		if _, err := b.Await(t.Context(), waiter); err != nil { // from now on b hears
+			t.Fatal(err)
+		}
+		before := far.requests.Load()
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			left(t, a, holder)
+		}()
+		start := time.Now()
+		waiter = awaited(t, b, waiter)
+		if d := time.Since(start); d != 110*time.Millisecond || far.requests.Load() != before {
+			t.Errorf("the grant came after %v and %d requests", d, far.requests.Load()-before)
+		}
+		if next := entered(t, a, exclusive("next", time.Hour)); next.Granted || next.Token <= waiter.Token {
+			t.Errorf("next to %+v: %+v", waiter, next)
+		}
+	})
+}
+
+// News is no secret, so it must not be enough to make a waiter believe in a grant.
+func TestNewsOfAnotherClaimGrantsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		b := swaplock.New(s)
+		defer b.Close()
+		entered(t, b, exclusive("holder", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Hour))
+		if _, err := b.Await(t.Context(), waiter); err != nil {
+			t.Fatal(err)
+		}
+		s.tell("k", []swaplock.News{{Token: waiter.Token, Grant: "0123456789abcdef"}, {Token: waiter.Token}})
+		if got, err := b.Await(t.Context(), waiter); got.Granted || err != nil {
+			t.Errorf("Await returned %+v, error %v", got, err)
+		}
+	})
+}
+
+// One process is far from the store, and three are near. All want one lock all the time.
+func TestFarClientGetsItsShare(t *testing.T) {
+	for _, way := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
+		t.Run(way.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { shareWith(t, way) })
+		})
+	}
+}
+
+func shareWith(t *testing.T, way time.Duration) {
+	toy := newToy()
+	var granted [4]atomic.Int64
+	var all sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for i := range granted {
+		store := newDistant(toy, time.Millisecond/4)
+		if i == 0 {
+			store.way = way
+		}
+		b := swaplock.New(store)
+		defer b.Close()
+		for range 4 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					ticket, err := b.Enter(ctx, exclusive(rand.Text(), time.Minute))
+					for err == nil && !ticket.Granted {
+						ticket, err = b.Await(ctx, ticket)
+					}
+					if err == nil {
+						granted[i].Add(1)
+						err = b.Leave(ctx, ticket, driver.Exit{})
+					}
+					if err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	near := (granted[1].Load() + granted[2].Load() + granted[3].Load()) / 3
+	t.Logf("%d grants far away, %d near", granted[0].Load(), near)
+	if 2*granted[0].Load() < near {
+		t.Errorf("%d grants far away, and %d near", granted[0].Load(), near)
+	}
+}
+
+// A swap writes only the first claims of a long line, and yet all are granted in their order.
+func TestLongLineHasAShortDocument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		b := swaplock.New(s)
+		defer b.Close()
+		const n = 300
+		var line []driver.Ticket
+		for i := range n {
+			line = append(line, entered(t, b, exclusive(fmt.Sprint("id", i), time.Hour)))
+		}
+		quit := line[n-1] // takes all into the document
+		for i, ticket := range line[:n-1] {
+			if ticket = awaited(t, b, ticket); ticket.Granted && i > 0 && ticket.Token <= line[i-1].Token {
+				t.Fatalf("claim %d has token %d", i, ticket.Token)
+			}
+			left(t, b, ticket)
+			st, err := s.Read(t.Context(), "k", -1)
+			var doc struct{ Claims []any }
+			if err != nil || len(st.Document) > 0 && json.Unmarshal(st.Document, &doc) != nil || len(doc.Claims) > 32 {
+				t.Fatalf("after %d claims, the document is %s, error %v", i, st.Document, err)
+			}
+		}
+		left(t, b, awaited(t, b, quit))
+		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) > 0 {
+			t.Errorf("the line is %+v, error %v", l, err)
+		}
+	})
+}
+
+// The last of a long line, whose arrival a step does not read, is found all the same.
+func TestLastOfALongLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := swaplock.New(newToy())
+		defer b.Close()
+		var line []driver.Ticket
+		for i := range 100 {
+			c := exclusive(fmt.Sprint("id", i), time.Minute)
+			if i > 0 {
+				c.Weight = 1
+			}
+			line = append(line, entered(t, b, c))
+		}
+		if got, err := b.Await(t.Context(), line[99]); err != nil || got.Granted {
+			t.Errorf("Await returned %+v, error %v", got, err)
+		}
+		if err := renewed(t, b, line[98]); err != nil {
+			t.Error(err)
+		}
+		if err := b.Break(t.Context(), "k", line[97].Token, "enough", 0); err != nil {
+			t.Error(err)
+		}
+		left(t, b, line[96])
+		left(t, b, line[0])
+		l, err := b.Line(t.Context(), "k")
+		if err != nil || len(l.Claims) != 97 {
+			t.Fatalf("%d claims, error %v", len(l.Claims), err)
+		}
+		for _, c := range l.Claims {
+			if !c.Granted {
+				t.Errorf("a reader waits for nobody: %+v", c)
+			}
+		}
+	})
+}
+
+func TestWhatIsOldIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		b := swaplock.New(s)
+		defer b.Close()
+		put := func(id, key string, e *driver.Exit) {
+			c := exclusive(id, time.Minute)
+			c.Key = key
+			ticket := entered(t, b, c)
+			if e == nil {
+				return
+			}
+			if err := b.Leave(t.Context(), ticket, *e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("a", "left", &driver.Exit{})
+		put("b", "marked", &driver.Exit{Mark: "kept"})
+		put("c", "kept out", &driver.Exit{Tombstone: true})
+		put("d", "crashed", nil)
+		put("e", "crashed", nil)
+		for i := range 4 {
+			time.Sleep(13 * time.Hour)
+			put(fmt.Sprint("f", i), "used", &driver.Exit{})
+			synctest.Wait()
+		}
+		if keys := s.list(); fmt.Sprint(keys) != "[marked used]" {
+			t.Errorf("the store has %q", keys)
+		}
+	})
+}

@@ -85,33 +85,79 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// Links between pages of the repository lead somewhere.
+// Links between pages of the repository lead to a file that is there, and to a heading or an anchor in it.
 func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`(?:\]\(|src=")([^)#:"]+)(?:#[^)]*)?[)"]|srcset="([^":]+)"`)
-	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules") {
-			return filepath.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(name, ".md") {
-			return nil
-		}
+	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)#:"]*)(?:#([^)"]*))?[)"]`)
+	anchors := map[string]map[string]bool{}
+	for _, name := range pages(t) {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), filepath.FromSlash(m[1]+m[2]))); err != nil {
-				t.Errorf("%s links to %s, which is not there", name, m[1]+m[2])
+		for _, m := range link.FindAllStringSubmatch(prose(string(text)), -1) {
+			to := name
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(name), filepath.FromSlash(m[1]))
 			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, m[1])
+				continue
+			}
+			if m[2] == "" || !strings.HasSuffix(to, ".md") {
+				continue
+			}
+			if anchors[to] == nil {
+				anchors[to] = anchorsOf(t, to)
+			}
+			if !anchors[to][m[2]] {
+				t.Errorf("%s links to %s#%s, and there is no such heading", name, to, m[2])
+			}
+		}
+	}
+}
+
+// pages returns the Markdown files of the repository.
+func pages(t *testing.T) (names []string) {
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case strings.HasSuffix(name, ".md"):
+			names = append(names, name)
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return names
+}
+
+// prose is a page without its blocks of code and its code in lines.
+func prose(page string) string {
+	page = regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(page, "")
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(page, "")
+}
+
+// anchorsOf returns the anchors of a page: its own, and those that GitHub makes of headings.
+func anchorsOf(t *testing.T, name string) map[string]bool {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, m := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(string(text), -1) {
+		known[m[1]] = true
+	}
+	code := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(string(text), "")
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(code, -1) {
+		heading := regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(m[1], "")
+		heading = regexp.MustCompile(`[^\p{L}\p{N}\p{M} _-]`).ReplaceAllString(strings.ToLower(heading), "")
+		known[strings.ReplaceAll(heading, " ", "-")] = true
+	}
+	return known
 }
 
 // findings returns the codes of findings in the source of doctor and the backends, and the text of

@@ -1,120 +1,207 @@
 package swapsql
 
 import (
+	"embed"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
+
+// defaultPrefix begins the names of all tables in the embedded SQL.
+const defaultPrefix = "fencelock_"
 
 // Dialect is a kind of database.
 type Dialect struct {
 	name     string
-	words    *strings.Replacer // what differs from one dialect to the next
-	numbered bool              // arguments are $1, $2, …
-	oneWrite bool              // one writer at a time in each process, or all wait for the file
-	schema   []string
+	words    []string // what differs from one dialect to the next, in pairs
+	args     argStyle
+	oneWrite bool // one writer at a time in each process, or all wait for the file
+	notifies bool // there is NOTIFY
+	guarded  bool // sessions may be in a transaction that is not a statement's own
+	// code returns the code of a driver's error, or "". A statement that failed with one of undone has
+	// done nothing and may be sent again; duplicate says that the row is there.
+	code      func(error) string
+	undone    []string
+	duplicate string
 }
+
+type argStyle int
+
+const (
+	marks    argStyle = iota // ?
+	numbers                  // $1
+	literals                 // in the text: neither prepared statements nor settings of the driver matter
+)
+
+//go:embed schema/*.sql
+var schemas embed.FS
 
 // The dialects.
 var (
-	SQLite = &Dialect{name: "sqlite", oneWrite: true, schema: schema("BLOB", "TEXT", ""), words: words(
-		"{now}", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-		"{later}", "(1000 + CAST(unixepoch('subsec') * 1000000 AS INTEGER))", // its clock counts milliseconds
-		"{max}", "max",
-		"{records}", "group_concat(hex(id) || ':' || expires, ',')",
-		"{insert}", "INSERT OR IGNORE", "{none}", "",
-		"{upsert}", onConflict("max"),
-	)}
-	Postgres = &Dialect{name: "postgres", numbered: true, schema: schema("bytea", "text", ""), words: words(
-		"{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
-		"{later}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
-		"{max}", "GREATEST",
-		"{records}", "string_agg(encode(id, 'hex') || ':' || expires, ',')",
-		"{insert}", "INSERT", "{none}", "ON CONFLICT DO NOTHING",
-		"{upsert}", onConflict("GREATEST"),
-	)}
-	MySQL = &Dialect{name: "mysql", schema: schema("VARBINARY(1024)", "LONGTEXT", " CHARSET utf8mb4"), words: words(
-		"{now}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
-		"{later}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
-		"{max}", "GREATEST",
-		"{records}", "GROUP_CONCAT(HEX(id), ':', expires)",
-		"{insert}", "INSERT IGNORE", "{none}", "",
-		"{upsert}", "ON DUPLICATE KEY UPDATE expires = GREATEST(expires, VALUES(expires)), renewals = renewals + 1",
-	)}
+	SQLite = &Dialect{
+		name: "sqlite", oneWrite: true, undone: []string{"busy"}, code: busyCode,
+		words: []string{
+			"{now}", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+			"{later}", "(1000 + CAST(unixepoch('subsec') * 1000000 AS INTEGER))", // its clock counts milliseconds
+			"{max}", "max",
+			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
+			"{rows}", "VALUES (", "{ends}", ")",
+			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = max(fencelock_lease.ending, " +
+				"excluded.ending), renewals = fencelock_lease.renewals + 1",
+			"{update_entry}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
+				"entry = json_patch(fencelock_history.entry, excluded.entry)",
+		},
+	}
+	Postgres = &Dialect{
+		name: "postgres", args: numbers, notifies: true, undone: []string{"40001", "40P01", "55P03"}, code: sqlState,
+		words: []string{
+			"{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
+			"{later}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
+			"{max}", "GREATEST",
+			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
+			"{rows}", "VALUES (", "{ends}", ")",
+			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +
+				"excluded.ending), renewals = fencelock_lease.renewals + 1",
+			"{update_entry}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
+				"entry = (fencelock_history.entry::jsonb || excluded.entry::jsonb)::text",
+		},
+	}
+	MySQL = &Dialect{
+		name: "mysql", args: literals, guarded: true, undone: []string{"1205", "1213", "1020", "1412", "1637"},
+		code: mysqlCode, duplicate: "1062",
+		words: []string{
+			"{now}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
+			"{later}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
+			"{max}", "GREATEST",
+			"{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
+			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}",
+			"{update_entry}", "ON DUPLICATE KEY UPDATE written = VALUES(written), " +
+				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
+		},
+	}
 )
 
-func words(pairs ...string) *strings.Replacer { return strings.NewReplacer(pairs...) }
-
-func onConflict(largest string) string {
-	return "ON CONFLICT (lock_key, id) DO UPDATE SET expires = " + largest +
-		"(fencelock_lease.expires, excluded.expires), renewals = fencelock_lease.renewals + 1"
-}
-
-// schema is the two tables: a row for each line, and one for each lease that is renewed apart
-// from its line. What counts renewals makes each of them change its row.
-func schema(binary, text, options string) []string {
-	short := strings.Replace(binary, "1024", "256", 1)
-	return []string{
-		fmt.Sprintf(`CREATE TABLE IF NOT EXISTS fencelock_swap (
-	lock_key %s NOT NULL PRIMARY KEY,
-	version BIGINT NOT NULL,
-	last BIGINT NOT NULL,
-	mark %s NOT NULL,
-	marked_by %s NOT NULL,
-	holder %s NOT NULL,
-	expires BIGINT NOT NULL,
-	renewals BIGINT NOT NULL,
-	line %s NOT NULL
-)%s`, binary, binary, short, short, text, options),
-		fmt.Sprintf(`CREATE TABLE IF NOT EXISTS fencelock_lease (
-	lock_key %s NOT NULL,
-	id %s NOT NULL,
-	expires BIGINT NOT NULL,
-	renewals BIGINT NOT NULL,
-	PRIMARY KEY (lock_key, id)
-)%s`, binary, short, options),
+// Schema returns the DDL of the tables, which may be run more than once.
+func (d *Dialect) Schema(prefix string) string {
+	text, err := schemas.ReadFile("schema/" + d.name + ".sql")
+	if err != nil {
+		panic(err) // it is part of the program
 	}
+	return strings.ReplaceAll(string(text), defaultPrefix, prefix)
 }
 
-// Schema has the statements that CreateTables runs.
-func (d *Dialect) Schema() []string { return d.schema }
+// script splits DDL into statements.
+func script(text string) (statements []string) {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		code, _, _ := strings.Cut(line, "--")
+		b.WriteString(code)
+	}
+	for part := range strings.SplitSeq(b.String(), ";") {
+		if part = strings.TrimSpace(part); part != "" {
+			statements = append(statements, part)
+		}
+	}
+	return statements
+}
 
-// sql puts the words of the dialect into a statement, and numbers its arguments.
-func (d *Dialect) sql(text string) string {
-	text = d.words.Replace(text)
-	if !d.numbered {
+// replacer puts the words of the dialect and the prefix of the tables into statements.
+func (d *Dialect) replacer(prefix string) func(text string) string {
+	first := strings.NewReplacer(d.words...)
+	return func(text string) string {
+		text = first.Replace(text)
+		if prefix != defaultPrefix {
+			text = strings.ReplaceAll(text, defaultPrefix, prefix)
+		}
 		return text
 	}
-	parts := strings.Split(text, "?")
-	for i := range parts[1:] {
-		parts[i] += fmt.Sprintf("$%d", i+1)
-	}
-	return strings.Join(parts, "")
 }
 
-// The statements. Each is run by itself, in its own transaction.
-const (
-	readSQL = `SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder, l.expires, l.line,
-	(SELECT {records} FROM fencelock_lease WHERE lock_key = ?)
-FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ?`
-	insertSQL = `{insert} INTO fencelock_swap
-	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line)
-VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) {none}`
-	swapSQL = `UPDATE fencelock_swap SET version = ?, last = ?, mark = ?, marked_by = ?,
-	expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?, line = ?
-WHERE lock_key = ? AND version = ?`
-	endedSQL  = ` AND expires = ?`
-	beforeSQL = ` AND {now} < ?`
-	holderSQL = `UPDATE fencelock_swap SET expires = {max}(expires, {later} + ?), renewals = renewals + 1
-WHERE lock_key = ? AND holder = ? AND expires > {now}`
-	recordSQL = `UPDATE fencelock_lease SET expires = {max}(expires, {later} + ?), renewals = renewals + 1
-WHERE lock_key = ? AND id = ? AND expires > {now}`
-	lendSQL = `INSERT INTO fencelock_lease (lock_key, id, expires, renewals)
-VALUES (?, ?, {later} + ?, 0) {upsert}`
-	dropSQL        = `DELETE FROM fencelock_lease WHERE lock_key = ? AND id = ?`
-	forgetSQL      = `DELETE FROM fencelock_swap WHERE last < ? AND line = '' AND length(mark) = 0`
-	endedLeasesSQL = `DELETE FROM fencelock_lease WHERE expires <= {now}`
-	purgeSQL       = `DELETE FROM fencelock_lease WHERE lock_key = ? AND id = ? AND expires <= {now}`
-	listSQL        = `SELECT lock_key FROM fencelock_swap
-WHERE lock_key >= ? AND line <> '' ORDER BY lock_key LIMIT 200`
-	pollSQL = `SELECT lock_key, version FROM fencelock_swap WHERE lock_key IN (?`
-)
+// bind puts arguments, which are []byte, string, or int64, into a statement.
+func (d *Dialect) bind(text string, args []any) (string, []any) {
+	if d.args == marks {
+		return text, args
+	}
+	var b strings.Builder
+	for i := 0; ; i++ {
+		before, after, more := strings.Cut(text, "?")
+		b.WriteString(before)
+		if !more {
+			break
+		}
+		text = after
+		if d.args == numbers {
+			b.WriteString("$" + strconv.Itoa(i+1))
+		} else {
+			b.WriteString(literal(args[i]))
+		}
+	}
+	if d.args == literals {
+		args = nil
+	}
+	return b.String(), args
+}
+
+// literal has nothing in it that a character set, an SQL mode or a key could turn into something
+// else.
+func literal(arg any) string {
+	switch a := arg.(type) {
+	case []byte:
+		return "X'" + hex.EncodeToString(a) + "'"
+	case string:
+		return "X'" + hex.EncodeToString([]byte(a)) + "'"
+	case int64:
+		return strconv.FormatInt(a, 10)
+	}
+	panic(fmt.Sprintf("swapsql: no literal for %T", arg))
+}
+
+// ascii writes JSON without bytes above 127, so that it fits into a column of any encoding.
+func ascii(json []byte) string {
+	var b strings.Builder
+	for _, r := range string(json) {
+		switch {
+		case r < 0x80:
+			b.WriteByte(byte(r))
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		}
+	}
+	return b.String()
+}
+
+// sqlState returns the SQLSTATE of an error of pgx or lib/pq, which have this method, or "".
+func sqlState(err error) string {
+	var s interface{ SQLState() string }
+	if errors.As(err, &s) {
+		return s.SQLState()
+	}
+	return ""
+}
+
+// mysqlCode returns the number of a server's error, or "". Drivers begin the text of such an
+// error with "Error 1213 (40001): ", or with the same without the state.
+func mysqlCode(err error) string {
+	for ; err != nil; err = errors.Unwrap(err) {
+		rest, ok := strings.CutPrefix(err.Error(), "Error ")
+		if end := strings.IndexAny(rest, ": "); ok && end > 0 {
+			return rest[:end]
+		}
+	}
+	return ""
+}
+
+// busyCode tells that somebody else was at the file.
+func busyCode(err error) string {
+	for _, text := range []string{"database is locked", "table is locked", "locking protocol"} {
+		if err != nil && strings.Contains(err.Error(), text) {
+			return "busy"
+		}
+	}
+	return ""
+}

@@ -1,19 +1,16 @@
-// Package swapsql is a swaplock.Store in a SQL database: two tables and plain statements, each
+// Package swapsql is a swaplock.Store in a SQL database: a few tables and plain statements, each
 // in a transaction of its own, so that a client that stops holds no row. It is to become the
 // store of sqllock.
 package swapsql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"encoding/hex"
-	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/internal/swaplock"
@@ -21,18 +18,31 @@ import (
 
 // Store keeps lines in a database.
 type Store struct {
-	db *sql.DB
-	d  *Dialect
-	mu sync.Mutex // one writer at a time, if the dialect says so
+	conns Conns
+	d     *Dialect
+	o     Options
+	word  func(text string) string // see Dialect.replacer
 }
 
-// New returns a Store on the user's pool.
-func New(db *sql.DB, d *Dialect) *Store { return &Store{db: db, d: d} }
+// Options of a Store.
+type Options struct {
+	Prefix string // of the tables; the default is "fencelock_"
+	// Listen is Options.Listen of sqllock, for PostgreSQL.
+	Listen func(ctx context.Context, channel string, heard func()) error
+}
+
+// New returns a Store on connections.
+func New(conns Conns, d *Dialect, o Options) *Store {
+	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
+	return &Store{conns: conns, d: d, o: o, word: d.replacer(o.Prefix)}
+}
 
 // CreateTables makes the tables unless they are there.
 func (s *Store) CreateTables(ctx context.Context) error {
-	for _, text := range s.d.schema {
-		if _, err := s.db.ExecContext(ctx, text); err != nil {
+	for _, text := range script(s.d.Schema(s.o.Prefix)) {
+		if _, err := s.conns.Run(ctx, &Statement{
+			What: "create the tables", Writes: true, Creates: true, Text: text,
+		}); err != nil {
 			return err
 		}
 	}
@@ -40,162 +50,100 @@ func (s *Store) CreateTables(ctx context.Context) error {
 }
 
 // Traits say what the database is.
-func (s *Store) Traits() swaplock.Traits { return swaplock.Traits{Name: s.d.name} }
+func (s *Store) Traits() swaplock.Traits {
+	return swaplock.Traits{Name: s.d.name, Namespace: s.o.Prefix}
+}
+
+const (
+	// A line is read by one statement, so that it and the leases are of one moment. The rows of leases have no
+	// time. The bound outdoes sql_select_limit.
+	readSQL = `SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder, l.expires, l.line
+FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ? WHERE {alone}
+UNION ALL SELECT 0, 0, 0, id, id, id, ending, '' FROM fencelock_lease
+WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
+	listSQL = `SELECT lock_key FROM fencelock_swap WHERE lock_key >= ? AND length(line) > 0 AND {alone}
+ORDER BY lock_key LIMIT 200`
+	purgeSQL        = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
+	forgetSQL       = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) = 0 AND length(mark) = 0 AND {alone}`
+	staleSQL        = `SELECT lock_key FROM fencelock_swap WHERE last < ? AND length(line) > 0 AND {alone} LIMIT 200`
+	forgetLeasesSQL = `DELETE FROM fencelock_lease WHERE ending <= {now} AND {alone}`
+)
+
+// statement is one that keeps or ends claims.
+func (s *Store) statement(what, key, text string, args ...any) *Statement {
+	return &Statement{What: what, Key: key, Keeps: true, Text: s.word(text), Args: args}
+}
 
 // write runs a statement, and says how many rows it has changed.
-func (s *Store) write(ctx context.Context, text string, args ...any) (int64, error) {
-	if s.d.oneWrite {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-	}
-	res, err := s.db.ExecContext(ctx, s.d.sql(text), args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+func (s *Store) write(ctx context.Context, what, key, text string, args ...any) (int64, error) {
+	st := s.statement(what, key, text, args...)
+	st.Writes = true
+	return s.conns.Run(ctx, st)
 }
 
 // Read reads the row of key, and its leases.
 func (s *Store) Read(ctx context.Context, key string, _ int) (st swaplock.State, err error) {
-	var now int64
-	var version, last, expires sql.NullInt64
-	var mark, markedBy, holder []byte
-	var line, records sql.NullString
-	err = s.db.QueryRowContext(ctx, s.d.sql(readSQL), []byte(key), []byte(key)).Scan(
-		&now, &version, &last, &mark, &markedBy, &holder, &expires, &line, &records)
-	if err != nil {
-		return st, err
-	}
-	st = swaplock.State{Now: fromMicros(now), Records: map[string]time.Time{}}
-	st.Content = swaplock.Content{
-		Last: last.Int64, Mark: string(mark), MarkedBy: string(markedBy), Holder: string(holder),
-		Expires: fromMicros(expires.Int64), Document: []byte(line.String),
-	}
-	if version.Valid {
-		st.Version = strconv.FormatInt(version.Int64, 10)
-	}
-	for record := range strings.SplitSeq(records.String, ",") {
-		id, end, _ := strings.Cut(record, ":")
-		if id == "" {
-			continue
+	q := s.statement("read the line of", key, readSQL, []byte(key), []byte(key))
+	q.Begin = func() { st = swaplock.State{Records: map[string]time.Time{}} }
+	q.Row = func(scan func(to ...any) error) error {
+		var now, version, last, expires sql.NullInt64
+		var mark, markedBy, holder []byte
+		var line sql.NullString
+		if err := scan(&now, &version, &last, &mark, &markedBy, &holder, &expires, &line); err != nil {
+			return err
 		}
-		raw, err := hex.DecodeString(id)
-		if err != nil {
-			return st, fmt.Errorf("the ID of a lease: %w", err)
+		if now.Int64 == 0 {
+			st.Records[string(holder)] = fromMicros(expires.Int64)
+			return nil
 		}
-		us, err := strconv.ParseInt(end, 10, 64)
-		if err != nil {
-			return st, fmt.Errorf("the end of a lease: %w", err)
+		st.Now = fromMicros(now.Int64)
+		st.Content = swaplock.Content{
+			Last: last.Int64, Mark: string(mark), MarkedBy: string(markedBy), Holder: string(holder),
+			Expires: fromMicros(expires.Int64), Document: []byte(line.String),
 		}
-		st.Records[string(raw)] = fromMicros(us)
-	}
-	return st, nil
-}
-
-// Swap writes the row of key if nobody has since it was read.
-func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (version string, err error) {
-	if s.d.oneWrite {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-	}
-	if len(c.Lend)+len(c.Drop) == 0 {
-		return s.swap(ctx, s.db, key, c)
-	}
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return "", err
-	}
-	defer tx.Rollback()
-	if version, err = s.swap(ctx, tx, key, c); err != nil || version == "" {
-		return "", err
-	}
-	for _, id := range c.Drop {
-		if _, err := tx.ExecContext(ctx, s.d.sql(dropSQL), []byte(key), []byte(id)); err != nil {
-			return "", err
+		if version.Valid {
+			st.Version = strconv.FormatInt(version.Int64, 10)
 		}
+		return nil
 	}
-	for _, l := range c.Lend {
-		if _, err := tx.ExecContext(ctx, s.d.sql(lendSQL), []byte(key), []byte(l.ID), ttl(l)); err != nil {
-			return "", err
-		}
-	}
-	return version, tx.Commit()
-}
-
-// execer is a pool or a transaction.
-type execer interface {
-	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
-}
-
-func (s *Store) swap(ctx context.Context, db execer, key string, c *swaplock.Change) (string, error) {
-	mark, by, holder, expires := []byte(c.Mark), []byte(c.MarkedBy), []byte(c.Holder), micros(c.Expires)
-	text, version := insertSQL, time.Now().UnixMicro()
-	args := []any{[]byte(key), version, c.Last, mark, by, holder, expires, string(c.Document)}
-	if c.If != "" {
-		seen, err := strconv.ParseInt(c.If, 10, 64)
-		if err != nil {
-			return "", err
-		}
-		text, version = swapSQL, seen+1
-		args = []any{version, c.Last, mark, by, holder, expires, expires, holder, string(c.Document), []byte(key), seen}
-		if !c.Ended.IsZero() {
-			text, args = text+endedSQL, append(args, micros(c.Ended))
-		}
-		if !c.Before.IsZero() {
-			text, args = text+beforeSQL, append(args, c.Before.UnixMicro())
-		}
-	}
-	res, err := db.ExecContext(ctx, s.d.sql(text), args...)
-	if err != nil {
-		return "", err
-	}
-	if n, err := res.RowsAffected(); n == 0 || err != nil {
-		return "", err
-	}
-	return strconv.FormatInt(version, 10), nil
-}
-
-// Renew has leases end later.
-func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
-	alive := make([]bool, len(ls))
-	for i, l := range ls {
-		for _, text := range []string{holderSQL, recordSQL} {
-			n, err := s.write(ctx, text, ttl(l), []byte(l.Key), []byte(l.ID))
-			if err != nil {
-				return nil, err
-			}
-			if alive[i] = n > 0; alive[i] {
-				break
-			}
-		}
-	}
-	return alive, nil
+	_, err = s.conns.Run(ctx, q)
+	return st, err
 }
 
 // Purge removes records that have ended.
 func (s *Store) Purge(ctx context.Context, key string, ids []string) error {
-	for _, id := range ids {
-		if _, err := s.write(ctx, purgeSQL, []byte(key), []byte(id)); err != nil {
+	for some := range slices.Chunk(ids, mostAtOnce) {
+		args := []any{[]byte(key)}
+		for _, id := range some {
+			args = append(args, []byte(id))
+		}
+		text := strings.Replace(purgeSQL, "%s", anyID(len(some)), 1)
+		if _, err := s.write(ctx, "end leases of", key, text, args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// anyID is true of n IDs.
+func anyID(n int) string { return "id = ?" + strings.Repeat(" OR id = ?", n-1) }
+
 // Forget removes the lines and the leases that nobody needs.
 func (s *Store) Forget(ctx context.Context, last int64) (stale []string, err error) {
-	if _, err := s.write(ctx, forgetSQL, last); err != nil {
+	if _, err := s.write(ctx, "forget idle lines", "", forgetSQL, last); err != nil {
 		return nil, err
 	}
-	_, err = s.write(ctx, endedLeasesSQL)
-	return nil, err
+	if _, err = s.write(ctx, "forget leases", "", forgetLeasesSQL); err != nil {
+		return nil, err
+	}
+	return s.keys(ctx, "list idle lines", staleSQL, last)
 }
 
 // List yields the lines whose keys begin with prefix, in the order of bytes.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keyed, error] {
 	return func(yield func(swaplock.Keyed, error) bool) {
 		for from := prefix; ; {
-			keys, err := s.page(ctx, from)
+			keys, err := s.keys(ctx, "list the lines", listSQL, []byte(from))
 			if err != nil {
 				yield(swaplock.Keyed{}, err)
 				return
@@ -217,67 +165,19 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keye
 	}
 }
 
-func (s *Store) page(ctx context.Context, from string) (keys []string, err error) {
-	rows, err := s.db.QueryContext(ctx, s.d.sql(listSQL), []byte(from))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+// keys runs a query of keys.
+func (s *Store) keys(ctx context.Context, what, text string, arg any) (keys []string, err error) {
+	q := s.statement(what, "", text, arg)
+	q.Keeps = false
+	q.Begin = func() { keys = nil }
+	q.Row = func(scan func(to ...any) error) error {
 		var key []byte
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
-		}
+		err := scan(&key)
 		keys = append(keys, string(key))
+		return err
 	}
-	return keys, rows.Err()
-}
-
-// pollEvery is how often the lines are looked at for which somebody waits.
-const pollEvery = 10 * time.Millisecond
-
-// Watch looks again and again whether the lines have changed for which somebody waits.
-func (s *Store) Watch(ctx context.Context, waiting func() map[string]string, hear func(string, []swaplock.News)) error {
-	hear("", nil)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pollEvery):
-		}
-		if err := s.poll(ctx, waiting(), hear); err != nil {
-			return err
-		}
-	}
-}
-
-// poll reads the versions of the keys of known, and tells of those that have changed.
-func (s *Store) poll(ctx context.Context, known map[string]string, hear func(string, []swaplock.News)) error {
-	for keys := range slices.Chunk(slices.Sorted(maps.Keys(known)), 100) {
-		args := make([]any, len(keys))
-		for i, key := range keys {
-			args[i] = []byte(key)
-		}
-		rows, err := s.db.QueryContext(ctx, s.d.sql(pollSQL+strings.Repeat(", ?", len(keys)-1)+")"), args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var key []byte
-			var version string
-			if err := rows.Scan(&key, &version); err != nil {
-				return err
-			}
-			if known[string(key)] != version {
-				hear(string(key), nil)
-			}
-		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = s.conns.Run(ctx, q)
+	return keys, err
 }
 
 // micros rounds up: a lease ends a moment late, and not early.

@@ -64,16 +64,7 @@ var mySQLWords = strings.NewReplacer("tx_", "transaction_", "ORACLE,", "PIPES_AS
 // under the same settings, and sees leases end.
 func TestLawsUnderAwkwardSettings(t *testing.T) {
 	each(t, awkward, func(t *testing.T, s *store) {
-		switch {
-		case strings.HasSuffix(s.kind.name, "/OtherSchema"):
-			s.do(t, "CREATE SCHEMA app")
-		case strings.HasSuffix(s.kind.name, "/Latin1"):
-			admin := s.openDSN(t, s.on.URL())
-			run(t, admin, "DROP DATABASE "+s.name)
-			run(t, admin, "CREATE DATABASE "+s.name+" TEMPLATE template0 ENCODING 'LATIN1'")
-		case s.dialect == sqllock.MySQL && onMySQL(t, s):
-			s.dsn = mySQLWords.Replace(s.dsn)
-		}
+		s.settle(t)
 		drivertest.Model(t, func(t *testing.T) driver.Backend { return s.backend(t) }, 1)
 		a, b := s.backend(t), s.backend(t)
 		essentials(t, a, b)
@@ -85,9 +76,24 @@ func TestLawsUnderAwkwardSettings(t *testing.T) {
 	})
 }
 
+// settle makes the database that a kind of awkward asks for.
+func (s *store) settle(t *testing.T) {
+	t.Helper()
+	switch {
+	case strings.HasSuffix(s.kind.name, "/OtherSchema"):
+		s.do(t, "CREATE SCHEMA app")
+	case strings.HasSuffix(s.kind.name, "/Latin1"):
+		admin := s.openDSN(t, s.on.URL())
+		run(t, admin, "DROP DATABASE "+s.name)
+		run(t, admin, "CREATE DATABASE "+s.name+" TEMPLATE template0 ENCODING 'LATIN1'")
+	case s.dialect == sqllock.MySQL && onMySQL(t, s):
+		s.dsn = mySQLWords.Replace(s.dsn)
+	}
+}
+
 // essentials plays what settings of a session could spoil: the clock, leases that end, a
 // hand-over, a mark, a tombstone, and text of all kinds, and without bytes in it.
-func essentials(t *testing.T, a, b *sqllock.Backend) {
+func essentials(t *testing.T, a, b driver.Backend) {
 	t.Helper()
 	c, plain := ttl(claim("k\x00\\'\xff"), 500*time.Millisecond), ttl(claim("plain"), 500*time.Millisecond)
 	c.Owner, c.Note, plain.Owner, plain.Note = "☂ owner", `\x00 '; note`, "", ""

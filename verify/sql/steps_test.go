@@ -141,7 +141,7 @@ func granted(t testing.TB, b driver.Backend, ticket driver.Ticket) driver.Ticket
 }
 
 // empty must find no live claim.
-func empty(t testing.TB, b *sqllock.Backend) {
+func empty(t testing.TB, b driver.Backend) {
 	t.Helper()
 	for l, err := range b.Lines(soon(t), "") {
 		if err != nil {

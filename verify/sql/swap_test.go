@@ -16,15 +16,20 @@ var swapDialects = map[sqllock.Dialect]*swapsql.Dialect{
 
 // swapping opens views of a store that swaps.
 func (s *store) swapping(t *testing.T) drivertest.Opener {
-	if err := swapsql.New(s.db, swapDialects[s.dialect]).CreateTables(soon(t)); err != nil {
+	d := swapDialects[s.dialect]
+	if err := swapsql.New(swapsql.NewPool(s.open(t), d), d, swapsql.Options{}).CreateTables(soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	dsn := s.dsn
 	if s.dialect == sqllock.SQLite {
 		dsn = "file:" + s.name + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"
 	}
+	o := swapsql.Options{}
+	if listen := options(s.dialect, s.pooled, s.dsn).Listen; listen != nil {
+		o.Listen = listen
+	}
 	return func(t *testing.T) driver.Backend {
-		b := swaplock.New(swapsql.New(s.openDSN(t, dsn), swapDialects[s.dialect]))
+		b := swaplock.New(swapsql.New(swapsql.NewPool(s.openDSN(t, dsn), d), d, o))
 		t.Cleanup(func() { b.Close() })
 		return b
 	}

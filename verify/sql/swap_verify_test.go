@@ -14,3 +14,12 @@ func TestSwapKeepsTheLaws(t *testing.T) {
 		drivertest.Run(t, s.swapping(t), drivertest.ExpiryLag(100*time.Millisecond))
 	})
 }
+
+func TestSwapUnderAwkwardSettings(t *testing.T) {
+	each(t, awkward, func(t *testing.T, s *store) {
+		s.settle(t)
+		open := s.swapping(t)
+		drivertest.Model(t, open, 1)
+		essentials(t, open(t), open(t))
+	})
+}

@@ -1,0 +1,131 @@
+package swapsql
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/fencelock/fencelock/internal/swaplock"
+)
+
+// mostAtOnce is how many leases one statement names: SQLite takes no deeper expression than a thousand.
+const mostAtOnce = 100
+
+const (
+	holdersSQL = `UPDATE fencelock_swap SET expires = {max}(expires, {later} + ?), renewals = renewals + 1
+WHERE (%holders) AND expires > {now} AND {alone}`
+	recordsSQL = `UPDATE fencelock_lease SET ending = {max}(ending, {later} + ?), renewals = renewals + 1
+WHERE (%records) AND ending > {now} AND {alone}`
+	aliveSQL = `SELECT lock_key, holder FROM fencelock_swap WHERE (%holders) AND expires > {now} AND {alone}
+UNION ALL SELECT of_key, id FROM fencelock_lease WHERE (%records) AND ending > {now} AND {alone} LIMIT 1000`
+	// On PostgreSQL all leases are one statement.
+	renewAllSQL = `WITH v AS (
+	SELECT decode(k, 'hex') AS lock_key, decode(i, 'hex') AS id, ttl, n
+	FROM unnest(?::text[], ?::text[], ?::bigint[]) WITH ORDINALITY AS u (k, i, ttl, n)),
+h AS (UPDATE fencelock_swap l SET expires = GREATEST(l.expires, {now} + v.ttl), renewals = l.renewals + 1
+	FROM v WHERE l.lock_key = v.lock_key AND l.holder = v.id AND l.expires > {now} RETURNING v.n),
+r AS (UPDATE fencelock_lease l SET ending = GREATEST(l.ending, {now} + v.ttl), renewals = l.renewals + 1
+	FROM v WHERE l.of_key = v.lock_key AND l.id = v.id AND l.ending > {now} RETURNING v.n)
+SELECT n FROM h UNION ALL SELECT n FROM r`
+)
+
+// Renew has leases end later.
+func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) (alive []bool, err error) {
+	if s.d.notifies {
+		return s.renewAll(ctx, ls)
+	}
+	alive = make([]bool, len(ls))
+	for same := range inOrder(ls) {
+		some := make([]swaplock.Lease, len(same))
+		for i, n := range same {
+			some[i] = ls[n]
+		}
+		is, err := s.renewSome(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range same {
+			alive[n] = is(some[i])
+		}
+	}
+	return alive, nil
+}
+
+// inOrder yields the numbers of leases of one length each. Two programs that renew the same leases lock
+// them in one order.
+func inOrder(ls []swaplock.Lease) func(yield func([]int) bool) {
+	order := make([]int, len(ls))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		return cmp.Or(cmp.Compare(ls[i].TTL, ls[j].TTL), cmp.Compare(ls[i].Key, ls[j].Key))
+	})
+	return func(yield func([]int) bool) {
+		for len(order) > 0 {
+			n := 1
+			for n < min(len(order), mostAtOnce) && ls[order[n]].TTL == ls[order[0]].TTL {
+				n++
+			}
+			if !yield(order[:n]) {
+				return
+			}
+			order = order[n:]
+		}
+	}
+}
+
+// renewSome renews leases of one length. If fewer rows have changed than there are leases, it asks which
+// are alive.
+func (s *Store) renewSome(ctx context.Context, ls []swaplock.Lease) (is func(swaplock.Lease) bool, err error) {
+	var args []any
+	for _, l := range ls {
+		args = append(args, []byte(l.Key), []byte(l.ID))
+	}
+	withTTL := append([]any{ttl(ls[0])}, args...)
+	all := func(swaplock.Lease) bool { return true }
+	holders, err := s.write(ctx, "renew leases", "", named(holdersSQL, len(ls)), withTTL...)
+	if err != nil || holders == int64(len(ls)) {
+		return all, err
+	}
+	records, err := s.write(ctx, "renew leases", "", named(recordsSQL, len(ls)), withTTL...)
+	if err != nil || holders+records == int64(len(ls)) {
+		return all, err
+	}
+	found := map[[2]string]bool{}
+	q := s.statement("renew leases", "", named(aliveSQL, len(ls)), append(args, args...)...)
+	q.Begin = func() { clear(found) }
+	q.Row = func(scan func(to ...any) error) error {
+		var key, id []byte
+		err := scan(&key, &id)
+		found[[2]string{string(key), string(id)}] = true
+		return err
+	}
+	_, err = s.conns.Run(ctx, q)
+	return func(l swaplock.Lease) bool { return found[[2]string{l.Key, l.ID}] }, err
+}
+
+// named puts the condition that names n leases into a statement.
+func named(text string, n int) string {
+	any := func(one string) string { return strings.Repeat(one+" OR ", n-1) + one }
+	return strings.NewReplacer("%holders", any("lock_key = ? AND holder = ?"),
+		"%records", any("of_key = ? AND id = ?")).Replace(text)
+}
+
+func (s *Store) renewAll(ctx context.Context, ls []swaplock.Lease) (alive []bool, err error) {
+	q := s.statement("renew leases", "", renewAllSQL, array(ls, leaseKey), array(ls, leaseID),
+		array(ls, leaseTTL))
+	q.Writes = true
+	q.Begin = func() { alive = make([]bool, len(ls)) }
+	q.Row = func(scan func(to ...any) error) error {
+		var n int
+		err := scan(&n)
+		if n > 0 && n <= len(ls) {
+			alive[n-1] = true
+		}
+		return err
+	}
+	_, err = s.conns.Run(ctx, q)
+	return alive, err
+}

@@ -1,0 +1,51 @@
+-- The tables of fencelock on PostgreSQL 12 or later, format 2. There are no functions and no triggers.
+-- Running this again changes nothing. "fencelock_" is the prefix of all names; another one may be chosen.
+--
+-- A role that uses the locks needs
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock_swap, fencelock_lease, fencelock_history TO role;
+--   GRANT SELECT ON fencelock_meta TO role;
+--
+-- Times are in microseconds since 1970, by the clock of this server: to_timestamp(expires / 1e6).
+-- Keys, IDs and marks are bytes: convert_from(lock_key, 'UTF8').
+
+CREATE TABLE IF NOT EXISTS fencelock_meta (
+    name  text PRIMARY KEY,
+    value text NOT NULL
+);
+
+-- One row per key that is in use, was in use within about a day, or has a mark. A step reads the
+-- row, and writes it if it still has the version that was read.
+CREATE TABLE IF NOT EXISTS fencelock_swap (
+    lock_key  bytea  PRIMARY KEY,
+    version   bigint NOT NULL,
+    last      bigint NOT NULL,   -- the largest token drawn
+    mark      bytea  NOT NULL,   -- what the last finished holder left
+    marked_by bytea  NOT NULL,   -- the claim that wrote it
+    holder    bytea  NOT NULL,   -- the claim that found nobody in line; its lease is here
+    expires   bigint NOT NULL,   -- the end of that lease
+    renewals  bigint NOT NULL,
+    line      text   NOT NULL    -- who is in line, in order of arrival: JSON
+) WITH (fillfactor = 50);
+
+-- The leases of claims that came behind others, from their first renewal on. A transaction that holds
+-- a lock keeps its row here locked.
+CREATE TABLE IF NOT EXISTS fencelock_lease (
+    of_key   bytea  NOT NULL,
+    id       bytea  NOT NULL,
+    ending   bigint NOT NULL,
+    renewals bigint NOT NULL,
+    PRIMARY KEY (of_key, id)
+) WITH (fillfactor = 50);
+
+-- The history: one row per grant. entry is what is known of it, a JSON object.
+CREATE TABLE IF NOT EXISTS fencelock_history (
+    lock_key bytea  NOT NULL,
+    token    bigint NOT NULL,
+    written  bigint NOT NULL,
+    entry    text   NOT NULL,
+    PRIMARY KEY (lock_key, token)
+);
+
+CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
+
+INSERT INTO fencelock_meta (name, value) VALUES ('format', '2') ON CONFLICT DO NOTHING;

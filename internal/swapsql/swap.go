@@ -1,0 +1,207 @@
+package swapsql
+
+import (
+	"context"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/swaplock"
+)
+
+// The statements of a swap. The text of a swap that makes or removes leases depends on the dialect.
+const (
+	insertSQL = `INSERT INTO fencelock_swap
+	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line)
+{values}?, ?, ?, ?, ?, ?, ?, 0, ?{end}`
+	// The order matters: MariaDB and MySQL read what they have assigned.
+	setSQL = ` SET expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?,
+	version = ?, last = {max}(last, ?), mark = ?, marked_by = ?, line = ?`
+	ifSQL     = ` WHERE lock_key = ? AND version = ? AND {alone}`
+	endedSQL  = ` AND expires = ?`
+	beforeSQL = ` AND {now} < ?`
+
+	// On PostgreSQL one statement changes several tables.
+	swappedSQL = `WITH swapped AS (%s RETURNING 1)`
+	dropSQL    = `, dropped AS (DELETE FROM fencelock_lease USING swapped WHERE of_key = ? AND (%s))`
+	lendSQL    = `, lent AS (INSERT INTO fencelock_lease (of_key, id, ending, renewals)
+	SELECT ?::bytea, decode(i, 'hex'), {now} + ttl, 0
+	FROM unnest(?::text[], ?::bigint[]) AS u (i, ttl), swapped {upsert})`
+	tellSQL = ` WHERE pg_notify(?, '') IS NOT NULL`
+
+	// MariaDB and MySQL update several tables at once. A lease that ends at 0 is not there.
+	noLeaseSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals) {values}?, ?, 0, 0{end}`
+	joinSQL    = ` LEFT JOIN fencelock_lease ON of_key = lock_key AND id IN (%s)`
+	leasesSQL  = `, ending = CASE%s ELSE ending END`
+
+	// SQLite makes a transaction of it.
+	dropOneSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND id = ?`
+	lendOneSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals)
+VALUES (?, ?, {later} + ?, 0) {upsert}`
+)
+
+// Swap writes the row of key, and its leases, if the conditions of c hold.
+func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (version string, err error) {
+	if c.If == "" {
+		return s.insert(ctx, key, c)
+	}
+	seen, err := strconv.ParseInt(c.If, 10, 64)
+	if err != nil {
+		return "", err
+	}
+	if s.d.args == literals {
+		for _, l := range c.Lend {
+			if _, err := s.write(ctx, "make a lease of", key, noLeaseSQL, []byte(key), []byte(l.ID)); err != nil {
+				return "", err
+			}
+		}
+	}
+	n, err := s.conns.Run(ctx, s.swap(key, seen, c))
+	if n == 0 || err != nil {
+		return "", err
+	}
+	return strconv.FormatInt(seen+1, 10), nil
+}
+
+// insert writes the first row of key, and one that makes leases in two steps: there is nobody in line yet.
+func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (version string, err error) {
+	first := time.Now().UnixMicro()
+	content := c.Content
+	if len(c.Lend) > 0 {
+		content = swaplock.Content{}
+	}
+	n, err := s.write(ctx, "write the line of", key, insertSQL, []byte(key), first, content.Last, []byte(content.Mark),
+		[]byte(content.MarkedBy), []byte(content.Holder), micros(content.Expires), ascii(content.Document))
+	version = strconv.FormatInt(first, 10)
+	switch {
+	case n == 0 || err != nil:
+		return "", err
+	case len(c.Lend) > 0:
+		next := *c
+		next.If = version
+		return s.Swap(ctx, key, &next)
+	}
+	return version, nil
+}
+
+// swap is the statement of a swap.
+func (s *Store) swap(key string, seen int64, c *swaplock.Change) *Statement {
+	b := &builder{s: s, key: []byte(key)}
+	holder, expires := []byte(c.Holder), micros(c.Expires)
+	b.add("UPDATE fencelock_swap")
+	if s.d.args == literals && len(c.Lend)+len(c.Drop) > 0 {
+		b.join(c)
+	}
+	b.add(setSQL, holder, expires, expires, holder, seen+1, c.Last, []byte(c.Mark), []byte(c.MarkedBy),
+		ascii(c.Document))
+	if s.d.args == literals && len(c.Lend)+len(c.Drop) > 0 {
+		b.leases(c)
+	}
+	b.add(ifSQL, b.key, seen)
+	if !c.Ended.IsZero() {
+		b.add(endedSQL, micros(c.Ended))
+	}
+	if !c.Before.IsZero() {
+		b.add(beforeSQL, c.Before.UnixMicro())
+	}
+	st := &Statement{What: "write the line of", Key: key, Keeps: true, Writes: true}
+	switch {
+	case s.d.notifies:
+		b.tables(c, st)
+	case s.d.args == marks:
+		b.then(c, st)
+	}
+	st.Text, st.Args = s.word(b.text.String()), b.args
+	return st
+}
+
+// builder gathers a statement.
+type builder struct {
+	s    *Store
+	key  []byte
+	text strings.Builder
+	args []any
+}
+
+func (b *builder) add(text string, args ...any) {
+	b.text.WriteString(text)
+	b.args = append(b.args, args...)
+}
+
+// join names the leases that the swap changes, for MariaDB and MySQL.
+func (b *builder) join(c *swaplock.Change) {
+	var ids []any
+	for _, id := range c.Drop {
+		ids = append(ids, []byte(id))
+	}
+	for _, l := range c.Lend {
+		ids = append(ids, []byte(l.ID))
+	}
+	b.add(strings.Replace(joinSQL, "%s", "?"+strings.Repeat(", ?", len(ids)-1), 1), ids...)
+}
+
+// leases ends and makes those.
+func (b *builder) leases(c *swaplock.Change) {
+	var cases strings.Builder
+	var args []any
+	for _, id := range c.Drop {
+		cases.WriteString(" WHEN id = ? THEN 0")
+		args = append(args, []byte(id))
+	}
+	for _, l := range c.Lend {
+		cases.WriteString(" WHEN id = ? THEN {max}(ending, {later} + ?)")
+		args = append(args, []byte(l.ID), ttl(l))
+	}
+	b.add(strings.Replace(leasesSQL, "%s", cases.String(), 1), args...)
+}
+
+// tables has PostgreSQL change the leases, and tell who listens, by the same statement. While nobody is in line
+// there is nobody to tell.
+func (b *builder) tables(c *swaplock.Change, st *Statement) {
+	tell := len(c.News) > 0 && len(c.Document) > 0
+	if len(c.Lend)+len(c.Drop) == 0 && !tell {
+		return
+	}
+	swap := b.text.String()
+	b.text.Reset()
+	b.add(strings.Replace(swappedSQL, "%s", swap, 1))
+	if len(c.Drop) > 0 {
+		args := []any{b.key}
+		for _, id := range c.Drop {
+			args = append(args, []byte(id))
+		}
+		b.add(strings.Replace(dropSQL, "%s", anyID(len(c.Drop)), 1), args...)
+	}
+	if len(c.Lend) > 0 {
+		b.add(lendSQL, b.key, array(c.Lend, leaseID), array(c.Lend, leaseTTL))
+	}
+	b.add(" SELECT 1 FROM swapped")
+	if tell {
+		b.add(tellSQL, b.s.channel())
+	}
+	st.Row = func(scan func(to ...any) error) error { return scan(new(int)) }
+}
+
+// then has SQLite change the leases in the same transaction.
+func (b *builder) then(c *swaplock.Change, st *Statement) {
+	for _, id := range c.Drop {
+		st.Then = append(st.Then, b.s.statement("", "", dropOneSQL, b.key, []byte(id)))
+	}
+	for _, l := range c.Lend {
+		st.Then = append(st.Then, b.s.statement("", "", lendOneSQL, b.key, []byte(l.ID), ttl(l)))
+	}
+}
+
+// array writes an array as a text that every driver can send.
+func array(ls []swaplock.Lease, of func(l swaplock.Lease) string) string {
+	elements := make([]string, len(ls))
+	for i, l := range ls {
+		elements[i] = of(l)
+	}
+	return "{" + strings.Join(elements, ",") + "}"
+}
+
+func leaseKey(l swaplock.Lease) string { return `"` + hex.EncodeToString([]byte(l.Key)) + `"` }
+func leaseID(l swaplock.Lease) string  { return `"` + hex.EncodeToString([]byte(l.ID)) + `"` }
+func leaseTTL(l swaplock.Lease) string { return strconv.FormatInt(ttl(l), 10) }

@@ -110,6 +110,7 @@ type check struct {
 	Options
 	backend    driver.Backend
 	serverTime bool
+	last       error // of a renewal that failed
 	report     Report
 }
 
@@ -148,21 +149,24 @@ func (c *check) examine(ctx context.Context) error {
 func (c *check) judge(examined, measured error) {
 	if examined != nil && examined != errNoExaminer {
 		c.add(driver.SeverityNote, "not-examined", "settings", driver.OneLine(examined.Error()),
-			"The store's settings could not be read.", "see what the store says, and try again")
+			"The store's settings could not be read.", "do what the message says, then run doctor again")
 	}
 	r := &c.report.Requests
 	switch {
 	case driver.Gone(measured):
 		c.add(driver.SeverityError, "lock-lost", "a renewal", driver.OneLine(measured.Error()),
-			"The store forgot a lock within seconds.", "find out what deletes data there")
+			"The store forgot a lock within seconds.",
+			"stop what deletes data there (FLUSHALL, TRUNCATE, a job that tidies up), then run doctor again")
 	case measured != nil:
 		c.add(driver.SeverityError, "lock-refused", "a lock", driver.OneLine(measured.Error()),
-			"The store did not grant a lock that nobody else wants.", "do what the message says, then try again")
+			"The store did not grant a lock that nobody else wants.", "do what the message says, then run doctor again")
 	case r.Failed > 0:
-		c.add(driver.SeverityWarning, "requests-failed", "renewals", fmt.Sprintf("%d of %d failed", r.Failed, r.N),
+		c.add(driver.SeverityWarning, "requests-failed", "renewals",
+			fmt.Sprintf("%d of %d failed, the last with: %s", r.Failed, r.N, driver.OneLine(c.last.Error())),
 			"Nothing else was wrong when they failed. Locks are lost when the renewals of two thirds of a lease "+
 				"fail.",
-			"look at the network and at the load of the store")
+			"run doctor on the host of the store: if requests fail there too, do what the message says; if not, "+
+				"repair the network in between")
 	}
 	if least := 3 * r.P999; least > c.TTL {
 		c.add(driver.SeverityWarning, "request-tail", "p99.9 of requests", round(r.P999).String(),
@@ -192,12 +196,13 @@ func (c *check) judgeClock() {
 		c.add(driver.SeverityWarning, "clock-rate", "clock of the store", rate,
 			"A holder counts its lease by the clock of its host, and the store by its own. They differ by more "+
 				"than the hundredth that is allowed for, so a holder whose renewals fail may overlap the next one.",
-			"let NTP slew both clocks, and look for a virtual machine whose clock is not the host's")
+			"timedatectl set-ntp true on both hosts, then run doctor again; if it is found again, have the virtual "+
+				"machine take its clock from its host")
 	}
 	if k.Offset.Abs() > time.Second {
 		ahead := fmt.Sprintf("%v ahead of here", round(k.Offset))
 		c.add(driver.SeverityNote, "clock-offset", "clock of the store", ahead,
 			"Leases do not depend on it. After the store has lost its data, tokens rise as far as clocks agree.",
-			"let NTP set both clocks")
+			"timedatectl set-ntp true on both hosts, then run doctor again")
 	}
 }

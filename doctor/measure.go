@@ -112,7 +112,6 @@ func (c *check) renew(ctx context.Context, t driver.Ticket) error {
 	pause := time.NewTicker(max(c.For/time.Duration(c.Requests), 1))
 	defer pause.Stop()
 	var took []time.Duration
-	var last error
 	r := &c.report.Requests
 	for begun := time.Now(); r.N < c.Requests && time.Since(begun) < c.For+requestTimeout; r.N++ {
 		select {
@@ -128,14 +127,14 @@ func (c *check) renew(ctx context.Context, t driver.Ticket) error {
 		}
 		if err != nil {
 			r.Failed++
-			last = err
+			c.last = err
 		}
 	}
 	slices.Sort(took)
 	at := func(q float64) time.Duration { return took[max(int(math.Ceil(q*float64(len(took)))), 1)-1] }
 	r.P50, r.P99, r.P999 = at(0.5), at(0.99), at(0.999)
 	if r.Failed == r.N {
-		return last
+		return c.last
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,6 +59,10 @@ func (x *examination) examine(ctx context.Context) error {
 		}
 	}
 	x.endpoints(ctx)
+	// The remedy for a store that is full, or nearly, compacts as well, and can do so once.
+	if x.full || slices.ContainsFunc(x.Findings, func(f driver.Finding) bool { return f.Code == "etcd-quota" }) {
+		x.Findings = slices.DeleteFunc(x.Findings, func(f driver.Finding) bool { return f.Code == "etcd-compaction" })
+	}
 	return ctx.Err()
 }
 
@@ -101,7 +106,8 @@ func (x *examination) latency(took time.Duration) {
 	x.add(driver.SeverityWarning, "etcd-latency", "", "latency of a read", took.Round(time.Millisecond).String(),
 		"The members agree on each request. If their disks or the network between them take as long, they lose "+
 			"their leader, and no lock is granted or renewed until another is elected.",
-		"give etcd a fast disk of its own, or raise --heartbeat-interval and --election-timeout on every member")
+		"run doctor on the host of a member: if a read takes as long there, start the members with a --data-dir on a "+
+			"disk of their own; if not, repair the network in between")
 }
 
 // members looks how many there are, and how long an election takes.
@@ -112,7 +118,8 @@ func (x *examination) members(ctx context.Context) error {
 	}
 	if len(answer.Members) == 1 {
 		x.add(driver.SeverityNote, "etcd-single", "", "members", "1",
-			"No lock is granted or renewed while this one is down.", "a cluster of three members")
+			"No lock is granted or renewed while this one is down.",
+			"start a cluster of three members, and name all of them: etcd://host1:2379,host2:2379,host3:2379")
 		return nil
 	}
 	// The shortest lease that a server grants is one and a half of its election timeouts.
@@ -151,11 +158,26 @@ func (x *examination) alarms(ctx context.Context) error {
 				"servers with --auto-compaction-retention=1h", x.revision)
 		if alarm.Alarm != pb.AlarmType_NOSPACE {
 			why, remedy = "The members disagree on what is stored, so they may disagree on who holds a lock.",
-				"replace the member that the alarm names, then etcdctl alarm disarm"
+				x.replace(ctx, alarm.MemberID)
 		}
 		x.add(driver.SeverityError, "etcd-alarm", "", "alarm", alarm.Alarm.String(), why, remedy)
 	}
 	return nil
+}
+
+// replace says how to replace a member.
+func (x *examination) replace(ctx context.Context, id uint64) string {
+	name, peers := "NAME", "URL"
+	if answer, err := x.b.etcd.MemberList(ctx); err == nil {
+		for _, m := range answer.Members {
+			if m.ID == id {
+				name, peers = m.Name, strings.Join(m.PeerURLs, ",")
+			}
+		}
+	}
+	return fmt.Sprintf("etcdctl member remove %x, then etcdctl alarm disarm, then etcdctl member add %s "+
+		"--peer-urls=%s, then start %[2]s with an empty --data-dir and --initial-cluster-state=existing",
+		id, name, peers)
 }
 
 // endpoints asks each member that the client knows, all at once.
@@ -178,7 +200,7 @@ func (x *examination) endpoints(ctx context.Context) {
 		} else {
 			x.add(driver.SeverityWarning, "etcd-member-down", endpoint, "status", driver.OneLine(errs[i].Error()),
 				"The cluster survives the loss of fewer members now, or of none.",
-				"start the member, or take its endpoint out")
+				"start the member, or take its endpoint out of the URL")
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 				Severity: driver.SeverityWarning, Code: "quorum-member-down", Server: n.name, Setting: "settings",
 				Value:  driver.OneLine(errs[i].Error()),
 				Why:    "The quorum survives the loss of fewer members now, or of none.",
-				Remedy: "see why the member does not answer",
+				Remedy: "start the member, or do what the message says, then run doctor again",
 			})
 		}
 		e.Hosts = append(e.Hosts, found[i].Hosts...)
@@ -70,7 +70,7 @@ func (b *Backend) sameStores(ctx context.Context, e *driver.Examination) {
 			Value: twins + " are one store",
 			Why: "The store has one vote under all its names, so the quorum survives the loss of fewer members, " +
 				"or of none.",
-			Remedy: "give each member a server of its own",
+			Remedy: "start an empty server, and write its host:port into the URL in place of the second name",
 		})
 	}
 }
@@ -89,9 +89,10 @@ func (b *Backend) sharedHosts(ctx context.Context, e *driver.Examination, found 
 		if names := on[host]; len(names) > 1 {
 			e.Add(driver.Finding{
 				Severity: driver.SeverityWarning, Code: "quorum-shared-host", Setting: "hosts of the members",
-				Value:  host + " has " + strings.Join(names, ", "),
-				Why:    "These members fail together, so the quorum survives less than it seems.",
-				Remedy: "give each member a host of its own",
+				Value: host + " has " + strings.Join(names, ", "),
+				Why:   "These members fail together, so the quorum survives less than it seems.",
+				Remedy: "replace each but one by an empty server on a host of its own, one at a time with a " +
+					"quarantine between, and write its host:port into the URL",
 			})
 		}
 	}

@@ -37,6 +37,7 @@ there() {
 	python3-redis) /usr/bin/python3 -c 'import redis' ;;
 	tmux) command -v tmux ;;
 	screen) command -v screen ;;
+	bindfs) command -v bindfs ;;
 	iproute2) [ "$(uname)" != Linux ] || command -v ip || [ -x /sbin/ip ] ;;
 	esac >/dev/null 2>&1
 }

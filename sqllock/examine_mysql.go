@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -31,7 +32,7 @@ func examineMySQL(ctx context.Context, e *examination) error {
 			"Leases are safe there, but steps on one line from two nodes undo each other, and many of them may stop a "+
 				"whole Galera cluster, whatever wsrep_retry_autocommit is. Locks of transactions (sqllock.Tx) are "+
 				"refused: a row that is locked on one node is free on the others.",
-			"have every program name the same node in its URL, and another one only while that node is down")
+			oneWriter(cluster))
 	}
 	if completion := e.read["completion_type"]; completion != "NO_CHAIN" && completion != "" {
 		e.add(driver.SeverityError, "mysql-completion-type", "completion_type",
@@ -49,6 +50,15 @@ func examineMySQL(ctx context.Context, e *examination) error {
 	}
 	e.mysqlTimes()
 	return nil
+}
+
+// oneWriter says how one server comes to take all writes.
+func oneWriter(cluster string) string {
+	if strings.HasPrefix(cluster, "Group Replication") {
+		return "SELECT group_replication_switch_to_single_primary_mode()"
+	}
+	return "name one node in the URL of every program, and another one only while that node is down; the finding " +
+		"stays, because a node does not see who writes to the others"
 }
 
 // mysqlSplits finds out whether another server answers reads than the one that writes go to.

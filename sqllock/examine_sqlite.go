@@ -68,12 +68,13 @@ func (e *examination) sqliteFileSystem(kind string) {
 	case isShared(kind):
 		e.addValue(driver.SeverityError, "sqlite-network", "file system", kind,
 			"SQLite's own locks do not work there between hosts, so each host may have a holder of every lock.",
-			"keep the file on a disk of one host; for several hosts take a server, such as PostgreSQL or Redis")
+			"move the file to a disk of one host, and write its path into the URL; for several hosts take a server, "+
+				"such as PostgreSQL or Redis")
 	case strings.HasPrefix(kind, "fuse"):
 		e.addValue(driver.SeverityWarning, "sqlite-network", "file system", kind,
 			"A program serves this file system. Whether it keeps SQLite's locks apart, and those of other hosts, "+
 				"is not known.",
-			"keep the file on a disk of one host")
+			"move the file to a disk of one host, and write its path into the URL")
 	}
 }
 

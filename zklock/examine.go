@@ -105,7 +105,7 @@ func (x *examination) servers(ctx context.Context) {
 		if errs[i] != nil {
 			x.add(driver.SeverityWarning, "zookeeper-server-down", server, "srvr", driver.OneLine(errs[i].Error()),
 				"The ensemble survives the loss of fewer servers now, or of none.",
-				"start the server, or take it out of the list of servers")
+				"start the server, or take it out of the URL")
 			continue
 		}
 		x.server(server, answers[i])
@@ -129,7 +129,8 @@ func (x *examination) ask(ctx context.Context, server string) (a serverAnswer, e
 func (x *examination) server(name string, a serverAnswer) {
 	if field(a.srvr, "Mode: ") == "standalone" {
 		x.add(driver.SeverityNote, "zookeeper-single", name, "Mode", "standalone",
-			"No lock is granted or renewed while this server is down.", "an ensemble of three servers")
+			"No lock is granted or renewed while this server is down.",
+			"start an ensemble of three servers, and name all of them: zk://host1:2181,host2:2181,host3:2181")
 	}
 	tick, err := strconv.Atoi(field(a.conf, "tickTime="))
 	if err != nil {

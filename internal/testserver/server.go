@@ -69,6 +69,7 @@ type child struct {
 // options are what an Option sets. Kinds ignore what they do not know.
 type options struct {
 	config   []string
+	env      []string
 	password string
 	persist  bool
 }
@@ -79,6 +80,11 @@ type Option func(*options)
 // Config adds lines to the server's configuration file. A later line wins.
 func Config(lines ...string) Option {
 	return func(o *options) { o.config = append(o.config, lines...) }
+}
+
+// Env adds variables to the environment of the server's process, each as name=value.
+func Env(variables ...string) Option {
+	return func(o *options) { o.env = append(o.env, variables...) }
 }
 
 // Password makes the server ask for a password.

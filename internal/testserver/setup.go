@@ -99,6 +99,7 @@ func (s *Server) spawn() (*child, error) {
 	defer log.Close()
 	cmd := exec.Command(s.kind.program, s.kind.args(s)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), s.opts.env...)
 	if err := runAs(cmd, s.kind.users, s.dir); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
@@ -15,6 +14,7 @@ import (
 
 func TestAdviceForARedisClusterCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "redis-node-timeout", "redis-cluster-node")
 	g := testserver.RedisCluster(t, testserver.Persist(true))
 	everywhere := func(statements []string) error {
 		for _, text := range statements {
@@ -41,16 +41,15 @@ func TestAdviceForARedisClusterCanBeFollowed(t *testing.T) {
 	}
 
 	// To whom names one node it says which URL to write.
-	r, err := doctor.Check(t.Context(), open(t, "redis://"+g.Addrs()[0]).Backend,
-		&doctor.Options{TTL: time.Minute, Requests: 20, For: 100 * time.Millisecond})
-	must(t, err)
-	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "redis-cluster-node") || !strings.Contains(text, "use redis+cluster:// in the URL") {
-		t.Errorf("at a node of a Cluster: %s", text)
-	}
+	url = "redis://" + g.Addrs()[0]
+	byHand(t, "redis-cluster-node", "use redis+cluster:// in the URL", time.Minute, func() driver.Backend {
+		return open(t, url).Backend
+	}, func() { url = strings.Replace(url, "redis://", "redis+cluster://", 1) })
 }
 
 func TestAdviceForAQuorumCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "quorum-volatile", "redis-not-durable", "lock-refused")
 	var servers []*testserver.Server
 	var addrs []string
 	for i := range 3 {
@@ -80,7 +79,9 @@ func TestAdviceForAQuorumCanBeFollowed(t *testing.T) {
 	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "fencelock init") {
 		t.Errorf("before init: %s", text)
 	}
-	must(t, quorum("").Initialise(t.Context()))
+	byHand(t, "lock-refused", "do what the message says", time.Minute, func() driver.Backend { return quorum("") }, func() {
+		must(t, quorum("").Initialise(t.Context())) // fencelock init
+	})
 	if left := follow(t, func() driver.Backend { return quorum("") }, everywhere); len(left) > 0 {
 		t.Errorf("these are left: %v", left)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/storeurl"
 )
 
 // A remedy is alternatives, of which the first with a statement is followed. Its statements
@@ -70,6 +69,9 @@ func followFrom(
 			}
 		}
 	}
+	for name := range followed {
+		feeds(t, strings.Fields(name)[1])
+	}
 	return left
 }
 
@@ -102,6 +104,8 @@ func codes(findings []driver.Finding) string {
 
 func TestAdviceForPostgresCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "postgres-fsync", "postgres-idle-in-transaction", "postgres-synchronous-commit", "postgres-isolation",
+		"postgres-statement-timeout", "postgres-read-only", "postgres-async-standby", "postgres-standby")
 	s := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
 	db, run := database(t, s.URL())
 	standby := testserver.PostgresStandby(t, s, s.Addr())
@@ -131,10 +135,12 @@ func TestAdviceForPostgresCanBeFollowed(t *testing.T) {
 	if left := follow(t, func() driver.Backend { return open(t, all+"?sslmode=disable").Backend }, nil); len(left) > 0 {
 		t.Errorf("%s: %v", all, left)
 	}
+	feeds(t, "postgres-standby")
 }
 
 func TestAdviceForPgBouncerCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "postgres-pooler", "postgres-listen")
 	s := testserver.Postgres(t, testserver.Config("fsync = on", "idle_in_transaction_session_timeout = '10min'"))
 	front := testserver.PgBouncer(t, s, testserver.Config("pool_mode = statement"))
 	left := follow(t, func() driver.Backend { return open(t, front.URL()).Backend }, nil)
@@ -147,10 +153,12 @@ func TestAdviceForPgBouncerCanBeFollowed(t *testing.T) {
 					t.Errorf("found after %s: %v", setting, f)
 				}
 			}
+			feeds(t, "postgres-pooler")
 		case strings.HasPrefix(f.Remedy, "name PostgreSQL itself in the URL"):
 			if left := follow(t, func() driver.Backend { return open(t, s.URL()).Backend }, nil); len(left) > 0 {
 				t.Errorf("past the pooler: %v", left)
 			}
+			feeds(t, "postgres-listen")
 		default:
 			t.Errorf("nobody can follow %q", f.Remedy)
 		}
@@ -162,6 +170,8 @@ func TestAdviceForPgBouncerCanBeFollowed(t *testing.T) {
 
 func TestAdviceForMariaDBCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "mysql-flush-log", "mysql-sync-binlog", "mysql-wait-timeout", "mysql-isolation", "mysql-lock-wait",
+		"mysql-read-only", "mysql-completion-type")
 	s := testserver.MariaDB(t, testserver.Config("log-bin=log"))
 	_, run := database(t, s.URL())
 	run("SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL sync_binlog = 0", "SET GLOBAL wait_timeout = 19",
@@ -175,6 +185,7 @@ func TestAdviceForMariaDBCanBeFollowed(t *testing.T) {
 
 func TestAdviceForSQLiteCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "sqlite-journal", "sqlite-synchronous")
 	for _, journal := range []string{"DELETE", "MEMORY"} {
 		path := filepath.Join(t.TempDir(), "locks.db")
 		pragmas := map[string]string{"journal_mode": journal, "synchronous": "OFF"}
@@ -200,6 +211,7 @@ func TestAdviceForSQLiteCanBeFollowed(t *testing.T) {
 
 func TestAdviceForRedisCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "redis-eviction", "redis-fsync", "redis-no-persistence", "redis-min-replicas", "redis-rights", "redis-unreadable")
 	quick := []testserver.Option{testserver.Persist(true), testserver.Config("repl-diskless-sync-delay 0")}
 	master, replica := testserver.Redis(t, quick...), testserver.Redis(t, quick...)
 	host, port, _ := net.SplitHostPort(master.Addr())
@@ -213,23 +225,22 @@ func TestAdviceForRedisCanBeFollowed(t *testing.T) {
 	_, err = master.Ask("ACL", "SETUSER", "locks", "on", ">p", "~*", "&*", "+@all", "-info", "-config", "-hdel")
 	must(t, err)
 	url := strings.Replace(master.URL(), "redis://", "redis://locks:p@", 1)
-	left := follow(t, func() driver.Backend { return open(t, url).Backend }, func(statements []string) error {
+	at := func() driver.Backend { return open(t, url).Backend }
+	do := func(statements []string) error {
 		for _, s := range statements {
 			if _, err := master.Ask(strings.Fields(s)...); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	if len(left) > 0 {
+	}
+	if left := follow(t, at, do); len(left) > 0 {
 		t.Errorf("these are left: %v", left)
 	}
-	left = follow(t, func() driver.Backend { return open(t, replica.URL()).Backend }, nil)
-	if got := codes(left); got != "redis-replica" {
-		t.Fatalf("left at the replica: %s", got)
-	}
-	form := regexp.MustCompile(`redis\+sentinel://[^ ]+`).FindString(left[0].Remedy)
-	if _, err := storeurl.Parse(strings.NewReplacer("port", "1", "/db", "/0").Replace(form), storeurl.Source{}); err != nil {
-		t.Errorf("%q: %v", form, err)
+	for _, when := range []string{"no", "everysec"} {
+		config(t, master, "appendfsync "+when)
+		if left := follow(t, at, do); len(left) > 0 {
+			t.Errorf("these are left with appendfsync %s: %v", when, left)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
@@ -31,6 +32,8 @@ func longer(ttl *time.Duration, statement string) (followed bool, err error) {
 
 func TestAdviceForZooKeeperCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "zookeeper-min-session", "zookeeper-max-session", "zookeeper-tick", "zookeeper-sync-limit",
+		"zookeeper-four-letters", "zookeeper-connections")
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "data"), 0o700))
 	must(t, os.WriteFile(filepath.Join(dir, "data", "myid"), []byte("1\n"), 0o600))
@@ -73,54 +76,67 @@ func TestAdviceForZooKeeperCanBeFollowed(t *testing.T) {
 // A server that is down is started, or taken out of the URL; a server alone becomes an ensemble.
 func TestAdviceForServersOfAnEnsembleCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "zookeeper-server-down", "zookeeper-single")
 	var all []string
 	servers := testserver.ZooKeeperEnsemble(t, 3)
 	for _, s := range servers {
 		all = append(all, s.Addr())
 	}
+	url := testserver.ZooKeeper(t).URL()
+	at := func() driver.Backend { return open(t, url).Backend }
+	byHand(t, "zookeeper-single", "name all of them: zk://host1:2181,host2:2181,host3:2181", 30*time.Second, at, func() {
+		url = "zk://" + strings.Join(all, ",")
+	})
 	must(t, servers[0].Kill())
-	url := "zk://" + strings.Join(all, ",")
-	finds(t, open(t, url).Backend, 30*time.Second, "warning zookeeper-server-down")
-	finds(t, open(t, "zk://"+strings.Join(all[1:], ",")).Backend, 30*time.Second)
-	must(t, servers[0].Restart())
-	finds(t, open(t, url).Backend, 30*time.Second)
+	byHand(t, "zookeeper-server-down", "take it out of the URL", 30*time.Second, at, func() {
+		url = "zk://" + strings.Join(all[1:], ",")
+	})
+	url = "zk://" + strings.Join(all, ",")
+	byHand(t, "zookeeper-server-down", "start the server", 30*time.Second, at, func() { must(t, servers[0].Restart()) })
 }
 
 func TestAdviceForEtcdCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "etcd-compaction", "etcd-quota", "etcd-alarm")
 	const quota = 16 << 20
-	s := testserver.Etcd(t, testserver.Persist(true), testserver.Config(
-		fmt.Sprintf("--quota-backend-bytes=%d", quota), "--backend-batch-interval=1ms"))
-	large := strings.Repeat("x", 256<<10)
-	c := dialEtcd(t, s)
-	fill := func(enough func(*clientv3.StatusResponse, error) bool) {
+	settings := testserver.Config(fmt.Sprintf("--quota-backend-bytes=%d", quota), "--backend-batch-interval=1ms")
+	fill := func(s *testserver.Server, enough func(*clientv3.StatusResponse, error) bool) {
+		c := dialEtcd(t, s)
 		until(t, "the store fills up", func() bool {
-			_, err := c.Put(t.Context(), "large", large)
+			_, err := c.Put(t.Context(), "large", strings.Repeat("x", 256<<10))
 			status, _ := c.Status(t.Context(), s.Addr())
 			return enough(status, err)
 		})
 	}
-	fill(func(s *clientv3.StatusResponse, err error) bool {
+	nearly := func(s *clientv3.StatusResponse, err error) bool {
 		must(t, err)
-		return s.Header.Revision > 5000 || s.DbSize > quota/10*8
-	})
-	ctl := func(statements []string) error { return etcdctl(t, s, statements) }
-	ttl := time.Second
-	left := followFrom(t, &ttl, func() driver.Backend { return open(t, s.URL()).Backend }, func(statements []string) error {
-		if followed, err := longer(&ttl, statements[0]); followed {
-			return err
+		return s.DbSize > quota/10*8
+	}
+	followed := func(s *testserver.Server, ttl time.Duration) {
+		t.Helper()
+		left := followFrom(t, &ttl, func() driver.Backend { return open(t, s.URL()).Backend }, func(statements []string) error {
+			if followed, err := longer(&ttl, statements[0]); followed {
+				return err
+			}
+			return etcdctl(t, s, statements)
+		})
+		if got := codes(left); got != "etcd-single" {
+			t.Errorf("these are left: %v", left)
 		}
-		return ctl(statements)
-	})
-	if got := codes(left); got != "etcd-single" {
-		t.Errorf("these are left: %v", left)
 	}
-	c = dialEtcd(t, s)
-	fill(func(_ *clientv3.StatusResponse, err error) bool { return err != nil })
-	left = follow(t, func() driver.Backend { return open(t, s.URL()).Backend }, ctl)
-	if got := codes(left); got != "etcd-single" {
-		t.Errorf("these are left of a full server: %v", left)
-	}
+	s := testserver.Etcd(t, testserver.Persist(true), settings)
+	manySteps(t, dialEtcd(t, s))
+	followed(s, time.Second)
+	fill(s, nearly)
+	followed(s, time.Minute)
+	fill(s, func(_ *clientv3.StatusResponse, err error) bool { return err != nil })
+	followed(s, time.Minute)
+
+	// It was never compacted, and is nearly full: what is to be done can be done once.
+	s = testserver.Etcd(t, testserver.Persist(true), settings)
+	manySteps(t, dialEtcd(t, s))
+	fill(s, nearly)
+	followed(s, time.Minute)
 }
 
 // etcdctl does what etcdctl does.
@@ -137,6 +153,13 @@ func etcdctl(t *testing.T, s *testserver.Server, statements []string) error {
 			}
 		case text == "etcdctl defrag --cluster":
 			_, err = c.Defragment(t.Context(), s.Addr())
+		case strings.HasPrefix(text, "etcdctl member remove "):
+			var id uint64
+			if id, err = strconv.ParseUint(f[3], 16, 64); err == nil {
+				_, err = c.MemberRemove(t.Context(), id)
+			}
+		case strings.HasPrefix(text, "etcdctl member add "):
+			_, err = c.MemberAdd(t.Context(), strings.Split(strings.TrimPrefix(f[4], "--peer-urls="), ","))
 		case text == "etcdctl alarm disarm":
 			_, err = c.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
 		case strings.HasPrefix(text, "start the servers with --"):
@@ -153,6 +176,7 @@ func etcdctl(t *testing.T, s *testserver.Server, statements []string) error {
 
 func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "etcd-election-timeout", "etcd-member-down", "etcd-single", "etcd-alarm")
 	members := testserver.EtcdCluster(t, 3)
 	var all []string
 	for _, m := range members {
@@ -174,12 +198,53 @@ func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 		_, err := dialEtcd(t, members[0]).Get(ctx, "key")
 		return err == nil
 	})
-	finds(t, open(t, url).Backend, time.Minute, "warning etcd-member-down")
-	finds(t, open(t, "etcd://"+strings.Join(all[:2], ",")).Backend, time.Minute)
-	must(t, members[2].Restart())
-	until(t, "the member is back", func() bool {
-		_, err := dialEtcd(t, members[2]).Get(t.Context(), "key")
-		return err == nil
+	whole := url
+	at := func() driver.Backend { return open(t, url).Backend }
+	byHand(t, "etcd-member-down", "take its endpoint out of the URL", time.Minute, at, func() {
+		url = "etcd://" + strings.Join(all[:2], ",")
 	})
-	finds(t, open(t, url).Backend, time.Minute)
+	back := func() {
+		until(t, "the member is back", func() bool {
+			_, err := dialEtcd(t, members[2]).Get(t.Context(), "key")
+			return err == nil
+		})
+	}
+	url = whole
+	byHand(t, "etcd-member-down", "start the member", time.Minute, at, func() {
+		must(t, members[2].Restart())
+		back()
+	})
+
+	// The members find out that one of them has other data than the others.
+	c := dialEtcd(t, members[0])
+	status, err := c.Status(t.Context(), members[2].Addr())
+	must(t, err)
+	_, err = pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: pb.AlarmType_CORRUPT,
+	})
+	must(t, err)
+	var steps []string
+	for _, f := range found(t, at(), time.Minute) {
+		if f.Code == "etcd-alarm" {
+			steps = strings.Split(f.Remedy, ", then ")
+		}
+	}
+	byHand(t, "etcd-alarm", "etcdctl member remove", time.Minute, at, func() {
+		for _, text := range steps {
+			if text != "start member2 with an empty --data-dir and --initial-cluster-state=existing" {
+				until(t, "etcd follows "+text, func() bool { // a member that is just back counts as away for 5 s
+					return etcdctl(t, members[0], []string{text}) == nil
+				})
+				continue
+			}
+			must(t, members[2].Stop())
+			must(t, os.RemoveAll(filepath.Join(members[2].Dir(), "data")))
+			must(t, members[2].Restart(testserver.Config("--initial-cluster-state=existing")))
+		}
+		back()
+	})
+
+	single := testserver.Etcd(t).URL()
+	byHand(t, "etcd-single", "name all of them: etcd://host1:2379,host2:2379,host3:2379", time.Minute,
+		func() driver.Backend { return open(t, single).Backend }, func() { single = whole })
 }

@@ -26,6 +26,7 @@ func main() {
 func run() error {
 	cfg := embed.NewConfig()
 	cfg.AddFlags(flag.CommandLine)
+	flag.StringVar(&cfg.ClusterState, "initial-cluster-state", cfg.ClusterState, "new or existing")
 	oldLogins := flag.Bool("old-logins", false, "refuse a login that carries an unknown token, as etcd before 3.5 does")
 	flag.Parse()
 	for name, to := range map[string]*[]url.URL{

@@ -1,0 +1,180 @@
+package doctor_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/doctor"
+	"github.com/fencelock/fencelock/driver"
+)
+
+// elsewhere has the findings whose advice a test of another package follows.
+var elsewhere = map[string]string{
+	"mysql-several-writers": "../sql TestGaleraWithOneWriter", // it stays, as the advice says: what follows is that nothing stalls
+}
+
+// fed has, by test, the findings that went away when their advice was followed.
+var (
+	fedMu sync.Mutex
+	fed   = map[string]map[string]bool{}
+)
+
+// feeds notes that the advice of a finding was followed, and that the finding is gone.
+func feeds(t *testing.T, code string) {
+	fedMu.Lock()
+	defer fedMu.Unlock()
+	if fed[t.Name()] == nil {
+		fed[t.Name()] = map[string]bool{}
+	}
+	fed[t.Name()][code] = true
+}
+
+// feedsBack says which findings a test feeds back: it fails unless it does.
+func feedsBack(t *testing.T, codes ...string) {
+	t.Cleanup(func() {
+		fedMu.Lock()
+		defer fedMu.Unlock()
+		for _, code := range codes {
+			if !fed[t.Name()][code] && !t.Failed() {
+				t.Errorf("the advice of %s was not followed", code)
+			}
+		}
+	})
+}
+
+// found returns the findings of a store.
+func found(t *testing.T, b driver.Backend, ttl time.Duration) []driver.Finding {
+	t.Helper()
+	r, err := doctor.Check(t.Context(), b, &doctor.Options{TTL: ttl, Requests: 20, For: 100 * time.Millisecond})
+	must(t, err)
+	return r.Findings
+}
+
+// byHand follows advice that is not a statement to the store: the remedy has these words, do does
+// them, and the finding is gone.
+func byHand(t *testing.T, code, words string, ttl time.Duration, open func() driver.Backend, do func()) {
+	t.Helper()
+	of := func(all []driver.Finding) int {
+		return slices.IndexFunc(all, func(f driver.Finding) bool { return f.Code == code })
+	}
+	before := found(t, open(), ttl)
+	i := of(before)
+	switch {
+	case i < 0:
+		t.Fatalf("%s is not found, only %v", code, before)
+	case !strings.Contains(before[i].Remedy, words):
+		t.Fatalf("the remedy of %s is %q; want it to say %q", code, before[i].Remedy, words)
+	}
+	t.Logf("%s: %q", code, before[i].Remedy)
+	do()
+	if after := found(t, open(), ttl); of(after) >= 0 {
+		t.Fatalf("%s is found after %q: %v", code, before[i].Remedy, after)
+	}
+	feeds(t, code)
+}
+
+// TestAdviceOfEveryFindingIsFollowed: a finding that no test feeds back, or that docs/doctor.md does
+// not have, fails here.
+func TestAdviceOfEveryFindingIsFollowed(t *testing.T) {
+	t.Parallel()
+	const root = "../.."
+	inSource := regexp.MustCompile(`(?:Severity(?:Error|Warning|Note)|\bseverity), "([a-z-]+)"|Code: "([a-z-]+)"`)
+	codes := map[string]bool{}
+	for _, folder := range []string{"doctor", "redislock", "sqllock", "etcdlock", "zklock", "quorumlock"} {
+		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
+		must(t, err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			source, err := os.ReadFile(file)
+			must(t, err)
+			for _, m := range inSource.FindAllStringSubmatch(strings.Join(strings.Fields(string(source)), " "), -1) {
+				codes[m[1]+m[2]] = true
+			}
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "doctor.md"))
+	must(t, err)
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		listed[m[1]] = true
+	}
+	if got, want := slices.Sorted(maps.Keys(codes)), slices.Sorted(maps.Keys(listed)); !slices.Equal(got, want) {
+		t.Errorf("the source has the findings\n%v\nand docs/doctor.md has\n%v", got, want)
+	}
+	followed := declared(t)
+	for code, test := range elsewhere {
+		folder, name, _ := strings.Cut(test, " ")
+		if !tests(t, folder)[name] {
+			t.Errorf("the test of %s is not there: %s", code, test)
+		}
+		followed[code] = true
+	}
+	for _, code := range slices.Sorted(maps.Keys(codes)) {
+		if !followed[code] {
+			t.Errorf("no test follows the advice of %s: name it in a call of feedsBack", code)
+		}
+	}
+	for _, code := range slices.Sorted(maps.Keys(followed)) {
+		if !codes[code] {
+			t.Errorf("a test follows the advice of %s, which is not a finding", code)
+		}
+	}
+}
+
+// parsed calls f for the tests of a folder, whatever their build tags are.
+func parsed(t *testing.T, folder string, f func(*ast.FuncDecl)) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	must(t, err)
+	for _, file := range files {
+		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		must(t, err)
+		for _, d := range tree.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(d.Name.Name, "Test") {
+				f(d)
+			}
+		}
+	}
+}
+
+// tests are those of a folder.
+func tests(t *testing.T, folder string) map[string]bool {
+	all := map[string]bool{}
+	parsed(t, folder, func(d *ast.FuncDecl) { all[d.Name.Name] = true })
+	return all
+}
+
+// declared has what is named in calls of feedsBack.
+func declared(t *testing.T) map[string]bool {
+	all := map[string]bool{}
+	parsed(t, ".", func(d *ast.FuncDecl) {
+		ast.Inspect(d, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if name, ok := call.Fun.(*ast.Ident); ok && name.Name == "feedsBack" {
+				for _, arg := range call.Args[1:] {
+					code, err := strconv.Unquote(arg.(*ast.BasicLit).Value)
+					must(t, err)
+					all[code] = true
+				}
+			}
+			return true
+		})
+	})
+	return all
+}

@@ -262,6 +262,56 @@ func TestLastOfALongLine(t *testing.T) {
 	})
 }
 
+// A writer leaves, and more readers wait than a step reads at first.
+func TestAllReadersOfALongLineAreGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := swaplock.New(newToy())
+		defer b.Close()
+		writer := entered(t, b, exclusive("writer", time.Minute))
+		var readers []driver.Ticket
+		for i := range 100 {
+			c := exclusive(fmt.Sprint("reader", i), time.Minute)
+			c.Weight = 1
+			readers = append(readers, entered(t, b, c))
+		}
+		left(t, b, writer)
+		for _, r := range readers {
+			if got, err := b.Await(t.Context(), r); err != nil || !got.Granted {
+				t.Errorf("Await returned %+v, error %v", got, err)
+			}
+		}
+	})
+}
+
+// An ID of other than letters and digits cannot arrive. Its claim joins behind the arrivals, also where
+// the document has no room for them, and behind those that a step does not read at first.
+func TestClaimThatCannotArriveJoinsBehindAll(t *testing.T) {
+	for _, n := range []int{1, 20, 100} {
+		b := swaplock.New(newToy())
+		defer b.Close()
+		for i := range n {
+			entered(t, b, exclusive(fmt.Sprint("first", i), time.Hour))
+		}
+		if err := renewed(t, b, entered(t, b, exclusive("lent", time.Hour))); err != nil { // all are in the document
+			t.Fatal(err)
+		}
+		for i := range n {
+			entered(t, b, exclusive(fmt.Sprint("then", i), time.Hour))
+		}
+		last := entered(t, b, exclusive("\xff\"", time.Hour))
+		again := entered(t, b, exclusive("\xff\"", time.Hour))
+		l, err := b.Line(t.Context(), "k")
+		if err != nil || last.Token != again.Token || len(l.Claims) != 2*n+2 {
+			t.Fatalf("%+v, then %+v, among %d claims, error %v", last, again, len(l.Claims), err)
+		}
+		for i, c := range l.Claims {
+			if i > 0 && c.Token <= l.Claims[i-1].Token {
+				t.Errorf("claim %d of %d has token %d, and the one before it %d", i, len(l.Claims), c.Token, l.Claims[i-1].Token)
+			}
+		}
+	}
+}
+
 func TestWhatIsOldIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToy()

@@ -26,13 +26,15 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			return got, err
 		}
 	}
-	timer := time.NewTimer(b.claims.wait(o))
-	defer timer.Stop()
-	select {
-	case <-o.wake:
-	case <-timer.C:
-	case <-b.ctx.Done():
-	case <-ctx.Done():
+	if d := b.claims.wait(o); d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-o.wake:
+		case <-timer.C:
+		case <-b.ctx.Done():
+		case <-ctx.Done():
+		}
 	}
 	if err := b.ended(ctx); err != nil {
 		return driver.Ticket{}, err

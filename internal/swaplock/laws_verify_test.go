@@ -17,6 +17,10 @@ func TestLawsWhenSwapsAreLost(t *testing.T) {
 	drivertest.Run(t, views(losing{newToy()}), drivertest.InBubbles(), drivertest.ExpiryLag(50*time.Millisecond))
 }
 
+func TestLawsWhenNothingIsPushed(t *testing.T) {
+	drivertest.Run(t, views(polled{newToy()}), drivertest.InBubbles(), drivertest.ExpiryLag(10*time.Millisecond))
+}
+
 func TestAnswersAreThoseOfTheModelAlways(t *testing.T) {
 	t.Run("WithoutExpiry", func(t *testing.T) { drivertest.Model(t, views(newToy()), seeds(200)...) })
 	t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, views(newToy()), seeds(200)...) })

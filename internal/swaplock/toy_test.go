@@ -189,6 +189,27 @@ func (s *toy) list() []string {
 	return slices.Sorted(maps.Keys(s.keys))
 }
 
+// polled has no push.
+type polled struct{ *toy }
+
+func (s polled) Watch(
+	ctx context.Context, waiting func() map[string]string, hear func(string, []swaplock.News),
+) error {
+	hear("", nil)
+	for {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for key, version := range waiting() {
+			if st, err := s.Read(ctx, key, 0); err == nil && st.Version != version {
+				hear(key, nil)
+			}
+		}
+	}
+}
+
 // onlySwaps hides that claims can arrive.
 type onlySwaps struct{ swaplock.Store }
 

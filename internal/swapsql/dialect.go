@@ -43,6 +43,10 @@ var (
 	SQLite = &Dialect{
 		name: "sqlite", oneWrite: true, undone: []string{"busy"}, code: busyCode,
 		words: []string{
+			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
+			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
+				"entry = json_patch(fencelock_history.entry, excluded.entry)",
+			"{text}", "entry",
 			"{now}", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
 			"{later}", "(1000 + CAST(unixepoch('subsec') * 1000000 AS INTEGER))", // its clock counts milliseconds
 			"{max}", "max",
@@ -50,13 +54,15 @@ var (
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = max(fencelock_lease.ending, " +
 				"excluded.ending), renewals = fencelock_lease.renewals + 1",
-			"{update_entry}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
-				"entry = json_patch(fencelock_history.entry, excluded.entry)",
 		},
 	}
 	Postgres = &Dialect{
 		name: "postgres", args: numbers, notifies: true, undone: []string{"40001", "40P01", "55P03"}, code: sqlState,
 		words: []string{
+			"{entry}", "SELECT ?::bytea AS a, ?::bigint AS b, {now} AS c, ?::text AS d",
+			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
+				"entry = (fencelock_history.entry::jsonb || excluded.entry::jsonb)::text",
+			"{text}", "entry",
 			"{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{later}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{max}", "GREATEST",
@@ -64,21 +70,21 @@ var (
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +
 				"excluded.ending), renewals = fencelock_lease.renewals + 1",
-			"{update_entry}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
-				"entry = (fencelock_history.entry::jsonb || excluded.entry::jsonb)::text",
 		},
 	}
 	MySQL = &Dialect{
 		name: "mysql", args: literals, guarded: true, undone: []string{"1205", "1213", "1020", "1412", "1637"},
 		code: mysqlCode, duplicate: "1062",
 		words: []string{
+			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
+			"{merge}", "ON DUPLICATE KEY UPDATE written = VALUES(written), " +
+				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
+			"{text}", "CAST(entry AS BINARY)", // whatever the character set of the session is
 			"{now}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 			"{later}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 			"{max}", "GREATEST",
 			"{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
 			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}",
-			"{update_entry}", "ON DUPLICATE KEY UPDATE written = VALUES(written), " +
-				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
 		},
 	}
 )
@@ -111,7 +117,7 @@ func script(text string) (statements []string) {
 func (d *Dialect) replacer(prefix string) func(text string) string {
 	first := strings.NewReplacer(d.words...)
 	return func(text string) string {
-		text = first.Replace(text)
+		text = first.Replace(first.Replace(text)) // some words have others in them
 		if prefix != defaultPrefix {
 			text = strings.ReplaceAll(text, defaultPrefix, prefix)
 		}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
-	"github.com/fencelock/fencelock/internal/swaplock"
 	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -29,7 +28,7 @@ func (s *store) swapping(t *testing.T) drivertest.Opener {
 		o.Listen = listen
 	}
 	return func(t *testing.T) driver.Backend {
-		b := swaplock.New(swapsql.New(swapsql.NewPool(s.openDSN(t, dsn), d), d, o))
+		b := swapsql.Open(swapsql.New(swapsql.NewPool(s.openDSN(t, dsn), d), d, o))
 		t.Cleanup(func() { b.Close() })
 		return b
 	}

@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS fencelock_history (
     lock_key VARBINARY(1024) NOT NULL,
     token    BIGINT NOT NULL,
     written  BIGINT NOT NULL,
-    entry    LONGTEXT CHARACTER SET ascii NOT NULL,
+    entry    LONGTEXT CHARACTER SET utf8mb4 NOT NULL,
     PRIMARY KEY (lock_key, token),
     KEY fencelock_history_age (written)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;

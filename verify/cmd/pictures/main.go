@@ -70,8 +70,12 @@ func drawings() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	costs, err := stores()
+	if err != nil {
+		return nil, err
+	}
 	files := map[string]string{}
-	for _, p := range append(pictures, speed(figures)) {
+	for _, p := range append(pictures, speed(figures), drawStores(costs)) {
 		for _, theme := range themes {
 			for _, chinese := range []bool{false, true} {
 				c := &canvas{theme: theme, chinese: chinese, width: p.width, height: p.height}

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
-	"strings"
 )
 
 // A comparison is one bar: how many times as fast fencelock is as another library.
@@ -35,31 +32,18 @@ func comparisons() ([]comparison, error) {
 		"4 processes × 8, HandOff 1: hand-overs/s, × rueidislock, 1 key",
 		"512 keys: pairs/s, × bsm/redislock, autopipelined",
 	} {
-		if all[i].times, err = figure(string(page), name, 2); err != nil {
+		if all[i].times, err = figureBelow(string(page), "## Targets", name, 2); err != nil {
 			return nil, err
 		}
 	}
-	_, free, found := strings.Cut(string(page), "**Free lock: one goroutine")
-	if !found {
-		return nil, fmt.Errorf("performance.md has no table of a free lock")
-	}
-	ours, err := figure(free, "fencelock", 1)
+	const free = "**Free lock: one goroutine"
+	ours, err := figureBelow(string(page), free, "fencelock", 1)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := figure(free, "bsm/redislock", 1)
+	theirs, err := figureBelow(string(page), free, "bsm/redislock", 1)
 	all[4].times = theirs / ours
 	return all, err
-}
-
-// figure returns the number in a column of the first row of that name.
-func figure(page, name string, column int) (float64, error) {
-	row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(name) + ` \|(.*)\|$`).FindStringSubmatch(page)
-	if row == nil {
-		return 0, fmt.Errorf("performance.md has no row %q", name)
-	}
-	cell := strings.Split(row[1], "|")[column-1]
-	return strconv.ParseFloat(strings.NewReplacer(" ", "", "×", "").Replace(cell), 64)
 }
 
 // speed returns a picture of the comparisons as bars on a logarithmic scale: to the right of 1

@@ -254,7 +254,7 @@ func (a *acquisition) fitTimes() error {
 // at once and the backend can, else by a renewal. Where a claim ends with its session, as
 // on ZooKeeper, that is so whatever its lease, and the session may not allow a longer one later.
 func (a *acquisition) shortenWait(d time.Duration) {
-	if info := &a.c.info; info.Lease == driver.PerClaim || info.Linger {
+	if info := &a.c.info; !info.SharedLease || info.Linger {
 		a.fullTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, d)
 	}
 }

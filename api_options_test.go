@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/quorumlock"
@@ -83,7 +84,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 // once is a store that one Client may own.
 type once struct {
 	*memlock.Store
-	owner driver.Ownership
+	owner driverutil.Ownership
 }
 
 func (o *once) Open() error { return o.owner.Take(nil) }

@@ -9,9 +9,10 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-var errReadOnly = &driver.RefusedError{Err: errors.New("the server is read-only")}
+var errReadOnly = driver.Refused(errors.New("the server is read-only"))
 
 // A store that refuses has done nothing, and a program may rely on that. A store that gave no
 // answer may have done it.
@@ -26,7 +27,7 @@ func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {
 			return errs[min(n, len(errs))-1]
 		}
 	}
-	wrong := &driver.PermanentError{Err: errors.New("wrong password")}
+	wrong := driver.Permanent(errors.New("wrong password"))
 	for name, tt := range map[string]struct {
 		errs             []error
 		refused, forGood bool
@@ -49,11 +50,11 @@ func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {
 				if got := errors.Is(err, fencelock.ErrRefused); got != tt.refused {
 					t.Errorf("ErrRefused is matched: %v, want %v, by %v", got, tt.refused, err)
 				}
-				if got := errors.As(err, new(*driver.PermanentError)); got != tt.forGood {
-					t.Errorf("it is a *driver.PermanentError: %v, want %v: %v", got, tt.forGood, err)
+				if got := errors.Is(err, driver.ErrPermanent); got != tt.forGood {
+					t.Errorf("it is driver.ErrPermanent: %v, want %v: %v", got, tt.forGood, err)
 				}
-				if errors.As(err, new(*driver.RefusedError)) != (tt.refused && !tt.forGood) {
-					t.Errorf("it is a *driver.RefusedError, or is not, against the outcome: %v", err)
+				if driverutil.RefusedForNow(err) != (tt.refused && !tt.forGood) {
+					t.Errorf("it is driver.ErrRefused, or is not, against the outcome: %v", err)
 				}
 			})
 		}

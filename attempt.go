@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/callctx"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // finalError is an answer that ends a call: asking again would not change it.
@@ -80,7 +82,7 @@ func (cl *claim) settled(err error) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.uncertain || cl.leaseEnd > 0 {
-		return driver.Unsettled(err)
+		return driverutil.Unsettled(err)
 	}
 	return err
 }
@@ -198,7 +200,6 @@ func (a *acquisition) entered(d *driver.Claim, t *driver.Ticket, sent int64) (*L
 // enterFailed notes err, the answer to an Enter.
 func (a *acquisition) enterFailed(err error) error {
 	var busy *driver.BusyError
-	var permanent *driver.PermanentError
 	switch {
 	case errors.As(err, &busy):
 		return a.refusedBusy(busy)
@@ -207,7 +208,7 @@ func (a *acquisition) enterFailed(err error) error {
 	case errors.Is(err, driver.ErrReused):
 		a.claim.notOurs()
 		return finalError{fmt.Errorf("%w; draw a new ClaimID for each wish", err)}
-	case errors.As(err, &permanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(driver.BallotError)):
+	case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(ballot.Error)):
 		return finalError{unavailable(context.Background(), a.claim.settled(err))}
 	}
 	cl := a.claim
@@ -288,8 +289,8 @@ func (a *acquisition) await() error {
 		return nil
 	case call.Err() != nil:
 		return nil // cut short; mayWait says why
-	case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
-		return finalError{unavailable(context.Background(), driver.Unsettled(err))} // the claim is in line
+	case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrClosed):
+		return finalError{unavailable(context.Background(), driverutil.Unsettled(err))} // the claim is in line
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 const opAdopt = "adopt"
@@ -81,7 +82,7 @@ func (l *Lease) outlivesProcess() bool {
 	cl := l.grant.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.named && cl.c.info.Lease == driver.PerClaim && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
+	return cl.named && !cl.c.info.SharedLease && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
 }
 
 // detacher is the backend, if its claims can pass from one process to another.
@@ -234,11 +235,11 @@ func (a *acquisition) askAdopt(d driver.Detacher, h *handle) (*Lease, error) {
 		case driver.Gone(err):
 			cl.uncertain = false // no request that is on its way finds a claim to adopt
 			return nil, lostHandle(h, err)
-		case errors.As(err, new(*driver.PermanentError)), errors.Is(err, driver.ErrClosed):
+		case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrClosed):
 			return nil, unavailable(context.Background(), err)
 		}
 		if cl.uncertain = cl.uncertain || !errors.Is(err, driver.ErrRefused); cl.uncertain {
-			err = driver.Unsettled(err)
+			err = driverutil.Unsettled(err)
 		}
 		pause, again := a.backoff.pauseAfter(a.attempt, unavailable(a.ctx, err))
 		if !again || now >= a.start+int64(a.patience) || a.ctx.Err() != nil || c.life.acquiring.Err() != nil {
@@ -355,7 +356,7 @@ func (c *Client) CheckDetached(ctx context.Context, h Handle) (Standing, error) 
 			return err
 		}
 		for _, s := range line.Holders {
-			if s.ID == driver.ShortID(p.ticket.ID) && s.HasToken(p.token) && !s.Lingering {
+			if s.ID == driverutil.ShortID(p.ticket.ID) && s.HasToken(p.token) && !s.Lingering {
 				found = s
 				return nil
 			}

@@ -163,7 +163,7 @@ func anchorsOf(t *testing.T, name string) map[string]bool {
 // findings returns the codes of findings in the source of doctor and the backends, and the text of
 // the tests that may plant them.
 func findings(t *testing.T) (codes map[string]bool, planted string) {
-	code := regexp.MustCompile(`(?:Code: |everity\w*, )"([a-z]+(?:-[a-z]+)+)"`)
+	code := regexp.MustCompile(`(?:Code: |(?:everity|health\.\w+), )"([a-z]+(?:-[a-z]+)+)"`)
 	codes = map[string]bool{}
 	for _, f := range repository(t) {
 		base := filepath.Base(f.name)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/errs"
 )
 
 // The errors that callers branch on, with errors.Is. Each comes wrapped in one
@@ -17,19 +19,24 @@ import (
 var (
 	// ErrNotAcquired: the lock was refused, or Wait ran out while in line. It
 	// always comes with a *HeldError that says who holds the lock.
-	ErrNotAcquired = driver.ErrNotAcquired
+	ErrNotAcquired = errs.NotAcquired
 
 	// ErrUnavailable: the store failed. It wraps the driver's error, and never matches
 	// ErrNotAcquired. There are three cases:
 	//
 	//   - The error does not match ErrRefused: the store did not respond, and the outcome is unknown.
 	//   - It matches ErrRefused: the store refused, the call did nothing, and waiting may help.
-	//   - It also is a *driver.PermanentError: waiting does not help.
-	ErrUnavailable = driver.ErrUnavailable
+	//   - It matches ErrPermanent, too: waiting does not help.
+	ErrUnavailable = errs.Unavailable
 
-	// ErrRefused: the store answered and refused, so the call did nothing. It comes with
+	// ErrRefused: the store responded and refused, so the call did nothing. It comes with
 	// ErrUnavailable.
 	ErrRefused = driver.ErrRefused
+
+	// ErrPermanent: the store refuses, and waiting does not help: a wrong password, a missing
+	// right or table. It comes with ErrRefused, or alone if an earlier request of the same call
+	// may have taken effect.
+	ErrPermanent = driver.ErrPermanent
 
 	// ErrLost: the lease ended before its holder did. It is the cause of the
 	// lease's context. Each of the four losses below matches it as well.
@@ -60,7 +67,7 @@ var (
 
 	// ErrDeadlock: the call would wait for itself, because ctx already holds the key, or
 	// because transactions with locks of sqllock.Tx wait for each other.
-	ErrDeadlock = driver.ErrDeadlock
+	ErrDeadlock = errs.Deadlock
 
 	// ErrKind: the key is in use as another kind of lock, or as a semaphore of another size.
 	// The text says both.
@@ -75,7 +82,7 @@ var (
 
 	// ErrInvalid: a key, TTL, weight or option is out of range, or two options
 	// contradict each other.
-	ErrInvalid = driver.ErrInvalid
+	ErrInvalid = errs.Invalid
 )
 
 // loss is a sentinel that ErrLost matches.
@@ -180,10 +187,10 @@ func unavailable(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, driver.ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err)
-	case driver.Ended(ctx) == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
+	case driverutil.Ended(ctx) == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
 		// The time limit of one request ended.
-		if told := errors.New(err.Error()); errors.As(err, new(*driver.RefusedError)) {
-			err = &driver.RefusedError{Err: told}
+		if told := errors.New(err.Error()); driverutil.RefusedForNow(err) {
+			err = driver.Refused(told)
 		} else {
 			err = told
 		}

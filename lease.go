@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // Lease is a lock that is held. All methods may be called from many goroutines at
@@ -117,7 +118,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	cl.mu.Lock()
 	defer cl.unlock()
 	// A call that ctx cut short says nothing about the store.
-	if !l.over.Load() && (err == nil || driver.Gone(err) || driver.Ended(ctx) == nil) {
+	if !l.over.Load() && (err == nil || driver.Gone(err) || driverutil.Ended(ctx) == nil) {
 		cl.renewedLocked(t.TTL, sent, now, err)
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/clock"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // leavesAtOnce is about how many background Leaves are under way at most. A Client that
@@ -34,7 +35,7 @@ func (cl *claim) mayEnterLocked() bool { return cl.uncertain || cl.named }
 // leaveDecided reports whether err, the answer to a Leave, leaves nothing to repeat.
 func leaveDecided(err error) bool {
 	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrGranted) || errors.Is(err, driver.ErrClosed) ||
-		errors.As(err, new(*driver.PermanentError))
+		errors.Is(err, driver.ErrPermanent)
 }
 
 // leave takes the claim out of the line. It tries at least once, and until budget has
@@ -67,7 +68,7 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 			return renewing, err
 		}
 		if unknown = unknown || !errors.Is(err, driver.ErrRefused); unknown {
-			err = driver.Unsettled(err)
+			err = driverutil.Unsettled(err)
 		}
 		pause, _ := c.options.Backoff.pauseAfter(attempt, unavailable(context.Background(), err))
 		if pause >= time.Duration(until-c.clock.Now()) || c.life.leaving.Err() != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -212,7 +213,7 @@ func TestRenewThatRunsOutOfTimeSaysNothingOfTheStore(t *testing.T) {
 		b.set(func() {
 			b.renew = func(ctx context.Context, ts []driver.Ticket, _ func() []error) []error {
 				after(time.Millisecond)
-				return all(ts, driver.Ended(ctx))
+				return all(ts, driverutil.Ended(ctx))
 			}
 		})
 		if err := l.Renew(soonOver{t.Context(), time.Now().Add(time.Millisecond)}); err == nil {

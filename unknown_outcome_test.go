@@ -184,13 +184,13 @@ func TestLockRidesOutAnOutage(t *testing.T) {
 func TestPermanentErrorEndsTheCall(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		b, c := tapped(t, s)
-		wrong := &driver.PermanentError{Err: errors.New("wrong password")}
+		wrong := driver.Permanent(errors.New("wrong password"))
 		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
 			return driver.Ticket{}, wrong
 		}
 		begin := time.Now()
 		_, err := c.Lock(context.Background(), "k")
-		if !errors.Is(err, fencelock.ErrUnavailable) || !errors.Is(err, wrong.Err) {
+		if !errors.Is(err, fencelock.ErrUnavailable) || !errors.Is(err, wrong) {
 			t.Errorf("%v", err)
 		}
 		if time.Since(begin) != 0 || len(b.entered()) != 1 {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
 // Options say what the locks are for. Nil and the zero value are ready.
@@ -59,7 +60,7 @@ func (o *Options) settled() (Options, error) {
 
 // Report is what Check has found out.
 type Report struct {
-	Findings []driver.Finding // the worst first
+	Findings []health.Finding // the worst first
 	Requests Latency
 	Clock    *Clock        // nil if the store does not tell its time
 	Failover time.Duration // as the store or Options say; 0 if unknown
@@ -67,7 +68,7 @@ type Report struct {
 }
 
 // Severity returns the worst severity of the findings, and whether there is any.
-func (r *Report) Severity() (worst driver.Severity, found bool) {
+func (r *Report) Severity() (worst health.Severity, found bool) {
 	for _, f := range r.Findings {
 		worst = max(worst, f.Severity)
 	}
@@ -76,7 +77,7 @@ func (r *Report) Severity() (worst driver.Severity, found bool) {
 
 // Check examines the store of b, and measures it from here.
 //
-// It has the backend read the store's settings, if the backend is a driver.Examiner. Then it
+// It has the backend read the store's settings, if the backend is a health.Examiner. Then it
 // takes one lock with a random name, renews it until Options.Requests are made, and releases
 // it. Some stores remember the last token of a name for a day. Check loads the store with one
 // request at a time. It takes Options.For and a few seconds more, unless the store is slow.
@@ -99,7 +100,7 @@ func Check(ctx context.Context, b driver.Backend, o *Options) (Report, error) {
 	}
 	c.judge(examined, measured)
 	c.report.Advice = c.advise()
-	slices.SortStableFunc(c.report.Findings, func(a, b driver.Finding) int {
+	slices.SortStableFunc(c.report.Findings, func(a, b health.Finding) int {
 		return cmp.Compare(b.Severity, a.Severity)
 	})
 	return c.report, nil
@@ -114,8 +115,8 @@ type check struct {
 	report     Report
 }
 
-func (c *check) add(severity driver.Severity, code, setting, value, why, remedy string) {
-	c.report.Findings = append(c.report.Findings, driver.Finding{
+func (c *check) add(severity health.Severity, code, setting, value, why, remedy string) {
+	c.report.Findings = append(c.report.Findings, health.Finding{
 		Severity: severity, Code: code, Setting: setting, Value: value, Why: why, Remedy: remedy,
 	})
 }
@@ -129,7 +130,7 @@ var errNoExaminer = errors.New("the backend does not examine its store")
 // examine asks the backend for what its store's settings mean.
 func (c *check) examine(ctx context.Context) error {
 	c.report.Failover = c.Failover
-	examiner, ok := c.backend.(driver.Examiner)
+	examiner, ok := c.backend.(health.Examiner)
 	if !ok {
 		return errNoExaminer
 	}
@@ -148,33 +149,33 @@ func (c *check) examine(ctx context.Context) error {
 // judge adds the findings that follow from what was measured.
 func (c *check) judge(examined, measured error) {
 	if examined != nil && examined != errNoExaminer {
-		c.add(driver.SeverityNote, "not-examined", "settings", driver.OneLine(examined.Error()),
+		c.add(health.Note, "not-examined", "settings", health.OneLine(examined.Error()),
 			"The store's settings could not be read.", "do what the message says, then run doctor again")
 	}
 	r := &c.report.Requests
 	switch {
 	case driver.Gone(measured):
-		c.add(driver.SeverityError, "lock-lost", "a renewal", driver.OneLine(measured.Error()),
+		c.add(health.Error, "lock-lost", "a renewal", health.OneLine(measured.Error()),
 			"The store forgot a lock within seconds.",
 			"stop what deletes data there (FLUSHALL, TRUNCATE, a job that tidies up), then run doctor again")
 	case measured != nil:
-		c.add(driver.SeverityError, "lock-refused", "a lock", driver.OneLine(measured.Error()),
+		c.add(health.Error, "lock-refused", "a lock", health.OneLine(measured.Error()),
 			"The store did not grant a lock that nobody else wants.", "do what the message says, then run doctor again")
 	case r.Failed > 0:
-		c.add(driver.SeverityWarning, "requests-failed", "renewals",
-			fmt.Sprintf("%d of %d failed, the last with: %s", r.Failed, r.N, driver.OneLine(c.last.Error())),
+		c.add(health.Warning, "requests-failed", "renewals",
+			fmt.Sprintf("%d of %d failed, the last with: %s", r.Failed, r.N, health.OneLine(c.last.Error())),
 			"Nothing else was wrong when they failed. Locks are lost when the renewals of two thirds of a lease "+
 				"fail.",
 			"run doctor on the host of the store: if requests fail there too, do what the message says; if not, "+
 				"repair the network in between")
 	}
 	if least := 3 * r.P999; least > c.TTL {
-		c.add(driver.SeverityWarning, "request-tail", "p99.9 of requests", round(r.P999).String(),
+		c.add(health.Warning, "request-tail", "p99.9 of requests", round(r.P999).String(),
 			"Two slow renewals in a row take the two thirds that are left of a lease of "+c.TTL.String()+".",
 			"a TTL of "+upToSecond(least).String()+" or more")
 	}
 	if c.Failover*3/2 > c.TTL {
-		c.add(driver.SeverityWarning, "failover-time", "failover", c.Failover.String(),
+		c.add(health.Warning, "failover-time", "failover", c.Failover.String(),
 			"Two thirds of a lease of "+c.TTL.String()+" are left when a server dies before a renewal. The "+
 				"failover takes longer, so its holders lose their locks.",
 			"a TTL of "+upToSecond(c.Failover*3/2).String()+" or more")
@@ -193,7 +194,7 @@ func (c *check) judgeClock() {
 	}
 	if k.Rate-k.Error > 1+drift || k.Rate+k.Error < 1-drift {
 		rate := fmt.Sprintf("%.3f of the rate here", k.Rate)
-		c.add(driver.SeverityWarning, "clock-rate", "clock of the store", rate,
+		c.add(health.Warning, "clock-rate", "clock of the store", rate,
 			"A holder counts its lease by the clock of its host, and the store by its own. They differ by more "+
 				"than the hundredth that is allowed for, so a holder whose renewals fail may overlap the next one.",
 			"timedatectl set-ntp true on both hosts, then run doctor again; if it is found again, have the virtual "+
@@ -201,7 +202,7 @@ func (c *check) judgeClock() {
 	}
 	if k.Offset.Abs() > time.Second {
 		ahead := fmt.Sprintf("%v ahead of here", round(k.Offset))
-		c.add(driver.SeverityNote, "clock-offset", "clock of the store", ahead,
+		c.add(health.Note, "clock-offset", "clock of the store", ahead,
 			"Leases do not depend on it. After the store has lost its data, tokens rise as far as clocks agree.",
 			"timedatectl set-ntp true on both hosts, then run doctor again")
 	}

@@ -12,13 +12,14 @@ import (
 
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/memlock"
 )
 
 // patient is a store that can be ill.
 type patient struct {
 	driver.Backend
-	found    driver.Examination
+	found    health.Result
 	examined error
 	hangs    bool
 	took     func(n int) time.Duration // each renewal, from 1
@@ -33,10 +34,10 @@ type patient struct {
 	n, ins int
 }
 
-func (p *patient) Examine(ctx context.Context, _ time.Duration) (driver.Examination, error) {
+func (p *patient) Examine(ctx context.Context, _ time.Duration) (health.Result, error) {
 	if p.hangs {
 		<-ctx.Done()
-		return driver.Examination{}, ctx.Err()
+		return health.Result{}, ctx.Err()
 	}
 	return p.found, p.examined
 }
@@ -135,9 +136,9 @@ func TestFindingsOfWhatIsMeasured(t *testing.T) {
 		"a clock is ahead":    {patient: patient{ahead: 2 * time.Second}, want: "note clock-offset"},
 		"a clock is behind":   {patient: patient{ahead: -2 * time.Second}, want: "note clock-offset"},
 		"no settings":         {patient: patient{examined: errors.New("no")}, want: "note not-examined"},
-		"the worst is first": {patient: patient{ahead: 2 * time.Second, rate: 1.1, renewed: func(int) error { return nil }, found: driver.Examination{Findings: []driver.Finding{
-			{Severity: driver.SeverityNote, Code: "a", Setting: "s", Value: "v", Why: "w", Remedy: "r"},
-			{Severity: driver.SeverityError, Code: "b", Setting: "s", Value: "v", Why: "w", Remedy: "r"},
+		"the worst is first": {patient: patient{ahead: 2 * time.Second, rate: 1.1, renewed: func(int) error { return nil }, found: health.Result{Findings: []health.Finding{
+			{Severity: health.Note, Code: "a", Setting: "s", Value: "v", Why: "w", Remedy: "r"},
+			{Severity: health.Error, Code: "b", Setting: "s", Value: "v", Why: "w", Remedy: "r"},
 		}}}, want: "error b, warning clock-rate, note a, note clock-offset"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +237,7 @@ func TestQuantilesAreThoseOfTheRequests(t *testing.T) {
 
 func TestAdviceForTheTTL(t *testing.T) {
 	tail := func(int) time.Duration { return 50 * time.Millisecond }
-	failover := func(d time.Duration) driver.Examination { return driver.Examination{Failover: d} }
+	failover := func(d time.Duration) health.Result { return health.Result{Failover: d} }
 	for name, c := range map[string]struct {
 		patient    patient
 		options    doctor.Options

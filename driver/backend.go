@@ -11,9 +11,9 @@ import (
 // All methods may be called from many goroutines at once. All return soon after
 // ctx ends, with an error that matches ctx.Err(); whether such a call took effect is
 // unknown. Any error that is not named here means the same: the step may have
-// happened or not. A *RefusedError means that the step did not happen and cannot happen
-// later, and that asking again may succeed. A *PermanentError means that the step did not
-// happen and that asking again is useless. After an Enter that was refused, the core sends no
+// happened or not. An error that matches ErrRefused means that the step did not happen and
+// cannot happen later. If it matches ErrPermanent too, asking again is useless; if not, it may
+// succeed. After an Enter that was refused, the core sends no
 // Leave.
 type Backend interface {
 	// Enter joins the line of c.Key behind everyone else, or finds the claim
@@ -62,7 +62,7 @@ type Backend interface {
 	//
 	// With linger above zero, a granted claim lingers for that long from now on, as after
 	// Leave with Exit.Linger, and its tombstone lasts until then at the least. A waiting
-	// claim ends at once. A backend without Info.Linger returns a *PermanentError.
+	// claim ends at once. A backend without Info.Linger returns ErrPermanent.
 	//
 	// Of a claim that lingers already, Break with linger above zero may set a later end, never
 	// an earlier one, and with linger below zero ends the claim. With linger zero it returns
@@ -81,7 +81,7 @@ type Backend interface {
 
 	// Open takes the backend over for one owner, a Client or a quorum, before anything
 	// but Info is called. It does no I/O. It returns an error that names a bad option of
-	// the backend, and ErrOwned for the second owner. A program that calls the backend by
+	// the backend, or of the second owner. A program that calls the backend by
 	// itself need not call it.
 	Open() error
 
@@ -95,27 +95,6 @@ type Backend interface {
 	Close() error
 }
 
-// Reserver is optional: a backend that can lengthen the span of a granted claim that
-// is alone in its line, in one request.
-//
-// Reserve makes the claim of t reserve span tokens from t.Token on. t.Span says how
-// many the claim is known to have. Reserve reports false if it has done nothing: if
-// another claim is in line, if t is not granted, if a needed token was drawn already,
-// or for any reason of its own. It does not start the lease again and never shortens
-// a span. After an error it may have happened, or may still happen.
-type Reserver interface {
-	Reserve(ctx context.Context, t Ticket, span int64) (done bool, err error)
-}
-
-// LeaseScope is whether a claim has a lease of its own, or shares one.
-type LeaseScope int
-
-// What a lease belongs to.
-const (
-	PerClaim  LeaseScope = iota // each claim has its own lease
-	PerClient                   // claims of one Backend value share a lease (etcd) or session (ZooKeeper)
-)
-
 // Info lists the laws a backend keeps. drivertest tests those, and the core
 // refuses what is not kept.
 type Info struct {
@@ -126,7 +105,9 @@ type Info struct {
 	// NoWait, as to a quorum.
 	Fair   bool
 	Linger bool // Exit.Linger and the linger of Break are kept
-	Lease  LeaseScope
+	// SharedLease says that all claims of one Backend value share a lease (etcd) or a
+	// session (ZooKeeper). If false, each claim has a lease of its own.
+	SharedLease bool
 	// MinTTL and MaxTTL bound Claim.TTL, Exit.Linger and the linger of Break, both
 	// inclusive. The core sends nothing outside them.
 	MinTTL, MaxTTL time.Duration

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// maxID is how many bytes a claim's ID may have; the core's IDs have 26.
+const maxID = 256
+
 // RW is the capacity of a read-write lock, and the weight of its writer.
 // Semaphores are smaller.
 const RW = 1 << 20
@@ -16,7 +19,6 @@ const RW = 1 << 20
 // checks them again for programs that call a backend themselves.
 const (
 	MaxKey   = 1024  // bytes in a key; any byte may occur
-	MaxID    = 256   // bytes in a claim's ID; the core's IDs have 26
 	MaxOwner = 256   // bytes in an owner
 	MaxNote  = 1024  // bytes in a note, and in the reason given to Break
 	MaxMark  = 512   // bytes in a mark
@@ -95,18 +97,12 @@ func kindOf(capacity int64) string {
 	return fmt.Sprintf("a semaphore of size %d", capacity)
 }
 
-// ClaimRef names one claim: its key and its ID.
-type ClaimRef struct{ Key, ID string }
-
-// Ref returns the name of c.
-func (c *Claim) Ref() ClaimRef { return ClaimRef{c.Key, c.ID} }
-
 // Validate refuses a claim that a backend with this Info cannot keep. Every backend calls
-// it first in Enter. The error is a *PermanentError that names the backend and the key. A
+// it first in Enter. The error is an ErrPermanent that names the backend and the key. A
 // MinTTL or MaxTTL of zero sets no limit.
 func (c *Claim) Validate(info Info) error {
 	if err := c.invalid(&info); err != nil {
-		return &PermanentError{Err: fmt.Errorf("%s: the claim on %.80q %w", info.Name, c.Key, err)}
+		return Permanent(fmt.Errorf("%s: the claim on %.80q %w", info.Name, c.Key, err))
 	}
 	return nil
 }
@@ -114,7 +110,7 @@ func (c *Claim) Validate(info Info) error {
 func (c *Claim) invalid(info *Info) error {
 	err := cmp.Or(
 		within("bytes of key", int64(len(c.Key)), 1, MaxKey),
-		within("bytes of ID", int64(len(c.ID)), 1, MaxID),
+		within("bytes of ID", int64(len(c.ID)), 1, maxID),
 		within("bytes of owner", int64(len(c.Owner)), 0, MaxOwner),
 		within("bytes of note", int64(len(c.Note)), 0, MaxNote),
 		within("tokens", c.Span, 1, MaxSpan),
@@ -154,14 +150,6 @@ func within(what string, n, low, high int64) error {
 
 func outside(what string, n, low, high int64) error {
 	return fmt.Errorf("has %d %s; want %d to %d", n, what, low, high)
-}
-
-// ShortID cuts a claim's ID to what may be shown.
-func ShortID(id string) string {
-	if len(id) > 8 {
-		return id[:8]
-	}
-	return id
 }
 
 // Ticket describes a claim in the line, as a backend returns it. It is not changed once
@@ -212,14 +200,14 @@ type Line struct {
 	Claims []Standing // live claims in order of arrival
 }
 
-// Standing is one claim as seen from outside.
+// Standing is a claim as seen from outside. Of the Claim it has ID, Owner, Note, Capacity, Weight
+// and Span. The ID is cut to 8 characters: enough to tell claims apart, too little to leave with.
 type Standing struct {
-	ID               string // cut to 8 characters: enough to tell claims apart, too little to leave with
-	Owner, Note      string
-	Capacity, Weight int64
-	Token, Span      int64
-	Granted          bool
-	Lingering        bool      // its holder left or was broken, the place stays taken for Left
-	Since            time.Time // granted since, or waiting since
-	Left             time.Duration
+	Claim
+
+	Token     int64
+	Granted   bool
+	Lingering bool      // its holder left or was broken, the place stays taken for Left
+	Since     time.Time // granted since, or waiting since
+	Left      time.Duration
 }

@@ -2,6 +2,25 @@ package driver
 
 import "context"
 
+// Alarm is optional: a backend that receives a message when a claim is broken.
+// It calls f with the ID and the reason, from any goroutine; f does not block.
+// The message is a hint that may be lost: the next Renew reports the same.
+type Alarm interface {
+	Alarm(f func(id string, gone GoneError)) (stop func())
+}
+
+// Reserver is optional: a backend that can lengthen the span of a granted claim that
+// is alone in its line, in one request.
+//
+// Reserve makes the claim of t reserve span tokens from t.Token on. t.Span says how
+// many the claim is known to have. Reserve reports false if it has done nothing: if
+// another claim is in line, if t is not granted, if a needed token was drawn already,
+// or for any reason of its own. It does not start the lease again and never shortens
+// a span. After an error it may have happened, or may still happen.
+type Reserver interface {
+	Reserve(ctx context.Context, t Ticket, span int64) (done bool, err error)
+}
+
 // Detacher is optional: a backend whose granted claims can pass from one process to
 // another. The core tells the claims that it knows by a handle from the others with
 // Ticket.Detached.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // beyond is further than the clocks of any two members may be apart.
@@ -46,7 +47,7 @@ var ballotLaws = []law{
 		for ahead := time.Duration(0); ahead < beyond+time.Minute; ahead += 30 * time.Second {
 			t, err := w.a.try(w.vote(key, start.Add(ahead).UnixMicro()))
 			if err != nil {
-				_ = asA[driver.BallotError](w, "a ballot ahead of the clock", err)
+				_ = asA[ballot.Error](w, "a ballot ahead of the clock", err)
 				continue
 			}
 			w.wrongIf(ahead > beyond, "a ballot %v ahead was granted, with the help of those before it", ahead)
@@ -96,7 +97,7 @@ var ballotLaws = []law{
 	}), "a claim that was broken, or has expired, may still be writing with its token"},
 	{"OneOfEqualBallotsWins", ballots, func(w *world, _ string) {
 		// Readers would share, were it not for the ballot.
-		oneWins[driver.BallotError](w, func() driver.Claim { return reads(w.voter(w.key())) })
+		oneWins[ballot.Error](w, func() driver.Claim { return reads(w.voter(w.key())) })
 	}, "two clients may propose the same ballot in the same microsecond: the node is what tells them apart"},
 	{"LostClaimReenters", ballots, timed(func(w *world, key string) {
 		c := w.voter(key)
@@ -120,7 +121,7 @@ var ballotLaws = []law{
 		_ = asA[*driver.BusyError](w, "a re-entry while another holds", err)
 		next.leaves()
 		_, err = w.a.reenter(old)
-		_ = asA[driver.BallotError](w, "a re-entry below a later token", err)
+		_ = asA[ballot.Error](w, "a re-entry below a later token", err)
 		w.b.outvoted(w.vote(key, next.Token))
 
 		late := w.voter(w.key())
@@ -137,13 +138,13 @@ var ballotLaws = []law{
 		first := reads(w.voter(key))
 		w.a.holds(first)
 		_, err := w.b.reenter(reads(w.vote(key, first.Ballot)))
-		_ = asA[driver.BallotError](w, "a re-entry with the token of a reader in line", err)
+		_ = asA[ballot.Error](w, "a re-entry with the token of a reader in line", err)
 	}, "a reader comes back with the last token drawn: beside another reader that token may be the other's"},
 	{"InitialiseForgetsNothing", ballots, func(w *world, key string) {
 		held := w.a.holds(w.voter(key))
 		c := w.voter(w.key())
 		w.a.holds(c).leaves()
-		w.must("Initialise", w.b.Backend.(driver.Member).Initialise(w.ctx))
+		w.must("Initialise", w.b.Backend.(ballot.Member).Initialise(w.ctx))
 		held.stillHolds()
 		w.b.refused(w.voter(held.Key))
 		w.b.outvoted(w.vote(c.Key, c.Ballot))
@@ -152,14 +153,14 @@ var ballotLaws = []law{
 	{"NewStoreIsInQuarantine", all(ballots, opensNew), func(w *world, key string) {
 		b := &view{w.conf.fresh(), w}
 		quarantined := func(_ *inLine, err error) {
-			q := asA[*driver.QuarantineError](w, "a new store", err)
+			q := asA[*ballot.QuarantineError](w, "a new store", err)
 			w.wrongIf(q != nil && (q.Left <= 0 || q.Left > b.Info().MaxTTL),
 				"the quarantine is %+v; want it to last no longer than %v", q, b.Info().MaxTTL)
 		}
 		quarantined(b.try(w.voter(key)))
 		quarantined(b.reenter(w.voter(w.key())))
 		quarantined(b.try(w.vote(w.key(), 1)))
-		w.must("Initialise", b.Backend.(driver.Member).Initialise(w.ctx))
+		w.must("Initialise", b.Backend.(ballot.Member).Initialise(w.ctx))
 		b.holds(w.voter(w.key())).leaves()
 	}, "a store that lost its data may have granted a lock just before: let back at once, it grants that lock again"},
 }
@@ -187,7 +188,7 @@ func (v *view) voted(c driver.Claim) *inLine {
 // outvoted sends an Enter that must be refused for its ballot, and returns the floor.
 func (v *view) outvoted(c driver.Claim) int64 {
 	x, err := v.try(c)
-	var floor driver.BallotError
+	var floor ballot.Error
 	if !errors.As(err, &floor) {
 		v.w.t.Fatalf("Enter on %q with ballot %d answered token %d and error %v; want BallotError",
 			c.Key, c.Ballot, x.Token, err)

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -202,7 +203,8 @@ var breakLingersLaws = []law{
 	}, "one operator has been promised that the key stays closed, and another does not know of it"},
 	{"BreakThatCannotLingerIsRefused", lingersNot, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		_ = asA[*driver.PermanentError](w, "Break", w.b.Break(w.ctx, key, t.Token, "out", w.longest()))
+		err := w.b.Break(w.ctx, key, t.Token, "out", w.longest())
+		w.wrongIf(!errors.Is(err, driver.ErrPermanent), "Break of a claim with linger: %v; want ErrPermanent", err)
 		t.stillHolds()
 		t.brokenAtOnce(w.b, "out")
 		w.b.empty(key)

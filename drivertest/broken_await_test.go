@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // byTimer waits for a second, and then looks.
@@ -42,7 +43,7 @@ var brokenAwaits = []breaker{
 	{"only the first is woken", func(b *broken) {
 		b.slowIf(func(t driver.Ticket) bool {
 			line := b.standings(t.Key)
-			i := slices.IndexFunc(line, func(s driver.Standing) bool { return s.ID == driver.ShortID(t.ID) })
+			i := slices.IndexFunc(line, func(s driver.Standing) bool { return s.ID == driverutil.ShortID(t.ID) })
 			return i < 1 || line[i-1].Weight == line[i].Weight
 		})
 	}, "WakeAll WakeAllWhenAWaiterGivesUp WakeAllAfterBreak WakeAllAfterExpiry WakeAllAfterAWaitersExpiry " +

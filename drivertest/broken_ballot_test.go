@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // forced grants a claim that was refused for its ballot, if f says so, with a ballot above the
@@ -12,7 +13,7 @@ import (
 func (b *broken) forced(f func(c driver.Claim, floor int64) bool) {
 	b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 		t, err := b.Member.Enter(ctx, c)
-		var floor driver.BallotError
+		var floor ballot.Error
 		if !errors.As(err, &floor) || !f(c, floor.Last) {
 			return t, err
 		}
@@ -89,7 +90,7 @@ var brokenBallots = []breaker{
 	{"ballots climb", func(b *broken) {
 		top := map[string]int64{}
 		b.forced(func(c driver.Claim, floor int64) bool {
-			if last := max(top[c.Key], floor); c.Ballot <= last || c.Ballot > last+driver.DefaultSkew.Microseconds() {
+			if last := max(top[c.Key], floor); c.Ballot <= last || c.Ballot > last+ballot.DefaultSkew.Microseconds() {
 				return false
 			}
 			top[c.Key] = c.Ballot
@@ -97,12 +98,12 @@ var brokenBallots = []breaker{
 		})
 	}, "BallotsDoNotClimb"},
 	{"the answer says the floor", func(b *broken) {
-		refusals(b, func(c driver.Claim, _ driver.BallotError) error {
-			return driver.BallotError{Last: max(b.last(c.Key), fromNow(-driver.DefaultSkew)-1)}
+		refusals(b, func(c driver.Claim, _ ballot.Error) error {
+			return ballot.Error{Last: max(b.last(c.Key), fromNow(-ballot.DefaultSkew)-1)}
 		})
 	}, "RefusedBallotLeavesNothing"},
 	{"a refused ballot raises the floor", func(b *broken) {
-		b.refuses(driver.BallotError{Last: 1 << 62}, func(c driver.Claim) bool {
+		b.refuses(ballot.Error{Last: 1 << 62}, func(c driver.Claim) bool {
 			n := b.count(c.Key, 0)
 			if c.Ballot == 1<<62 {
 				b.count(c.Key, 1)
@@ -111,14 +112,14 @@ var brokenBallots = []breaker{
 		})
 	}, "BallotMustNotBeFarAhead"},
 	{"a refused ballot stays in line", func(b *broken) {
-		refusals(b, func(c driver.Claim, floor driver.BallotError) error {
+		refusals(b, func(c driver.Claim, floor ballot.Error) error {
 			c.Ballot = 0
 			b.Member.Enter(context.Background(), c)
 			return floor
 		})
 	}, "RefusedBallotLeavesNothing"},
 	{"the ballot is judged before the id and the line", func(b *broken) {
-		b.refuses(driver.BallotError{}, func(c driver.Claim) bool {
+		b.refuses(ballot.Error{}, func(c driver.Claim) bool {
 			return c.Ballot != 0 && c.Ballot <= b.last(c.Key) || c.Ballot == 1
 		})
 	}, "IdComesBeforeBallot OthersComeBeforeBallot"},
@@ -126,7 +127,7 @@ var brokenBallots = []breaker{
 	{"re-entry is judged by the clock", func(b *broken) {
 		b.again = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			t, err := b.Member.Enter(ctx, c)
-			var floor driver.BallotError
+			var floor ballot.Error
 			if errors.As(err, &floor) && b.last(c.Key) == c.Ballot+c.Span-1 {
 				return b.Member.Reenter(ctx, c)
 			}
@@ -144,7 +145,7 @@ var brokenBallots = []breaker{
 		b.reenters(func(err error) bool { return errors.As(err, new(*driver.BusyError)) })
 	}, "ReentryDisturbsNobody"},
 	{"re-entry ignores later tokens", func(b *broken) {
-		b.reenters(func(err error) bool { return errors.As(err, new(driver.BallotError)) })
+		b.reenters(func(err error) bool { return errors.As(err, new(ballot.Error)) })
 	}, "ReentryDisturbsNobody EqualBallotReentersAlone"},
 	{"re-entry ignores tombstones", func(b *broken) { b.reenters(driver.Gone) }, "ReentryDisturbsNobody"},
 	{"Initialise forgets everything", func(b *broken) {
@@ -156,6 +157,6 @@ var brokenBallots = []breaker{
 	{"a new store takes part at once", func(b *broken) { b.Member.Initialise(context.Background()) },
 		"NewStoreIsInQuarantine"},
 	{"a new store lets claims re-enter", func(b *broken) {
-		b.reenters(func(err error) bool { return errors.As(err, new(*driver.QuarantineError)) })
+		b.reenters(func(err error) bool { return errors.As(err, new(*ballot.QuarantineError)) })
 	}, "NewStoreIsInQuarantine"},
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // changed lets f change the ticket of each Enter that succeeds.
@@ -157,7 +158,7 @@ var brokenEnters = []breaker{
 	}, "NoTrace NoWaitDoesNotOvertakeWaiters Model"},
 	{"refusal does not say by whom", func(b *broken) {
 		refusals(b, func(_ driver.Claim, busy *driver.BusyError) error {
-			return &driver.BusyError{Ahead: busy.Ahead, Left: busy.Left}
+			return &driver.BusyError{Standing: driver.Standing{Left: busy.Left}, Ahead: busy.Ahead}
 		})
 	}, "NoWaitIsRefusedWithTheHead OwnerAndNoteAreKept Model"},
 	{"the head is somebody else", func(b *broken) {
@@ -226,7 +227,7 @@ var brokenEnters = []breaker{
 		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 			if t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key }); ok {
 				s := b.standings(key)
-				if len(s) > 0 && s[0].ID == driver.ShortID(t.ID) {
+				if len(s) > 0 && s[0].ID == driverutil.ShortID(t.ID) {
 					token = s[0].Token
 				}
 			}

@@ -58,7 +58,7 @@ var brokenHistories = []breaker{
 	{"a history is a line", func(b *broken) {
 		b.lists(func(_ context.Context, prefix string, yield func(driver.Line, error) bool) {
 			if b.count("records", 0) > 0 {
-				yield(driver.Line{Key: prefix + "1.", Claims: []driver.Standing{{ID: "history", Token: 1}}}, nil)
+				yield(driver.Line{Key: prefix + "1.", Claims: []driver.Standing{{Claim: driver.Claim{ID: "history"}, Token: 1}}}, nil)
 			}
 		})
 		b.records(func(es []record.Entry, _ *record.Bounds) []record.Entry {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // leavesWith lets f change what is left with.
@@ -49,7 +50,7 @@ var brokenLeaves = []breaker{
 	{"a wait that is over looks first, and then leaves", func(b *broken) {
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 			for _, s := range b.standings(t.Key) {
-				if e.IfWaiting && s.Granted && s.ID == driver.ShortID(t.ID) {
+				if e.IfWaiting && s.Granted && s.ID == driverutil.ShortID(t.ID) {
 					return driver.ErrGranted
 				}
 			}
@@ -106,7 +107,7 @@ var brokenLeaves = []breaker{
 	{"only the first in line can leave", func(b *broken) {
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 			for i, s := range b.standings(t.Key) {
-				if i > 0 && s.ID == driver.ShortID(t.ID) {
+				if i > 0 && s.ID == driverutil.ShortID(t.ID) {
 					return ctx.Err()
 				}
 			}
@@ -116,7 +117,7 @@ var brokenLeaves = []breaker{
 	{"whoever came last takes along who came before", func(b *broken) {
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 			all := b.standings(t.Key)
-			if n := len(all); n > 0 && all[n-1].ID == driver.ShortID(t.ID) {
+			if n := len(all); n > 0 && all[n-1].ID == driverutil.ShortID(t.ID) {
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				for _, s := range b.seen {
@@ -283,7 +284,7 @@ var brokenLeaves = []breaker{
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			t, err := b.Member.Enter(ctx, c)
 			for _, s := range b.standings(c.Key) {
-				if driver.Gone(err) && s.Lingering && s.ID == driver.ShortID(c.ID) {
+				if driver.Gone(err) && s.Lingering && s.ID == driverutil.ShortID(c.ID) {
 					b.Member.Break(ctx, c.Key, s.Token, "", -1)
 					c.ID += "again"
 					return b.Member.Enter(ctx, c)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // shows lets f change each claim that Lines shows.
@@ -25,7 +26,7 @@ var brokenLooks = []breaker{
 		"LinesShowTheHolder OwnerAndNoteAreKept LinesShowClaimsInOrder Model"},
 	{"ids are shown in full", func(b *broken) {
 		b.shows(func(s *driver.Standing) {
-			if t, ok := b.find(func(t driver.Ticket) bool { return driver.ShortID(t.ID) == s.ID }); ok {
+			if t, ok := b.find(func(t driver.Ticket) bool { return driverutil.ShortID(t.ID) == s.ID }); ok {
 				s.ID = t.ID
 			}
 		})
@@ -38,7 +39,7 @@ var brokenLooks = []breaker{
 	}, "LinesShowClaimsInOrder TokensRiseAlongTheLine Model"},
 	{"since is the arrival", func(b *broken) {
 		arrived := map[string]time.Time{}
-		b.changed(func(c driver.Claim, t *driver.Ticket) { arrived[driver.ShortID(c.ID)] = time.Now() })
+		b.changed(func(c driver.Claim, t *driver.Ticket) { arrived[driverutil.ShortID(c.ID)] = time.Now() })
 		b.shows(func(s *driver.Standing) { s.Since = arrived[s.ID] })
 	}, "SinceIsTheGrant"},
 	{"lingering is not shown", func(b *broken) { b.shows(func(s *driver.Standing) { s.Lingering = false }) },

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // renews lets f see each ticket and its answer.
@@ -74,7 +75,7 @@ var brokenRenewals = []breaker{
 	{"Renew shortens", func(b *broken) {
 		ends := map[string]time.Time{}
 		b.renews(func(t driver.Ticket, err error) error {
-			ends[driver.ShortID(t.ID)] = time.Now().Add(t.TTL)
+			ends[driverutil.ShortID(t.ID)] = time.Now().Add(t.TTL)
 			return err
 		})
 		b.edit(func(l driver.Line) driver.Line {

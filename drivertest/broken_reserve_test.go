@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 var brokenReserves = []breaker{
@@ -50,7 +51,7 @@ var brokenReserves = []breaker{
 	{"a Reserve takes tokens that were drawn", func(b *broken) {
 		b.reserve = func(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 			done, err := b.Member.Reserve(ctx, t, span)
-			alone := len(b.standings(t.Key)) == 1 && b.standings(t.Key)[0].ID == driver.ShortID(t.ID)
+			alone := len(b.standings(t.Key)) == 1 && b.standings(t.Key)[0].ID == driverutil.ShortID(t.ID)
 			return done || alone, err
 		}
 	}, "ReserveTakesNoTokenThatWasDrawn Model"},

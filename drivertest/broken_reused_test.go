@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 const (
@@ -45,7 +46,7 @@ var brokenReuses = []breaker{
 	}, "ReusedIDDoesNotRenew"},
 	{"a repeated Enter changes the note", func(b *broken) {
 		notes := map[string]string{}
-		b.changed(func(c driver.Claim, _ *driver.Ticket) { notes[driver.ShortID(c.ID)] = c.Note })
+		b.changed(func(c driver.Claim, _ *driver.Ticket) { notes[driverutil.ShortID(c.ID)] = c.Note })
 		b.shows(func(s *driver.Standing) { s.Note = notes[s.ID] })
 	}, "RepeatedNameKeepsItsText"},
 	{"a reused ID ends its claim", func(b *broken) {

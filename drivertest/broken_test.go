@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/internal/testmember"
 )
@@ -269,7 +270,7 @@ func played(t *testing.T, f func(r *recorder)) *recorder {
 
 // newStore returns a Store that keeps all laws, those of members too.
 func newStore() *testmember.Member {
-	return testmember.New(driver.Membership{MaxTTL: 366 * 24 * time.Hour})
+	return testmember.New(ballot.Membership{MaxTTL: 366 * 24 * time.Hour})
 }
 
 // judge holds a backend to one law, or to the model.

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // Opener opens one more view of the store under test. Each call returns another
@@ -234,7 +235,7 @@ func fair(b driver.Backend, _ config) bool       { return b.Info().Fair }
 func unfair(b driver.Backend, _ config) bool     { return !b.Info().Fair }
 func lingers(b driver.Backend, _ config) bool    { return b.Info().Linger }
 func lingersNot(b driver.Backend, _ config) bool { return !b.Info().Linger }
-func perClaim(b driver.Backend, _ config) bool   { return b.Info().Lease == driver.PerClaim }
+func perClaim(b driver.Backend, _ config) bool   { return !b.Info().SharedLease }
 func hasAlarm(b driver.Backend, _ config) bool   { return is[driver.Alarm](b) }
 func reserves(b driver.Backend, _ config) bool   { return is[driver.Reserver](b) }
 func closes(_ driver.Backend, c config) bool     { return !c.serving }
@@ -242,7 +243,7 @@ func serves(_ driver.Backend, c config) bool     { return c.serving }
 func opensNew(_ driver.Backend, c config) bool   { return c.fresh != nil }
 
 func ballots(b driver.Backend, _ config) bool {
-	m, ok := b.(driver.Member)
+	m, ok := b.(ballot.Member)
 	return ok && m.IsMember()
 }
 

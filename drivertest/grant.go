@@ -93,7 +93,7 @@ var grantLaws = []law{
 		w.wrongIf(busy.Owner != c.Owner || busy.Note != c.Note || busy.Token != first.Token,
 			"refused with %+v; want owner %q, note %q, token %d", busy, c.Owner, c.Note, first.Token)
 		same(w, "how many are ahead", busy.Ahead, 1)
-		w.wrongIf(busy.Left <= 0 || w.info.Lease == driver.PerClaim && busy.Left > first.TTL,
+		w.wrongIf(busy.Left <= 0 || !w.info.SharedLease && busy.Left > first.TTL,
 			"refused with %v left of a lease of %v", busy.Left, first.TTL)
 	}, "who is refused is told who holds the lock, and for how long: it is what a person reads"},
 	{"NoTrace", nil, timed(func(w *world, key string) {

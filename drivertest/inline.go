@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // inLine is a claim that a view has sent: its ticket, and when the call was sent that started its
@@ -88,7 +89,7 @@ func (x *inLine) granted() *inLine {
 // standing looks for the claim through another view.
 func (x *inLine) standing() (s driver.Standing, ok bool) {
 	for _, s := range x.at.other().line(x.Key).Claims {
-		if s.ID == driver.ShortID(x.ID) {
+		if s.ID == driverutil.ShortID(x.ID) {
 			return s, true
 		}
 	}

@@ -79,7 +79,7 @@ var leaseLaws = []law{
 		w.wrongIf(t.Left > t.TTL, "a fresh lease of %v has %v left", t.TTL, t.Left)
 		took := t.answered.Sub(t.sent)
 		shortest := t.TTL - took - t.TTL/10
-		w.wrongIf(w.info.Lease == driver.PerClaim && t.Left < shortest,
+		w.wrongIf(!w.info.SharedLease && t.Left < shortest,
 			"a fresh lease of %v has only %v left after %v", t.TTL, t.Left, took)
 		w.until(t.sent.Add(t.Left * 9 / 10))
 		t.stillLives()
@@ -87,7 +87,7 @@ var leaseLaws = []law{
 	{"GrantedTTLIsKept", nil, timed(func(w *world, key string) {
 		c := w.short(key)
 		t := w.a.holds(c)
-		w.wrongIf(t.TTL < w.info.MinTTL || w.info.Lease == driver.PerClaim && t.TTL > c.TTL+time.Second,
+		w.wrongIf(t.TTL < w.info.MinTTL || !w.info.SharedLease && t.TTL > c.TTL+time.Second,
 			"asked for a lease of %v, got %v", c.TTL, t.TTL)
 		w.until(t.sent.Add(t.TTL / 2))
 		end := t.ends()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // onlyWaiting is how a claim leaves whose wait is over.
@@ -20,7 +21,7 @@ var leaveLaws = []law{
 		stranger := w.b.with(t.Ticket)
 		stranger.ID = newID()
 		w.gone("Leave with another id", stranger.leave())
-		stranger.ID = driver.ShortID(t.ID)
+		stranger.ID = driverutil.ShortID(t.ID)
 		w.gone("Leave with the id that is shown to people", stranger.leave())
 		t.stillHolds()
 		w.b.refused(w.claim(t.Key))
@@ -35,7 +36,7 @@ var leaveLaws = []law{
 	//verify:fault The API, on all stores | Release with a cancelled context, twice, after expiry with a successor
 	{"LeaveDoesNotEndTheSuccessor", nil, timed(func(w *world, key string) {
 		old := w.a.holds(w.short(key))
-		if w.info.Lease == driver.PerClient {
+		if w.info.SharedLease {
 			old.leaves()
 		} else {
 			old.expires()

@@ -32,7 +32,7 @@ var limitLaws = []law{
 	{"LongestLeaseLasts", nil, func(w *world, key string) {
 		c := lasting(w.claim(key), w.info.MaxTTL)
 		t := w.a.holds(c)
-		w.wrongIf(w.info.Lease == driver.PerClaim && (t.Left < c.TTL*9/10 || t.Left > c.TTL),
+		w.wrongIf(!w.info.SharedLease && (t.Left < c.TTL*9/10 || t.Left > c.TTL),
 			"a lease of %v has %v left", c.TTL, t.Left)
 		w.b.refused(w.claim(c.Key))
 		left := t.stillThere().Left

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 var lookLaws = []law{
@@ -19,8 +20,18 @@ var lookLaws = []law{
 		}
 		s := l.Claims[0]
 		same(w, "the holder as shown", s, driver.Standing{
-			ID: driver.ShortID(t.ID), Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight,
-			Token: t.Token, Span: c.Span, Granted: true, Since: s.Since, Left: s.Left,
+			Claim: driver.Claim{
+				ID:       driverutil.ShortID(t.ID),
+				Owner:    c.Owner,
+				Note:     c.Note,
+				Capacity: c.Capacity,
+				Weight:   c.Weight,
+				Span:     c.Span,
+			},
+			Token:   t.Token,
+			Granted: true,
+			Since:   s.Since,
+			Left:    s.Left,
 		})
 		w.wrongIf(s.Left <= 0 || s.Left > t.TTL+time.Minute, "the holder is shown with %v left of %v", s.Left, t.TTL)
 		age := time.Since(s.Since)
@@ -32,8 +43,8 @@ var lookLaws = []law{
 	{"IdsAreCut", nil, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
 		cs := w.b.line(key).Claims
-		w.wrongIf(len(cs) != 1 || cs[0].ID != driver.ShortID(t.ID),
-			"the line shows %+v; want the id %q", cs, driver.ShortID(t.ID))
+		w.wrongIf(len(cs) != 1 || cs[0].ID != driverutil.ShortID(t.ID),
+			"the line shows %+v; want the id %q", cs, driverutil.ShortID(t.ID))
 	}, "the id is the right to leave: shown in full, whoever may look could end a lock in another's name"},
 	{"LinesShowClaimsInOrder", fair, func(w *world, key string) {
 		var want []*inLine

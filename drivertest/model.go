@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // SeedVariable names the environment variable that replays one random sequence:
@@ -183,7 +184,7 @@ func (p *modelRun) pick() *modelClaim {
 
 // name tells claims apart in the log.
 func name(c *modelClaim) string {
-	return fmt.Sprintf("%s %d/%d %s", driver.ShortID(c.ID), c.Weight, c.Capacity, c.Key[len(c.Key)-2:])
+	return fmt.Sprintf("%s %d/%d %s", driverutil.ShortID(c.ID), c.Weight, c.Capacity, c.Key[len(c.Key)-2:])
 }
 
 // span is a length of time about that of a lease.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 func (p *modelRun) enterNew() {
@@ -287,9 +288,19 @@ func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
 	for i, s := range got.Claims {
 		c := want.claims[i]
 		shown := driver.Standing{
-			ID: driver.ShortID(c.ID), Owner: c.Owner, Note: s.Note, Capacity: c.Capacity, Weight: c.Weight,
-			Token: c.token, Span: c.Span, Granted: want.granted(i), Lingering: c.lingering,
-			Since: s.Since, Left: s.Left,
+			Claim: driver.Claim{
+				ID:       driverutil.ShortID(c.ID),
+				Owner:    c.Owner,
+				Note:     s.Note,
+				Capacity: c.Capacity,
+				Weight:   c.Weight,
+				Span:     c.Span,
+			},
+			Token:     c.token,
+			Granted:   want.granted(i),
+			Lingering: c.lingering,
+			Since:     s.Since,
+			Left:      s.Left,
 		}
 		p.wrongIf(s != shown, "place %d of line %s is %+v; want %+v", i, name, s, shown)
 	}

@@ -62,7 +62,7 @@ var reserveLaws = []law{
 	}, "a call that arrives late must not bring in a claim that nobody holds any more, nor change another's"},
 	{"ReserveStartsNoLease", reserves, timed(func(w *world, key string) {
 		t := w.a.holds(w.short(key))
-		if w.info.Lease == driver.PerClient {
+		if w.info.SharedLease {
 			return
 		}
 		w.until(t.sent.Add(t.TTL / 2))

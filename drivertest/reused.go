@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // reusedLaws are about an Enter whose ID is that of a claim with another capacity or weight.
@@ -96,7 +97,7 @@ var reusedLaws = []law{
 				_, err := v.Enter(w.ctx, again)
 				w.wrongIf(err != nil, "a repeated Enter: %v", err)
 				for _, c := range v.line(key).Claims {
-					if c.ID == driver.ShortID(x.ID) {
+					if c.ID == driverutil.ShortID(x.ID) {
 						same(w, "the text of a claim after a repeated Enter", c.Owner+": "+c.Note, x.Owner+": "+x.Note)
 					}
 				}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // view is the store as one process has it.
@@ -25,7 +26,7 @@ func (v *view) other() *view {
 
 func (v *view) try(c driver.Claim) (*inLine, error) { return v.send(v.w.ctx, c, v.Enter) }
 func (v *view) reenter(c driver.Claim) (*inLine, error) {
-	return v.send(v.w.ctx, c, v.Backend.(driver.Member).Reenter)
+	return v.send(v.w.ctx, c, v.Backend.(ballot.Member).Reenter)
 }
 
 // send sends c by a method of the backend. The claim is cleaned up whatever the answer is.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/fencelock/fencelock/driver"
 )
 
 var wakeLaws = []law{
@@ -100,7 +98,7 @@ func (w *world) grantsAfter(writer *inLine) {
 	r1 := w.a.waitsBefore(writer.ends(), w.reader(writer.Key))
 	r2 := w.b.waitsBefore(writer.ends(), w.reader(writer.Key))
 	w.must("Await of a claim that should be granted", w.awaiting(func() {}, r1, r2))
-	if w.info.Lease == driver.PerClaim {
+	if !w.info.SharedLease {
 		w.promptly("the last grant", writer.answered.Add(writer.TTL))
 	}
 }

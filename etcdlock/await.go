@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // maxAwait is how long Await waits before it is called again, and reads the line again.
@@ -29,7 +30,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (now driver.Ticket
 		return err
 	})
 	if driver.Gone(err) {
-		b.keys.release(t.Ref())
+		b.keys.release(driverutil.Ref(t.Key, t.ID))
 	}
 	return now, err
 }

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // DefaultPrefix is where locks are kept if Options do not say otherwise.
@@ -37,7 +38,7 @@ type Backend struct {
 	etcd    *clientv3.Client
 	prefix  string
 	invalid error // what is wrong with the Options
-	owner   driver.Ownership
+	owner   driverutil.Ownership
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -74,13 +75,13 @@ func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 // Backend share leases.
 func (b *Backend) Info() driver.Info {
 	return driver.Info{
-		Name:      "etcd",
-		Namespace: b.prefix,
-		Fair:      true,
-		Linger:    true,
-		Lease:     driver.PerClient,
-		MinTTL:    minTTL,
-		MaxTTL:    maxTTL,
+		Name:        "etcd",
+		Namespace:   b.prefix,
+		Fair:        true,
+		Linger:      true,
+		SharedLease: true,
+		MinTTL:      minTTL,
+		MaxTTL:      maxTTL,
 	}
 }
 
@@ -110,7 +111,7 @@ func (b *Backend) call(ctx context.Context, right, doing, key string, f func(con
 		return err
 	}
 	if b.invalid != nil {
-		return &driver.PermanentError{Err: b.invalid}
+		return driver.Permanent(b.invalid)
 	}
 	b.running.RLock()
 	defer b.running.RUnlock()

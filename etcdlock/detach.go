@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // A claim that was detached or adopted has a lease of its own: the other claims of a process
@@ -21,7 +22,7 @@ var adoptedTombstone = tombstone{Format: format, Reason: driver.Adopted.Reason}
 // Detach moves the claim of t to a lease of its own. It costs two round trips: a read and a
 // grant at the same time, and a transaction.
 func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
-	b.keys.detach(t.Ref())
+	b.keys.detach(driverutil.Ref(t.Key, t.ID))
 	err := b.call(ctx, rightToWrite, "detaching the holder of", t.Key, func(ctx context.Context) error {
 		for range maxAttempts {
 			p, l, err := b.readAndGrant(ctx, &t, t.TTL)
@@ -36,7 +37,7 @@ func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
 		return errRaced
 	})
 	if err == nil || driver.Gone(err) {
-		b.keys.release(t.Ref())
+		b.keys.release(driverutil.Ref(t.Key, t.ID))
 	}
 	return err
 }
@@ -105,7 +106,7 @@ func (b *Backend) adopt(ctx context.Context, t *driver.Ticket, by *driver.Claim,
 	if err != nil || !answer.Succeeded {
 		return got, false, err
 	}
-	b.keys.adopt(by.Ref(), p.name)
+	b.keys.adopt(driverutil.Ref(by.Key, by.ID), p.name)
 	c := *by
 	c.Span = r.Span
 	got, err = entered(&c, p, l.ttl, l.ttl)
@@ -128,7 +129,7 @@ func (b *Backend) adoptAgain(
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	b.keys.adopt(by.Ref(), p.name)
+	b.keys.adopt(driverutil.Ref(by.Key, by.ID), p.name)
 	c := *by
 	c.Span = r.Span
 	return b.enterAgain(ctx, &c, p)

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // The recipe, in the order in which a claim goes through it:
@@ -40,7 +41,7 @@ var (
 // that is there already. It costs one transaction, and one more request when the lease
 // for this TTL is new or old.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err error) {
-	known := b.keys.name(c.Ref()) != ""
+	known := b.keys.name(driverutil.Ref(c.Key, c.ID)) != ""
 	err = b.call(ctx, rightToWrite, "entering the line of", c.Key, func(ctx context.Context) (err error) {
 		if err = c.Validate(b.Info()); err == nil {
 			c.TTL, c.WaitTTL = c.Lease(false), 0
@@ -51,11 +52,11 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, e
 	switch {
 	case err == nil:
 	case known && errors.Is(err, driver.ErrReused): // the claim in line keeps its name
-	case known && errors.As(err, new(*driver.RefusedError)): // so does one that an earlier Enter has put
-	case isAnswer(err), errors.As(err, new(*driver.RefusedError)):
-		b.keys.refused(c.Ref())
+	case known && driverutil.RefusedForNow(err): // so does one that an earlier Enter has put
+	case isAnswer(err), driverutil.RefusedForNow(err):
+		b.keys.refused(driverutil.Ref(c.Key, c.ID))
 	default:
-		b.keys.enterPending(c.Ref())
+		b.keys.enterPending(driverutil.Ref(c.Key, c.ID))
 	}
 	return t, err
 }
@@ -76,10 +77,10 @@ func (b *Backend) enter(ctx context.Context, c *driver.Claim) (driver.Ticket, er
 
 // enterOnce is one attempt of Enter.
 func (b *Backend) enterOnce(ctx context.Context, c *driver.Claim) (driver.Ticket, error) {
-	first := b.keys.name(c.Ref()) == ""
+	first := b.keys.name(driverutil.Ref(c.Key, c.ID)) == ""
 	l, err := b.leaseFor(ctx, c.TTL, c.Named)
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		return driver.Ticket{}, &driver.RefusedError{Err: err} // a lease without a key ends by itself
+		return driver.Ticket{}, driver.Refused(err) // a lease without a key ends by itself
 	}
 	if err != nil {
 		return driver.Ticket{}, err
@@ -124,7 +125,7 @@ func (b *Backend) noSpace(ctx context.Context, name string, l *lease, ours bool,
 	if failed != nil {
 		return unsure(err)
 	}
-	return &driver.RefusedError{Err: err}
+	return driver.Refused(err)
 }
 
 // joined answers an Enter that has put its claim.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // refusals are errors of the server that will come again, and what to do about them.
@@ -44,7 +45,7 @@ const proposalDropped = "raft proposal dropped"
 const adviceNoSpace = "the server has no space left: compact, defragment, and disarm the alarm"
 
 func refusesForNow(err error) bool {
-	return errors.As(err, new(*driver.RefusedError)) || status.Convert(err).Message() == proposalDropped ||
+	return driverutil.RefusedForNow(err) || status.Convert(err).Message() == proposalDropped ||
 		slices.ContainsFunc(refusedForNow, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
@@ -88,9 +89,8 @@ func isBusy(err error) bool {
 // isAnswer reports whether err says what became of a claim. After any other error the
 // outcome of the request is unknown.
 func isAnswer(err error) bool {
-	var permanent *driver.PermanentError
 	return driver.Gone(err) || isBusy(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) ||
-		errors.As(err, &permanent)
+		errors.Is(err, driver.ErrPermanent)
 }
 
 // explain says what a call was doing when err happened, and what helps. The errors of
@@ -105,12 +105,12 @@ func (b *Backend) explain(ctx context.Context, right, doing, key string, err err
 		return err
 	}
 	what := fmt.Sprintf("etcd: %s %q", doing, key)
-	if ended := driver.Ended(ctx); ended != nil {
+	if ended := driverutil.Ended(ctx); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
 	told := b.refusal(what, right, err)
 	if errors.As(err, new(unsureError)) {
-		return driver.Unsettled(told)
+		return driverutil.Unsettled(told)
 	}
 	return told
 }
@@ -119,23 +119,24 @@ func (b *Backend) explain(ctx context.Context, right, doing, key string, err err
 // the outcome is unknown.
 func (b *Backend) refusal(what, right string, err error) error {
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
-		return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, b.permissionDenied(right), err)}
+		return driver.Permanent(fmt.Errorf("%s: %s (%w)", what, b.permissionDenied(right), err))
 	}
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
-			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
+			return driver.Permanent(fmt.Errorf("%s: %s (%w)", what, r.advice, err))
 		}
 	}
 	if b.etcd.Ctx().Err() != nil {
-		return &driver.PermanentError{Err: fmt.Errorf(
-			"%s: the etcd client has been closed: close it after the locks (%w)", what, err)}
+		return driver.Permanent(fmt.Errorf(
+			"%s: the etcd client has been closed: close it after the locks (%w)", what, err))
+
 	}
 	told := fmt.Errorf("%s: %w", what, err)
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		told = fmt.Errorf("%s: %s (%w)", what, adviceNoSpace, err)
 	}
 	if refusesForNow(err) {
-		return &driver.RefusedError{Err: told}
+		return driver.Refused(told)
 	}
 	return told
 }

@@ -14,10 +14,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
-var _ driver.Examiner = (*Backend)(nil)
+var _ health.Examiner = (*Backend)(nil)
 
 const (
 	// memberTimeout is how long a member may take to say how it is.
@@ -31,23 +31,23 @@ const (
 // Examine reads what the settings of the cluster mean for locks of ttl. It costs about ten
 // requests, and one to each endpoint of the client. One of them creates a lease, which the
 // next one revokes.
-func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
 	x := examination{b: b, ttl: ttl}
 	err := b.call(ctx, rightToRead, "reading the settings for", b.prefix, x.examine)
-	return x.Examination, err
+	return x.Result, err
 }
 
 // examination examines a cluster.
 type examination struct {
-	driver.Examination
+	health.Result
 	b        *Backend
 	ttl      time.Duration
 	revision int64 // of the store
 	full     bool  // an alarm says so
 }
 
-func (x *examination) add(severity driver.Severity, code, server, setting, value, why, remedy string) {
-	x.Add(driver.Finding{
+func (x *examination) add(severity health.Severity, code, server, setting, value, why, remedy string) {
+	x.Add(health.Finding{
 		Severity: severity, Code: code, Server: server, Setting: setting, Value: value, Why: why, Remedy: remedy,
 	})
 }
@@ -60,8 +60,8 @@ func (x *examination) examine(ctx context.Context) error {
 	}
 	x.endpoints(ctx)
 	// The remedy for a store that is full, or nearly, compacts as well, and can do so once.
-	if x.full || slices.ContainsFunc(x.Findings, func(f driver.Finding) bool { return f.Code == "etcd-quota" }) {
-		x.Findings = slices.DeleteFunc(x.Findings, func(f driver.Finding) bool { return f.Code == "etcd-compaction" })
+	if x.full || slices.ContainsFunc(x.Findings, func(f health.Finding) bool { return f.Code == "etcd-quota" }) {
+		x.Findings = slices.DeleteFunc(x.Findings, func(f health.Finding) bool { return f.Code == "etcd-compaction" })
 	}
 	return ctx.Err()
 }
@@ -88,7 +88,7 @@ func (x *examination) history(ctx context.Context) error {
 	}
 	if err == nil {
 		value := fmt.Sprintf("never, in %d revisions", x.revision)
-		x.add(driver.SeverityWarning, "etcd-compaction", "", "compaction", value,
+		x.add(health.Warning, "etcd-compaction", "", "compaction", value,
 			"Each step of a lock stays in the history until that is compacted. The store fills up, and takes no "+
 				"locks then.",
 			fmt.Sprintf("etcdctl compact %d, then start the servers with --auto-compaction-retention=1h", x.revision))
@@ -103,7 +103,7 @@ func (x *examination) latency(took time.Duration) {
 	if took < slowRequest {
 		return
 	}
-	x.add(driver.SeverityWarning, "etcd-latency", "", "latency of a read", took.Round(time.Millisecond).String(),
+	x.add(health.Warning, "etcd-latency", "", "latency of a read", took.Round(time.Millisecond).String(),
 		"The members agree on each request. If their disks or the network between them take as long, they lose "+
 			"their leader, and no lock is granted or renewed until another is elected.",
 		"run doctor on the host of a member: if a read takes as long there, start the members with a --data-dir on a "+
@@ -117,7 +117,7 @@ func (x *examination) members(ctx context.Context) error {
 		return err
 	}
 	if len(answer.Members) == 1 {
-		x.add(driver.SeverityNote, "etcd-single", "", "members", "1",
+		x.add(health.Note, "etcd-single", "", "members", "1",
 			"No lock is granted or renewed while this one is down.",
 			"start a cluster of three members, and name all of them: etcd://host1:2379,host2:2379,host3:2379")
 		return nil
@@ -131,7 +131,7 @@ func (x *examination) members(ctx context.Context) error {
 	election := time.Duration(lease.TTL) * time.Second * 2 / 3
 	x.Failover = 2 * election
 	if x.Failover > x.ttl*2/3 {
-		x.add(driver.SeverityWarning, "etcd-election-timeout", "", "--election-timeout", "up to "+
+		x.add(health.Warning, "etcd-election-timeout", "", "--election-timeout", "up to "+
 			election.Round(100*time.Millisecond).String(),
 			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. An "+
 				"election takes up to two such timeouts, so holders may lose their locks.",
@@ -160,7 +160,7 @@ func (x *examination) alarms(ctx context.Context) error {
 			why, remedy = "The members disagree on what is stored, so they may disagree on who holds a lock.",
 				x.replace(ctx, alarm.MemberID)
 		}
-		x.add(driver.SeverityError, "etcd-alarm", "", "alarm", alarm.Alarm.String(), why, remedy)
+		x.add(health.Error, "etcd-alarm", "", "alarm", alarm.Alarm.String(), why, remedy)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (x *examination) endpoints(ctx context.Context) {
 		if errs[i] == nil {
 			x.quota(endpoint, answers[i])
 		} else {
-			x.add(driver.SeverityWarning, "etcd-member-down", endpoint, "status", driver.OneLine(errs[i].Error()),
+			x.add(health.Warning, "etcd-member-down", endpoint, "status", health.OneLine(errs[i].Error()),
 				"The cluster survives the loss of fewer members now, or of none.",
 				"start the member, or take its endpoint out of the URL")
 		}
@@ -213,7 +213,7 @@ func (x *examination) quota(endpoint string, status *clientv3.StatusResponse) {
 	if status.DbSize < quota/10*8 || x.full {
 		return // a full store is another finding, with the same remedy
 	}
-	x.add(driver.SeverityWarning, "etcd-quota", endpoint, "--quota-backend-bytes",
+	x.add(health.Warning, "etcd-quota", endpoint, "--quota-backend-bytes",
 		fmt.Sprintf("%d MB of %d used", status.DbSize>>20, quota>>20),
 		"At the quota the store takes no locks any more.",
 		fmt.Sprintf("etcdctl compact %d, then etcdctl defrag --cluster, then start the servers with "+

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // keyPool names the keys of a Backend's claims, and uses each name again after its claim
@@ -18,25 +19,25 @@ import (
 type keyPool struct {
 	mu        sync.Mutex
 	tag       string // random, so that the names of different Backends differ
-	names     map[driver.ClaimRef]string
-	inUse     map[string]bool          // by name
-	pending   map[driver.ClaimRef]bool // an Enter of the claim has an unknown outcome
-	detaching map[driver.ClaimRef]bool // a Detach of the claim is under way, or has an unknown outcome
+	names     map[driverutil.ClaimRef]string
+	inUse     map[string]bool              // by name
+	pending   map[driverutil.ClaimRef]bool // an Enter of the claim has an unknown outcome
+	detaching map[driverutil.ClaimRef]bool // a Detach of the claim is under way, or has an unknown outcome
 }
 
 // initLocked makes the tables.
 func (p *keyPool) initLocked() {
 	if p.names == nil {
 		p.tag = rand.Text()[:16]
-		p.names = make(map[driver.ClaimRef]string)
+		p.names = make(map[driverutil.ClaimRef]string)
 		p.inUse = make(map[string]bool)
-		p.pending = make(map[driver.ClaimRef]bool)
-		p.detaching = make(map[driver.ClaimRef]bool)
+		p.pending = make(map[driverutil.ClaimRef]bool)
+		p.detaching = make(map[driverutil.ClaimRef]bool)
 	}
 }
 
 // name returns the name of a claim that this Backend has put, or may have put; else "".
-func (p *keyPool) name(ref driver.ClaimRef) string {
+func (p *keyPool) name(ref driverutil.ClaimRef) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.names[ref]
@@ -46,26 +47,26 @@ func (p *keyPool) name(ref driver.ClaimRef) string {
 func (p *keyPool) take(l line, c *driver.Claim) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if name, known := p.names[c.Ref()]; known {
+	if name, known := p.names[driverutil.Ref(c.Key, c.ID)]; known {
 		return name
 	}
 	p.initLocked()
 	if c.Named { // another Backend must find it
 		name := l.prefix(c) + c.ID
-		p.names[c.Ref()], p.inUse[name] = name, true
+		p.names[driverutil.Ref(c.Key, c.ID)], p.inUse[name] = name, true
 		return name
 	}
 	begin := l.prefix(c) + p.tag
 	for n := 0; ; n++ {
 		if name := begin + strconv.Itoa(n); !p.inUse[name] {
-			p.names[c.Ref()], p.inUse[name] = name, true
+			p.names[driverutil.Ref(c.Key, c.ID)], p.inUse[name] = name, true
 			return name
 		}
 	}
 }
 
 // adopt says that a claim has the key name, which any Backend may have put.
-func (p *keyPool) adopt(ref driver.ClaimRef, name string) {
+func (p *keyPool) adopt(ref driverutil.ClaimRef, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.initLocked()
@@ -73,7 +74,7 @@ func (p *keyPool) adopt(ref driver.ClaimRef, name string) {
 }
 
 // detach says that a Detach of the claim begins.
-func (p *keyPool) detach(ref driver.ClaimRef) {
+func (p *keyPool) detach(ref driverutil.ClaimRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.initLocked()
@@ -81,14 +82,14 @@ func (p *keyPool) detach(ref driver.ClaimRef) {
 }
 
 // mayDetach reports whether a Detach of the claim may still arrive.
-func (p *keyPool) mayDetach(ref driver.ClaimRef) bool {
+func (p *keyPool) mayDetach(ref driverutil.ClaimRef) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.detaching[ref]
 }
 
 // enterPending says that an Enter of the claim has an unknown outcome, if it was sent.
-func (p *keyPool) enterPending(ref driver.ClaimRef) {
+func (p *keyPool) enterPending(ref driverutil.ClaimRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, sent := p.names[ref]; sent {
@@ -102,17 +103,17 @@ func (p *keyPool) enterPending(ref driver.ClaimRef) {
 func (p *keyPool) collided(l line, c *driver.Claim) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending[c.Ref()] {
+	if p.pending[driverutil.Ref(c.Key, c.ID)] {
 		return false
 	}
-	delete(p.inUse, p.names[c.Ref()])
-	p.names[c.Ref()] = l.prefix(c) + c.ID
+	delete(p.inUse, p.names[driverutil.Ref(c.Key, c.ID)])
+	p.names[driverutil.Ref(c.Key, c.ID)] = l.prefix(c) + c.ID
 	return true
 }
 
 // refused says that an Enter was refused. The claim keeps its name if another Enter of the
 // claim may still arrive: the core ends that with a Leave.
-func (p *keyPool) refused(ref driver.ClaimRef) {
+func (p *keyPool) refused(ref driverutil.ClaimRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.pending[ref] {
@@ -121,13 +122,13 @@ func (p *keyPool) refused(ref driver.ClaimRef) {
 }
 
 // release says that the claim is not in line, and that nobody will send its Enter again.
-func (p *keyPool) release(ref driver.ClaimRef) {
+func (p *keyPool) release(ref driverutil.ClaimRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.releaseLocked(ref)
 }
 
-func (p *keyPool) releaseLocked(ref driver.ClaimRef) {
+func (p *keyPool) releaseLocked(ref driverutil.ClaimRef) {
 	delete(p.inUse, p.names[ref])
 	delete(p.names, ref)
 	delete(p.pending, ref)

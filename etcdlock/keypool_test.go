@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 func poolClaim(id string) *driver.Claim {
@@ -18,26 +19,32 @@ func TestNameIsUsedAgainOnceItsClaimHasLeft(t *testing.T) {
 		after       func(p *keyPool)
 		keeps, free bool // the first claim keeps its name; the name is free for the next
 	}{
-		"it is in line":               {func(p *keyPool) {}, true, false},
-		"it has left":                 {func(p *keyPool) { p.release(first.Ref()) }, false, true},
-		"it was refused":              {func(p *keyPool) { p.refused(first.Ref()) }, false, true},
-		"another claim has its name":  {func(p *keyPool) { p.collided("k/", first) }, false, true},
-		"its Enter may still arrive":  {func(p *keyPool) { p.enterPending(first.Ref()) }, true, false},
-		"a second Enter was refused":  {func(p *keyPool) { p.enterPending(first.Ref()); p.refused(first.Ref()) }, true, false},
-		"a second Enter has collided": {func(p *keyPool) { p.enterPending(first.Ref()); p.collided("k/", first) }, true, false},
-		"it has left after all":       {func(p *keyPool) { p.enterPending(first.Ref()); p.release(first.Ref()) }, false, true},
+		"it is in line":              {func(p *keyPool) {}, true, false},
+		"it has left":                {func(p *keyPool) { p.release(driverutil.Ref(first.Key, first.ID)) }, false, true},
+		"it was refused":             {func(p *keyPool) { p.refused(driverutil.Ref(first.Key, first.ID)) }, false, true},
+		"another claim has its name": {func(p *keyPool) { p.collided("k/", first) }, false, true},
+		"its Enter may still arrive": {func(p *keyPool) { p.enterPending(driverutil.Ref(first.Key, first.ID)) }, true, false},
+		"a second Enter was refused": {func(p *keyPool) {
+			p.enterPending(driverutil.Ref(first.Key, first.ID))
+			p.refused(driverutil.Ref(first.Key, first.ID))
+		}, true, false},
+		"a second Enter has collided": {func(p *keyPool) { p.enterPending(driverutil.Ref(first.Key, first.ID)); p.collided("k/", first) }, true, false},
+		"it has left after all": {func(p *keyPool) {
+			p.enterPending(driverutil.Ref(first.Key, first.ID))
+			p.release(driverutil.Ref(first.Key, first.ID))
+		}, false, true},
 	} {
 		var p keyPool
 		name := p.take("k/", first)
 		test.after(&p)
-		if keeps := p.name(first.Ref()) == name; keeps != test.keeps {
+		if keeps := p.name(driverutil.Ref(first.Key, first.ID)) == name; keeps != test.keeps {
 			t.Errorf("%s: the claim keeps its name: %v", what, keeps)
 		}
 		if free := p.take("k/", next) == name; free != test.free {
 			t.Errorf("%s: the next claim has its name: %v", what, free)
 		}
-		p.release(first.Ref())
-		p.release(next.Ref())
+		p.release(driverutil.Ref(first.Key, first.ID))
+		p.release(driverutil.Ref(next.Key, next.ID))
 		if len(p.names)+len(p.inUse)+len(p.pending) > 0 {
 			t.Errorf("%s: after both have left the pool keeps %v, %v, %v", what, p.names, p.inUse, p.pending)
 		}

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // Leave takes the claim of t out of its line. It costs one transaction for a ticket with
@@ -20,7 +21,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return b.leave(ctx, &t, e)
 	})
 	if err == nil || isAnswer(err) && !errors.Is(err, driver.ErrGranted) {
-		b.keys.release(t.Ref())
+		b.keys.release(driverutil.Ref(t.Key, t.ID))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // keysPerPage is how many keys Lines reads at once.
@@ -143,9 +144,19 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 		}
 		sum += c.Weight
 		d.Claims = append(d.Claims, driver.Standing{
-			ID: driver.ShortID(c.ID), Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight,
-			Token: tokenOf(kv.CreateRevision), Span: c.Span, Granted: sum <= c.Capacity, Lingering: c.Lingering,
-			Since: time.UnixMilli(c.Since), Left: left,
+			Claim: driver.Claim{
+				ID:       driverutil.ShortID(c.ID),
+				Owner:    c.Owner,
+				Note:     c.Note,
+				Capacity: c.Capacity,
+				Weight:   c.Weight,
+				Span:     c.Span,
+			},
+			Token:     tokenOf(kv.CreateRevision),
+			Granted:   sum <= c.Capacity,
+			Lingering: c.Lingering,
+			Since:     time.UnixMilli(c.Since),
+			Left:      left,
 		})
 	}
 	return d, nil

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // maxAhead is how many claims ahead of a writer or reader are counted. For a longer
@@ -39,7 +40,7 @@ type position struct {
 // positionOf is the position of c before anything was read. rev is the revision of its
 // claim, or 0 if that is not known.
 func (b *Backend) positionOf(c *driver.Claim, rev int64) *position {
-	return &position{line: b.line(c.Key), name: b.keys.name(c.Ref()), rev: rev}
+	return &position{line: b.line(c.Key), name: b.keys.name(driverutil.Ref(c.Key, c.ID)), rev: rev}
 }
 
 // ownKey reads the claim's key. If its name is not known, it reads all keys that may
@@ -196,8 +197,13 @@ func (p *position) busy(ahead int) (*driver.BusyError, error) {
 		return nil, err
 	}
 	return &driver.BusyError{
-		Owner: r.Owner, Note: r.Note, Token: tokenOf(p.head.CreateRevision),
-		Since: time.UnixMilli(r.Since), Left: r.left(), Ahead: ahead,
+		Standing: driver.Standing{
+			Claim: driver.Claim{Owner: r.Owner, Note: r.Note},
+			Token: tokenOf(p.head.CreateRevision),
+			Since: time.UnixMilli(r.Since),
+			Left:  r.left(),
+		},
+		Ahead: ahead,
 	}, nil
 }
 

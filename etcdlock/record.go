@@ -86,19 +86,22 @@ func decode(kv *keyValue, v any) error {
 	}
 	switch {
 	case err != nil:
-		return &driver.PermanentError{Err: fmt.Errorf(
-			"etcd: the key %q holds something else than a lock: give the locks another Prefix (%w)", kv.Key, err)}
+		return driver.Permanent(fmt.Errorf(
+			"etcd: the key %q holds something else than a lock: give the locks another Prefix (%w)", kv.Key, err))
+
 	case version.Format != format:
-		return &driver.PermanentError{Err: fmt.Errorf(
+		return driver.Permanent(fmt.Errorf(
 			"etcd: the key %q has format %d of another version of fencelock, and this one knows %d: "+
-				"use one version for all programs that share the lock", kv.Key, version.Format, format)}
+				"use one version for all programs that share the lock", kv.Key, version.Format, format))
+
 	}
 	if r, ok := v.(*record); ok {
 		err = r.check()
 	}
 	if err != nil {
-		return &driver.PermanentError{Err: fmt.Errorf(
-			"etcd: the key %q holds a damaged claim: %w; delete the key when its holder has ended", kv.Key, err)}
+		return driver.Permanent(fmt.Errorf(
+			"etcd: the key %q holds a damaged claim: %w; delete the key when its holder has ended", kv.Key, err))
+
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestServerErrorsSayWhatBecameOfTheStep(t *testing.T) {
 		{rpctypes.ErrAuthFailed, true, true},
 	} {
 		err := b.explain(context.Background(), rightToWrite, "entering the line of", "key", tt.err)
-		if errors.Is(err, driver.ErrRefused) != tt.refused || errors.As(err, new(*driver.PermanentError)) != tt.forGood ||
+		if errors.Is(err, driver.ErrRefused) != tt.refused || errors.Is(err, driver.ErrPermanent) != tt.forGood ||
 			!errors.Is(err, tt.err) {
 			t.Errorf("%v became %#v; want refused %v, for good %v", tt.err, err, tt.refused, tt.forGood)
 		}

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // keysPerRead is how many keys are read with one transaction; etcd takes 128
@@ -42,7 +43,7 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error) {
 		}
 		switch {
 		case errs[i] != nil:
-		case !ours || kept.err == nil && kept.ttl < ts[i].TTL || b.keys.mayDetach(ts[i].Ref()):
+		case !ours || kept.err == nil && kept.ttl < ts[i].TTL || b.keys.mayDetach(driverutil.Ref(ts[i].Key, ts[i].ID)):
 			// The claim is not in line, or lingers, or its lease is too short or not ours.
 			_, errs[i] = b.renewAlone(ctx, &ts[i])
 		default:
@@ -52,7 +53,7 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error) {
 			errs[i] = errEnded
 		}
 		if driver.Gone(errs[i]) {
-			b.keys.release(ts[i].Ref())
+			b.keys.release(driverutil.Ref(ts[i].Key, ts[i].ID))
 		}
 		errs[i] = b.explain(ctx, rightToWrite, "renewing", ts[i].Key, errs[i])
 	})
@@ -159,7 +160,7 @@ func (b *Backend) lengthen(
 // move the claim to a lease that is older than the renewal. It reports false if the claim has
 // changed since p was read.
 func (b *Backend) refuseDetach(ctx context.Context, t *driver.Ticket, p *position) (bool, error) {
-	if !b.keys.mayDetach(t.Ref()) {
+	if !b.keys.mayDetach(driverutil.Ref(t.Key, t.ID)) {
 		return true, nil
 	}
 	answer, err := b.etcd.Txn(ctx).

@@ -390,8 +390,8 @@ func TestBreakWithADelayKeepsTheKeyClosed(t *testing.T) {
 func TestStoreThatRefuses(t *testing.T) {
 	for slug, err := range map[string]error{
 		"unavailable":     errDown,
-		"refused-for-now": &driver.RefusedError{Err: errors.New("READONLY")},
-		"refused":         &driver.PermanentError{Err: errors.New("NOPERM")},
+		"refused-for-now": driver.Refused(errors.New("READONLY")),
+		"refused":         driver.Permanent(errors.New("NOPERM")),
 	} {
 		t.Run(slug, func(t *testing.T) {
 			inWorld(t, func(w *world) {

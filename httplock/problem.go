@@ -179,7 +179,7 @@ func problemOf(err error) *problem {
 // storeProblem is one of the three outcomes that go with fencelock.ErrUnavailable.
 func storeProblem(err error) *problem {
 	switch {
-	case errors.As(err, new(*driver.PermanentError)):
+	case errors.Is(err, driver.ErrPermanent):
 		return &problem{slug: slugRefused,
 			detail: "The store refuses, and waiting does not change that: ask the operator of this server."}
 	case errors.Is(err, fencelock.ErrRefused):

@@ -5,7 +5,7 @@ import (
 	"encoding/base32"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/note"
 )
 
@@ -36,12 +36,12 @@ func (w *want) wishOf(c *fencelock.Standing) (wish, bool) {
 	of := wish{c.Kind, c.Permits, c.Size, n.Slot}
 	switch {
 	case w.kept:
-		return of, n.Request == driver.ShortID(w.id)
-	case c.ID == driver.ShortID(w.id):
+		return of, n.Request == driverutil.ShortID(w.id)
+	case c.ID == driverutil.ShortID(w.id):
 		of.slot = nil // whatever the client has written
 		return of, true
 	}
-	return of, c.ID == driver.ShortID(onceID(w.id)) && of.slot != nil
+	return of, c.ID == driverutil.ShortID(onceID(w.id)) && of.slot != nil
 }
 
 // checkReuse returns an error if the first of claims that the request of w has made is for

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/note"
 )
 
@@ -101,7 +102,7 @@ func (c *call) defaultOwner() string {
 func (w *want) options() []fencelock.Option {
 	n := note.Note{Slot: w.slot, Text: w.Note}
 	if w.kept {
-		n.Request = driver.ShortID(w.id)
+		n.Request = driverutil.ShortID(w.id)
 	}
 	return []fencelock.Option{
 		fencelock.NoRenewal(), fencelock.TTL(w.ttl), fencelock.Note(n.String()), fencelock.Owner(w.Owner),

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/quorumlock"
@@ -130,7 +131,7 @@ var redlockWithoutToken = Experiment{
 	ours: func(s *stage) {
 		second := s.threeNodes()
 		for _, n := range s.nodes { // they are new, and have forgotten nothing
-			s.check(redislock.New(n.rdb, &redislock.Options{Member: &driver.Membership{}}).Initialise(s.ctx))
+			s.check(redislock.New(n.rdb, &redislock.Options{Member: &ballot.Membership{}}).Initialise(s.ctx))
 		}
 		a, b := s.member("A", false), s.member("B", true)
 		a.step("takes the lock on 1 and 2, a majority, and writes", "在 1、2 上拿到锁，多数派，写入", a.tries, a.writes)
@@ -168,7 +169,7 @@ func (s *stage) member(name string, reachesAll bool) *user {
 	var wire *faultproxy.Proxy
 	for _, n := range s.nodes {
 		rdb, wire = s.dial(n)
-		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
+		members = append(members, redislock.New(rdb, &redislock.Options{Member: &ballot.Membership{}}))
 	}
 	if !reachesAll {
 		wire.Refuse()

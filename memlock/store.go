@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -20,7 +21,7 @@ type Store struct {
 	sweepAt   int                           // the number of lines at which sweep runs next
 	at        line.Step                     // the step that runs
 	waiting   map[*line.Claim]chan struct{} // closed when there is news of the claim
-	alarms    driver.Alarms
+	alarms    driverutil.Alarms
 	histories map[string][]remembered // by key; each by token
 }
 
@@ -52,7 +53,6 @@ func (s *Store) Info() driver.Info {
 		Name:   "memory",
 		Fair:   true,
 		Linger: true,
-		Lease:  driver.PerClaim,
 		MinTTL: line.MinTTL,
 		MaxTTL: line.MaxTTL,
 	}

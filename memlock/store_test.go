@@ -215,9 +215,8 @@ func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
 		c := wish("k", 1)
 		spoil(&c)
 		_, err := s.Enter(t.Context(), c)
-		var permanent *driver.PermanentError
-		if !errors.As(err, &permanent) {
-			t.Errorf("%s: Enter answered %v; want a *PermanentError", what, err)
+		if !errors.Is(err, driver.ErrPermanent) {
+			t.Errorf("%s: Enter answered %v; want ErrPermanent", what, err)
 		}
 	}
 	if len(s.lines) != 0 {

@@ -99,8 +99,9 @@ func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 // since.
 func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done bool, err error) {
 	if span < 1 || span > driver.MaxSpan {
-		return false, &driver.PermanentError{Err: fmt.Errorf(
-			"memory: a claim on %q reserves 1 to %d tokens, not %d", t.Key, driver.MaxSpan, span)}
+		return false, driver.Permanent(fmt.Errorf(
+			"memory: a claim on %q reserves 1 to %d tokens, not %d", t.Key, driver.MaxSpan, span))
+
 	}
 	err = s.step(ctx, t.Key, func(l *line.Line, _ *line.Step) error {
 		done = l.Reserve(&t, span)

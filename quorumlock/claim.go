@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // presence says whether a node has a claim, as far as this Backend knows.
@@ -24,7 +25,7 @@ const (
 // they were begun. Otherwise an Enter could overtake the Leave of the attempt before
 // it: the Leave would undo the Enter, and the caller would believe in the grant.
 type claim struct {
-	ref  driver.ClaimRef
+	ref  driverutil.ClaimRef
 	refs int           // users; guarded by claimTable.mu
 	turn chan struct{} // held by the Enter that is under way
 
@@ -50,12 +51,12 @@ func (n nodeClaim) mayBe() bool { return n.presence == present || n.presence == 
 // claimTable holds the claims that a request uses or that a node may have.
 type claimTable struct {
 	mu    sync.Mutex
-	byRef map[driver.ClaimRef]*claim
+	byRef map[driverutil.ClaimRef]*claim
 }
 
 // open returns the claim of ref for use until release. A claim that is not in the
 // table starts with the given presence on every node.
-func (t *claimTable) open(ref driver.ClaimRef, nodes int, p presence) *claim {
+func (t *claimTable) open(ref driverutil.ClaimRef, nodes int, p presence) *claim {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	cl := t.byRef[ref]
@@ -71,7 +72,7 @@ func (t *claimTable) open(ref driver.ClaimRef, nodes int, p presence) *claim {
 }
 
 // with calls f with the claim of ref, if it is in the table.
-func (t *claimTable) with(ref driver.ClaimRef, f func(cl *claim)) {
+func (t *claimTable) with(ref driverutil.ClaimRef, f func(cl *claim)) {
 	t.mu.Lock()
 	cl := t.byRef[ref]
 	if cl == nil {

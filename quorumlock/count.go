@@ -113,7 +113,7 @@ func (c *count) result() error {
 	case c.isGone():
 		return c.why()
 	case c.permanent > c.b.spare:
-		return &driver.PermanentError{Err: c.short()}
+		return driver.Permanent(c.short())
 	}
 	return c.short()
 }

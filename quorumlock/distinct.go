@@ -14,7 +14,7 @@ type identified interface {
 	StoreID(ctx context.Context) (string, error)
 }
 
-// Distinct asks the members which stores they are. It returns a *driver.PermanentError that
+// Distinct asks the members which stores they are. It returns a driver.ErrPermanent that
 // names the members that are one store: a server under two names, or two databases of one
 // server. Such a member has no vote of its own, so the quorum survives the loss of fewer
 // members than it seems. Redis members know which store they are; others are left out, as are
@@ -28,8 +28,9 @@ func (b *Backend) Distinct(ctx context.Context) error {
 	if len(twins) == 0 {
 		return ctx.Err()
 	}
-	return &driver.PermanentError{Err: fmt.Errorf("quorum: %s are one store: a majority of names would not be a "+
-		"majority of stores; give each member a server of its own", strings.Join(twins, ", and "))}
+	return driver.Permanent(fmt.Errorf("quorum: %s are one store: a majority of names would not be a "+
+		"majority of stores; give each member a server of its own", strings.Join(twins, ", and ")))
+
 }
 
 // twins names the members that are one store, a text for each such store.

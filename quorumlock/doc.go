@@ -2,9 +2,9 @@
 // of each other. It is Redlock with a fencing token.
 //
 //	quorum := quorumlock.New([]driver.Backend{
-//		redislock.New(rdb1, &redislock.Options{Member: &driver.Membership{}}),
-//		redislock.New(rdb2, &redislock.Options{Member: &driver.Membership{}}),
-//		redislock.New(rdb3, &redislock.Options{Member: &driver.Membership{}}),
+//		redislock.New(rdb1, &redislock.Options{Member: &ballot.Membership{}}),
+//		redislock.New(rdb2, &redislock.Options{Member: &ballot.Membership{}}),
+//		redislock.New(rdb3, &redislock.Options{Member: &ballot.Membership{}}),
 //	}, nil)
 //	client, err := fencelock.New(quorum, nil)
 //

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // maxVotes bounds how often one Enter proposes. The second vote is for clocks that
@@ -28,7 +29,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		return driver.Ticket{}, err
 	}
 	c.TTL, c.WaitTTL = c.Lease(false), 0
-	cl := b.claims.open(c.Ref(), len(b.nodes), absent)
+	cl := b.claims.open(driverutil.Ref(c.Key, c.ID), len(b.nodes), absent)
 	defer b.claims.release(cl)
 	select {
 	case cl.turn <- struct{}{}:
@@ -156,7 +157,7 @@ func (b *Backend) isOwnClaim(i int, cl *claim, ballot int64) bool {
 		return false
 	}
 	for _, s := range l.Claims {
-		if s.Token == ballot && s.ID == driver.ShortID(cl.ref.ID) {
+		if s.Token == ballot && s.ID == driverutil.ShortID(cl.ref.ID) {
 			return true
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 var (
@@ -18,8 +20,8 @@ var (
 	errSilent   = errors.New("it has not responded lately, and too many requests to it are under way")
 )
 
-var errNoChange = &driver.PermanentError{Err: errors.New("its membership cannot be changed; delete it in the store, " +
-	"while no program of the quorum runs")}
+var errNoChange = driver.Permanent(errors.New("its membership cannot be changed; delete it in the store, " +
+	"while no program of the quorum runs"))
 
 // errLeft is the answer to the renewal of a claim that leaves.
 var errLeft = driver.GoneError{Reason: "it has left"}
@@ -29,19 +31,19 @@ var errLeft = driver.GoneError{Reason: "it has left"}
 func definite(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrClosed) ||
 		errors.Is(err, errTwins) || errors.Is(err, errSilent) ||
-		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(driver.BallotError)) ||
-		errors.As(err, new(*driver.QuarantineError)) || errors.Is(err, driver.ErrRefused) ||
+		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(ballot.Error)) ||
+		errors.As(err, new(*ballot.QuarantineError)) || errors.Is(err, driver.ErrRefused) ||
 		errors.Is(err, errNotAsked)
 }
 
 // leaveOver reports whether err, a node's answer to a Leave, leaves nothing to repeat. A node that
 // refuses for now still has the claim.
 func leaveOver(err error) bool {
-	return err == nil || definite(err) && !errors.As(err, new(*driver.RefusedError))
+	return err == nil || definite(err) && !driverutil.RefusedForNow(err)
 }
 
 // permanent reports whether asking again is useless.
-func permanent(err error) bool { return errors.As(err, new(*driver.PermanentError)) }
+func permanent(err error) bool { return errors.Is(err, driver.ErrPermanent) }
 
 // reasonGone returns the best of two reasons for which a claim is gone: an operator's,
 // or else the first that says something.
@@ -94,6 +96,6 @@ func (e *shortError) texts() (texts []string) {
 // As finds the quarantine of a node, for callers that can say what to do about it. What
 // else a node says is not the answer of the quorum.
 func (e *shortError) As(target any) bool {
-	q, ok := target.(**driver.QuarantineError)
+	q, ok := target.(**ballot.QuarantineError)
 	return ok && errors.As(errors.Join(e.errs...), q)
 }

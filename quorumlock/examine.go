@@ -9,28 +9,28 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
-var _ driver.Examiner = (*Backend)(nil)
+var _ health.Examiner = (*Backend)(nil)
 
 // examineFor bounds the examination of one member.
 const examineFor = 10 * time.Second
 
-// Examine asks each member that is a driver.Examiner what its settings mean for locks of ttl,
+// Examine asks each member that is a health.Examiner what its settings mean for locks of ttl,
 // all at once. It adds what endangers the quorum as a whole: members that share a host, and
 // members of which most lose their memory together.
-func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
 	if err := b.begin(ctx); err != nil {
-		return driver.Examination{}, err
+		return health.Result{}, err
 	}
 	defer b.done()
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, examineFor)
 	defer cancel()
-	found := make([]driver.Examination, len(b.nodes))
+	found := make([]health.Result, len(b.nodes))
 	acks := b.ask(func(i int, n *node) (err error) {
-		if examiner, ok := n.Member.(driver.Examiner); ok {
+		if examiner, ok := n.Member.(health.Examiner); ok {
 			found[i], err = examiner.Examine(ctx, ttl)
 		}
 		return err
@@ -40,16 +40,16 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 		a := <-acks
 		errs[a.node] = a.err
 	}
-	e := driver.Examination{}
+	e := health.Result{}
 	for i, n := range b.nodes {
 		for _, f := range found[i].Findings {
 			f.Server = strings.TrimSuffix(n.name+", "+f.Server, ", ")
 			e.Add(f)
 		}
 		if errs[i] != nil {
-			e.Add(driver.Finding{
-				Severity: driver.SeverityWarning, Code: "quorum-member-down", Server: n.name, Setting: "settings",
-				Value:  driver.OneLine(errs[i].Error()),
+			e.Add(health.Finding{
+				Severity: health.Warning, Code: "quorum-member-down", Server: n.name, Setting: "settings",
+				Value:  health.OneLine(errs[i].Error()),
 				Why:    "The quorum survives the loss of fewer members now, or of none.",
 				Remedy: "start the member, or do what the message says, then run doctor again",
 			})
@@ -63,10 +63,10 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 }
 
 // sameStores finds members that are one store.
-func (b *Backend) sameStores(ctx context.Context, e *driver.Examination) {
+func (b *Backend) sameStores(ctx context.Context, e *health.Result) {
 	for _, twins := range b.twins(ctx) {
-		e.Add(driver.Finding{
-			Severity: driver.SeverityError, Code: "quorum-same-store", Setting: "members",
+		e.Add(health.Finding{
+			Severity: health.Error, Code: "quorum-same-store", Setting: "members",
 			Value: twins + " are one store",
 			Why: "The store has one vote under all its names, so the quorum survives the loss of fewer members, " +
 				"or of none.",
@@ -76,7 +76,7 @@ func (b *Backend) sameStores(ctx context.Context, e *driver.Examination) {
 }
 
 // sharedHosts finds hosts that keep more than one member.
-func (b *Backend) sharedHosts(ctx context.Context, e *driver.Examination, found []driver.Examination) {
+func (b *Backend) sharedHosts(ctx context.Context, e *health.Result, found []health.Result) {
 	on := map[string][]string{} // names of members by host
 	for i, n := range b.nodes {
 		for _, host := range found[i].Hosts {
@@ -87,8 +87,8 @@ func (b *Backend) sharedHosts(ctx context.Context, e *driver.Examination, found 
 	}
 	for _, host := range slices.Sorted(maps.Keys(on)) {
 		if names := on[host]; len(names) > 1 {
-			e.Add(driver.Finding{
-				Severity: driver.SeverityWarning, Code: "quorum-shared-host", Setting: "hosts of the members",
+			e.Add(health.Finding{
+				Severity: health.Warning, Code: "quorum-shared-host", Setting: "hosts of the members",
 				Value: host + " has " + strings.Join(names, ", "),
 				Why:   "These members fail together, so the quorum survives less than it seems.",
 				Remedy: "replace each but one by an empty server on a host of its own, one at a time with a " +
@@ -108,7 +108,7 @@ func addressOf(ctx context.Context, host string) string {
 }
 
 // sharedLoss finds that a power failure of all members takes the memory of most.
-func (b *Backend) sharedLoss(e *driver.Examination, found []driver.Examination) {
+func (b *Backend) sharedLoss(e *health.Result, found []health.Result) {
 	n := 0
 	for _, f := range found {
 		if f.Volatile {
@@ -117,8 +117,8 @@ func (b *Backend) sharedLoss(e *driver.Examination, found []driver.Examination) 
 	}
 	e.Volatile = n >= b.majority
 	if e.Volatile {
-		e.Add(driver.Finding{
-			Severity: driver.SeverityWarning, Code: "quorum-volatile", Setting: "persistence of the members",
+		e.Add(health.Finding{
+			Severity: health.Warning, Code: "quorum-volatile", Setting: "persistence of the members",
 			Value: fmt.Sprintf("%d of %d may forget", n, len(b.nodes)),
 			Why: fmt.Sprintf("They share a setting by which a power failure takes the memory of most of them. No "+
 				"lock is granted then until the quarantine of %v is over.", b.info.MaxTTL),

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
@@ -15,7 +16,7 @@ func stores(t testing.TB, n int) []*testmember.Member {
 	t.Helper()
 	all := make([]*testmember.Member, n)
 	for i := range all {
-		all[i] = testmember.New(driver.Membership{})
+		all[i] = testmember.New(ballot.Membership{})
 		check(t, all[i].Initialise(t.Context()))
 	}
 	return all

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-var errExit = &driver.PermanentError{Err: errors.New(
-	"quorum: no mark can be left, and no place be kept: a majority has no law for either")}
+var errExit = driver.Permanent(errors.New(
+	"quorum: no mark can be left, and no place be kept: a majority has no law for either"))
 
 // Leave takes the claim away from every node that may have it, with one request each,
 // and returns when a majority has acknowledged. The others follow in the background. A
@@ -33,7 +34,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	}
 	// A claim that is not in the table may have been entered through another Backend:
 	// every node is asked.
-	cl := b.claims.open(t.Ref(), len(b.nodes), present)
+	cl := b.claims.open(driverutil.Ref(t.Key, t.ID), len(b.nodes), present)
 	defer b.claims.release(cl)
 	cl.leave()
 	return b.waitForAcks(ctx, t.Key, b.leaveNodes(cl, t, e.Tombstone))

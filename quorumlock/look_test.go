@@ -137,7 +137,7 @@ func TestListingDoesNotWaitForANodeThatHangs(t *testing.T) {
 
 // TestLooksSayWhetherToAskAgain: as many as a majority needs will never answer otherwise.
 func TestLooksSayWhetherToAskAgain(t *testing.T) {
-	never := &driver.PermanentError{Err: errors.New("the password is wrong")}
+	never := driver.Permanent(errors.New("the password is wrong"))
 	for _, c := range []struct {
 		whys []error
 		want bool
@@ -162,7 +162,7 @@ func TestLooksSayWhetherToAskAgain(t *testing.T) {
 			_, one := b.Line(t.Context(), "k")
 			_, _, all := listed(t, t.Context(), b)
 			for _, err := range []error{one, all} {
-				if err == nil || errors.As(err, new(*driver.PermanentError)) != c.want {
+				if err == nil || errors.Is(err, driver.ErrPermanent) != c.want {
 					t.Errorf("nodes that answer %v: %v; want a permanent error: %t", c.whys, err, c.want)
 				}
 			}

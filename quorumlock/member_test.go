@@ -14,13 +14,15 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
 // astray is a member of which a request may reach another server.
 type astray struct {
 	*node
-	other   driver.Member
+	other   ballot.Member
 	strayed atomic.Bool // the connection leads to the other server
 }
 
@@ -226,14 +228,14 @@ func TestOneStoreUnderTwoNamesIsReported(t *testing.T) {
 		for what, err := range map[string]error{
 			"Distinct": b.Distinct(t.Context()), "Initialise": b.Initialise(t.Context()),
 		} {
-			if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "node 1 (one) and node 3 (three)") {
+			if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "node 1 (one) and node 3 (three)") {
 				t.Errorf("%s returned %v; want an error that names both", what, err)
 			}
 		}
 		e, err := b.Examine(t.Context(), time.Minute)
 		check(t, err)
-		found := func(f driver.Finding) bool {
-			return f.Code == "quorum-same-store" && f.Severity == driver.SeverityError
+		found := func(f health.Finding) bool {
+			return f.Code == "quorum-same-store" && f.Severity == health.Error
 		}
 		if !slices.ContainsFunc(e.Findings, found) {
 			t.Errorf("the doctor did not find the store with two names: %+v", e.Findings)

@@ -4,12 +4,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // node is one member, and how it responds.
 type node struct {
-	driver.Member
+	ballot.Member
 	name     string
 	since    time.Time    // of New
 	underWay atomic.Int32 // requests to it: sent, waiting for their turn, or to be repeated
@@ -25,7 +25,7 @@ const (
 	silentAfter = time.Second
 )
 
-func newNode(m driver.Member, name string) *node {
+func newNode(m ballot.Member, name string) *node {
 	return &node{Member: m, name: name, since: time.Now()}
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // Options change what New does by default. Nil and the zero value are ready.
@@ -28,8 +30,8 @@ type Backend struct {
 	majority int
 	spare    int // how many nodes a majority can do without
 	info     driver.Info
-	invalid  *driver.PermanentError // why no call can succeed
-	owner    driver.Ownership
+	invalid  error // why no call can succeed
+	owner    driverutil.Ownership
 	now      func() time.Time // the clock that ballots come from
 
 	closing      context.Context // ends when Close begins; callers stop waiting
@@ -67,11 +69,11 @@ func New(members []driver.Backend, o *Options) *Backend {
 	}
 	n := len(members)
 	b := &Backend{majority: len(members)/2 + 1, now: time.Now, work: make(chan func())}
-	b.claims.byRef = map[driver.ClaimRef]*claim{}
+	b.claims.byRef = map[driverutil.ClaimRef]*claim{}
 	b.spare = n - b.majority
 	b.closing, b.beginClosing = context.WithCancel(context.Background())
 	b.ctx, b.cancelCalls = context.WithCancel(context.Background())
-	b.info = driver.Info{Name: "quorum", Lease: driver.PerClaim, MinTTL: minTTL}
+	b.info = driver.Info{Name: "quorum", MinTTL: minTTL}
 	for i, m := range members {
 		name := fmt.Sprintf("node %d", i+1)
 		if i < len(o.Names) && o.Names[i] != "" {
@@ -99,7 +101,7 @@ func New(members []driver.Backend, o *Options) *Backend {
 
 // addNode adds a member and narrows the limits of a lease to the limits of the member.
 func (b *Backend) addNode(m driver.Backend, name string) {
-	member, ok := m.(driver.Member)
+	member, ok := m.(ballot.Member)
 	b.nodes = append(b.nodes, newNode(member, name))
 	if m == nil {
 		b.refuse("%s of the quorum is nil", name)
@@ -110,7 +112,7 @@ func (b *Backend) addNode(m driver.Backend, name string) {
 	case !ok || !member.IsMember():
 		b.refuse("%s of the quorum takes no ballots: members are Redis servers, opened with "+
 			"redislock.Options.Member", name)
-	case info.Lease != driver.PerClaim:
+	case info.SharedLease:
 		b.refuse("%s of the quorum cannot be a member: it needs a lease for each claim", name)
 	}
 	b.info.MinTTL = max(b.info.MinTTL, info.MinTTL)
@@ -121,7 +123,7 @@ func (b *Backend) addNode(m driver.Backend, name string) {
 
 // refuse makes every later call fail.
 func (b *Backend) refuse(format string, args ...any) {
-	b.invalid = &driver.PermanentError{Err: fmt.Errorf(format, args...)}
+	b.invalid = driver.Permanent(fmt.Errorf(format, args...))
 }
 
 // same reports whether two members are one value.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
@@ -29,13 +30,13 @@ func (f *failing) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 // A quorum has refused, and done nothing, if too few members are left that may have the claim. A
 // member that did not answer may have it.
 func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
-	now, good := &driver.RefusedError{Err: errors.New("read-only")}, &driver.PermanentError{Err: errors.New("no right")}
+	now, good := driver.Refused(errors.New("read-only")), driver.Permanent(errors.New("no right"))
 	silent := errors.New("connection refused")
 	for name, tt := range map[string]struct {
 		errs             [3]error
 		refused, forGood bool
 	}{
-		"no quorum yet":               {[3]error{&driver.QuarantineError{}, &driver.QuarantineError{}, &driver.QuarantineError{}}, true, false},
+		"no quorum yet":               {[3]error{&ballot.QuarantineError{}, &ballot.QuarantineError{}, &ballot.QuarantineError{}}, true, false},
 		"all refuse":                  {[3]error{now, now, now}, true, false},
 		"two refuse, one has it":      {[3]error{now, now, nil}, true, false},
 		"two refuse, one is silent":   {[3]error{now, now, silent}, true, false},
@@ -56,7 +57,7 @@ func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
 				TTL: 5e9, NoWait: true,
 			})
 			if err == nil || errors.Is(err, driver.ErrRefused) != tt.refused ||
-				errors.As(err, new(*driver.PermanentError)) != tt.forGood {
+				errors.Is(err, driver.ErrPermanent) != tt.forGood {
 				t.Errorf("Enter answered %v; want refused %v, for good %v", err, tt.refused, tt.forGood)
 			}
 		})
@@ -71,7 +72,7 @@ type refusesLeave struct {
 
 func (r *refusesLeave) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	if r.left.Add(-1) >= 0 {
-		return &driver.RefusedError{Err: errors.New("read-only")}
+		return driver.Refused(errors.New("read-only"))
 	}
 	return r.Member.Leave(ctx, t, e)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // Renew starts the leases of ts again on all nodes, with one request each. A claim is
@@ -95,7 +96,7 @@ func (r *renewal) add(a renewed) {
 
 // checkGrant rejects the renewal of something that is not the grant.
 func (r *renewal) checkGrant(n, i int, err error) error {
-	r.b.claims.with(r.ts[n].Ref(), func(cl *claim) {
+	r.b.claims.with(driverutil.Ref(r.ts[n].Key, r.ts[n].ID), func(cl *claim) {
 		_, leaving := cl.state()
 		node, token := cl.node(i), r.ts[n].Token
 		switch {
@@ -129,7 +130,7 @@ func (r *renewal) results(cut error) []error {
 		default:
 			// A Leave may have begun beside this Renew. Its nodes answer the two in any order,
 			// so neither the acks nor the losses need be a majority.
-			r.b.claims.with(r.ts[n].Ref(), func(cl *claim) {
+			r.b.claims.with(driverutil.Ref(r.ts[n].Key, r.ts[n].ID), func(cl *claim) {
 				if _, leaving := cl.state(); leaving {
 					errs[n] = errLeft
 				}
@@ -147,7 +148,7 @@ func (r *renewal) putBack(n, i int) {
 		return
 	}
 	t := r.ts[n]
-	r.b.claims.with(t.Ref(), func(cl *claim) {
+	r.b.claims.with(driverutil.Ref(t.Key, t.ID), func(cl *claim) {
 		r.b.onNode(cl, i, func() { r.b.reenterNode(cl, i, t, r.sent) })
 	})
 }
@@ -176,7 +177,7 @@ func (b *Backend) reenterNode(cl *claim, i int, t driver.Ticket, sent time.Time)
 func (r *renewal) removeRest(n int) {
 	t := r.ts[n]
 	t.Token = max(t.Token, 1)
-	r.b.claims.with(t.Ref(), func(cl *claim) {
+	r.b.claims.with(driverutil.Ref(t.Key, t.ID), func(cl *claim) {
 		if cl.leave() {
 			return // a Leave is under way and does it
 		}

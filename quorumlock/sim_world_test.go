@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/testmember"
 )
 
@@ -28,7 +29,7 @@ const (
 )
 
 // What the nodes of the simulation take each other's clocks for.
-var simMembership = driver.Membership{Skew: 500 * time.Millisecond, MaxTTL: 1100 * time.Millisecond}
+var simMembership = ballot.Membership{Skew: 500 * time.Millisecond, MaxTTL: 1100 * time.Millisecond}
 
 // simNode is one node. Its clock is ahead of the true one by offset, which is seen in
 // its ballots alone.
@@ -96,8 +97,8 @@ func (n *simNode) enter(ctx context.Context, c driver.Claim, inner func(context.
 	t, err := inner(ctx, c)
 	t.Token += n.offset
 	switch e := err.(type) { // a Store wraps nothing; errors.As takes a tenth of a run
-	case driver.BallotError:
-		err = driver.BallotError{Last: e.Last + n.offset}
+	case ballot.Error:
+		err = ballot.Error{Last: e.Last + n.offset}
 	case *driver.BusyError:
 		e.Token += n.offset
 	}
@@ -117,10 +118,10 @@ func (n *simNode) falsely(ctx context.Context, c driver.Claim) (driver.Ticket, e
 	if !known && weight <= c.Capacity {
 		if n.rule != compareNot {
 			if left := time.Until(n.ready); left > 0 {
-				return driver.Ticket{}, &driver.QuarantineError{Left: left}
+				return driver.Ticket{}, &ballot.QuarantineError{Left: left}
 			}
 			if c.Ballot <= max(last, now-skew) || n.rule == climbing && c.Ballot > max(last, now)+skew {
-				return driver.Ticket{}, driver.BallotError{Last: max(last, now)}
+				return driver.Ticket{}, ballot.Error{Last: max(last, now)}
 			}
 		}
 	}

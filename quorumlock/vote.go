@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // vote is one ballot and what the nodes answered to it. The Enter that proposed the
@@ -61,7 +62,7 @@ func (v *vote) add(a answer) {
 		return
 	}
 	var busy *driver.BusyError
-	var ballot driver.BallotError
+	var ballot ballot.Error
 	switch {
 	case errors.As(a.err, &busy):
 		v.busy[a.node] = busy
@@ -207,11 +208,11 @@ func (v *vote) refusal() error {
 	case v.kinds > v.b.spare:
 		return driver.ErrKind
 	case v.permanent > v.b.spare:
-		return &driver.PermanentError{Err: v.short()}
+		return driver.Permanent(v.short())
 	case holder != nil && definitely >= v.b.majority:
 		return holder
 	case nothing:
-		return &driver.RefusedError{Err: v.short()}
+		return driver.Refused(v.short())
 	}
 	return v.short()
 }

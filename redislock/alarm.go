@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 // granted while there was no subscription may be broken unseen, so it is read once the
 // subscription is there. If it is broken just then, its alarm may be raised twice.
 type alarms struct {
-	driver.Alarms
+	driverutil.Alarms
 	b *Backend
 
 	mu     sync.Mutex

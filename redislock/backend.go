@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
@@ -54,12 +56,12 @@ type Options struct {
 	ReplicaWait time.Duration
 
 	// Member opens the server as a node of a quorum (package quorumlock), which takes
-	// ballots; &driver.Membership{} will do. It is one server by itself, neither a
+	// ballots; &ballot.Membership{} will do. It is one server by itself, neither a
 	// Cluster nor behind a Sentinel, and independent of the other members. A server
 	// that was restarted grants nothing for Membership.MaxTTL unless Durable says that
 	// it syncs each write (appendonly yes, appendfsync always). The user of rdb needs
 	// the right +info besides.
-	Member *driver.Membership
+	Member *ballot.Membership
 }
 
 // What Info says of leases.
@@ -78,7 +80,7 @@ type Backend struct {
 	prefix  string
 	channel string // of this process
 	invalid error  // what is wrong with the Options
-	owner   driver.Ownership
+	owner   driverutil.Ownership
 	member  *membership
 	wants   int // Options.Replicas
 	calls   atomic.Uint64
@@ -169,7 +171,6 @@ func (b *Backend) Info() driver.Info {
 		Namespace: b.prefix,
 		Fair:      true,
 		Linger:    true,
-		Lease:     driver.PerClaim,
 		MinTTL:    minTTL,
 		MaxTTL:    maxTTL,
 	}
@@ -196,7 +197,7 @@ func (b *Backend) ready(ctx context.Context) error {
 		return err
 	}
 	if b.invalid != nil {
-		return &driver.PermanentError{Err: b.invalid}
+		return driver.Permanent(b.invalid)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
@@ -100,7 +102,7 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 	refused := func(what string, err error) {
 		t.Helper()
 		if !permanent(err) || !strings.Contains(err.Error(), "redis+cluster://") {
-			t.Errorf("%s answered %v; want a *driver.PermanentError that names redis+cluster://", what, err)
+			t.Errorf("%s answered %v; want driver.ErrPermanent, and a text that names redis+cluster://", what, err)
 		}
 	}
 	served := 0
@@ -125,7 +127,7 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 	if err := whole.Ping(t.Context()); err != nil {
 		t.Errorf("through a client of a Cluster Ping answered %v", err)
 	}
-	member := closing(t, New(dial(t, nodes[0]), &Options{Member: &driver.Membership{}}))
+	member := closing(t, New(dial(t, nodes[0]), &Options{Member: &ballot.Membership{}}))
 	c := mutex("ballot")
 	c.NoWait, c.Ballot = true, time.Now().UnixMicro()
 	refused("a member's Enter", errOf(member.Enter(t.Context(), c)))
@@ -133,8 +135,8 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 
 	e, err := alone.Examine(t.Context(), time.Minute)
 	must(t, err)
-	if !slices.ContainsFunc(e.Findings, func(f driver.Finding) bool {
-		return f.Code == "redis-cluster-node" && f.Severity == driver.SeverityError
+	if !slices.ContainsFunc(e.Findings, func(f health.Finding) bool {
+		return f.Code == "redis-cluster-node" && f.Severity == health.Error
 	}) {
 		t.Errorf("the doctor finds %+v; want redis-cluster-node", e.Findings)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
@@ -67,7 +68,7 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 	switch b.rdb.(type) {
 	case *redis.Client, *redis.Ring:
 		if begins(clusterRefusals, transport.ServerText(err)) {
-			return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err)}
+			return driver.Permanent(fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err))
 		}
 	}
 	return failed(ctx, doing, key, err)
@@ -78,7 +79,7 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 func (b *Backend) answered(ctx context.Context, doing, key string, got transport.Result) error {
 	err := b.failed(ctx, doing, key, got.Err)
 	if got.Retried {
-		return driver.Unsettled(err)
+		return driverutil.Unsettled(err)
 	}
 	return err
 }
@@ -86,7 +87,7 @@ func (b *Backend) answered(ctx context.Context, doing, key string, got transport
 // failed explains an error of one request. Passwords are in none: neither the
 // server's answers nor go-redis' errors have them.
 func failed(ctx context.Context, doing, key string, err error) error {
-	if ended := driver.Ended(ctx); ended != nil && (transport.IsTimeout(err) ||
+	if ended := driverutil.Ended(ctx); ended != nil && (transport.IsTimeout(err) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		err = ended
 	}
@@ -96,7 +97,7 @@ func failed(ctx context.Context, doing, key string, err error) error {
 		// A script's own errors may stand behind a code and the script's name.
 		ours := strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins)
 		if ours || strings.HasPrefix(text, r.begins) {
-			return &driver.PermanentError{Err: fmt.Errorf("%s: %s (%w)", what, r.advice, err)}
+			return driver.Permanent(fmt.Errorf("%s: %s (%w)", what, r.advice, err))
 		}
 	}
 	told := fmt.Errorf("%s: %w", what, err)
@@ -104,7 +105,7 @@ func failed(ctx context.Context, doing, key string, err error) error {
 		told = fmt.Errorf("%s: the lock is moving to another node: try again when it has arrived (%w)", what, err)
 	}
 	if begins(refusedForNow, text) {
-		return &driver.RefusedError{Err: told}
+		return driver.Refused(told)
 	}
 	return told
 }

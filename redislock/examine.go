@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/redis/go-redis/v9"
 )
 
-var _ driver.Examiner = (*Backend)(nil)
+var _ health.Examiner = (*Backend)(nil)
 
 // clusterElection is how long the nodes of a Cluster take to put a replica into the place of
 // a master that they have found dead.
@@ -24,8 +25,8 @@ const clusterElection = 2 * time.Second
 // locks of ttl. It costs four round trips to each. It needs the rights +info and +config|get;
 // what it may not read becomes a note. It tries each right that the comment of New lists on
 // keys of its own, which it deletes.
-func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
-	e := driver.Examination{ServerTime: true}
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
+	e := health.Result{ServerTime: true}
 	if err := b.ready(ctx); err != nil {
 		return e, err
 	}
@@ -42,18 +43,18 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 		return err
 	})
 	if err != nil {
-		return driver.Examination{}, b.failed(ctx, "reading the settings for", b.prefix, err)
+		return health.Result{}, b.failed(ctx, "reading the settings for", b.prefix, err)
 	}
-	if err := b.Ping(ctx); errors.As(err, new(*driver.PermanentError)) && strings.Contains(err.Error(), adviceCluster) {
-		e.Add(driver.Finding{
-			Severity: driver.SeverityError, Code: "redis-cluster-node", Setting: "cluster-enabled", Value: "yes",
+	if err := b.Ping(ctx); errors.Is(err, driver.ErrPermanent) && strings.Contains(err.Error(), adviceCluster) {
+		e.Add(health.Finding{
+			Severity: health.Error, Code: "redis-cluster-node", Setting: "cluster-enabled", Value: "yes",
 			Why:    "The client is for one server. A node of a Cluster serves some names and refuses the others.",
 			Remedy: "use redis+cluster:// in the URL, or redis.NewClusterClient",
 		})
 	}
 	missing, err := b.missingRights(ctx)
 	if err != nil {
-		return driver.Examination{}, b.failed(ctx, "trying the rights for", b.prefix, err)
+		return health.Result{}, b.failed(ctx, "trying the rights for", b.prefix, err)
 	}
 	if missing != nil {
 		e.Add(*missing)
@@ -63,12 +64,12 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 
 // Eviction reads whether the server deletes keys when its memory is full, and returns nil if
 // not, or if the user lacks the right +info. It costs one round trip to each master.
-func (b *Backend) Eviction(ctx context.Context) (*driver.Finding, error) {
+func (b *Backend) Eviction(ctx context.Context) (*health.Finding, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex
-	var found *driver.Finding
+	var found *health.Finding
 	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.Cmdable) error {
 		info, err := node.Info(ctx, "memory").Result()
 		if f := eviction(serverInfo(info)); f != nil {
@@ -99,13 +100,13 @@ func (i serverInfo) field(name string) string {
 }
 
 // eviction is nil for a server that evicts nothing.
-func eviction(info serverInfo) *driver.Finding {
+func eviction(info serverInfo) *health.Finding {
 	limit, policy := info.field("maxmemory"), info.field("maxmemory_policy")
 	if limit == "0" || policy == "noeviction" || policy == "" {
 		return nil
 	}
-	return &driver.Finding{
-		Severity: driver.SeverityError, Code: "redis-eviction", Setting: "maxmemory-policy", Value: policy,
+	return &health.Finding{
+		Severity: health.Error, Code: "redis-eviction", Setting: "maxmemory-policy", Value: policy,
 		Why:    "It deletes keys when its memory is full, locks among them.",
 		Remedy: "CONFIG SET maxmemory-policy noeviction",
 	}
@@ -113,7 +114,7 @@ func eviction(info serverInfo) *driver.Finding {
 
 // serverExamination is the part of an Examination that is about one server.
 type serverExamination struct {
-	driver.Examination
+	health.Result
 	b    *Backend
 	addr string // empty if there is one server only
 	ttl  time.Duration
@@ -122,8 +123,8 @@ type serverExamination struct {
 	config map[string]string // what CONFIG GET answered
 }
 
-func (s *serverExamination) add(severity driver.Severity, code, setting, value, why, remedy string) {
-	s.Add(driver.Finding{
+func (s *serverExamination) add(severity health.Severity, code, setting, value, why, remedy string) {
+	s.Add(health.Finding{
 		Severity: severity, Code: code, Server: s.addr, Setting: setting, Value: value, Why: why, Remedy: remedy,
 	})
 }
@@ -142,7 +143,7 @@ func (s *serverExamination) examine(ctx context.Context, node redis.Cmdable) err
 		s.Add(*f)
 	}
 	if s.info.field("role") == "slave" {
-		s.add(driver.SeverityError, "redis-replica", "role", "replica of "+s.info.field("master_host"),
+		s.add(health.Error, "redis-replica", "role", "replica of "+s.info.field("master_host"),
 			"A replica takes no writes, so no lock can be taken here.",
 			"connect to the master, or through Sentinel, which knows it: redis+sentinel://host:port/master-name/db")
 	}
@@ -181,7 +182,7 @@ func (s *serverExamination) read(ctx context.Context, node redis.Cmdable) error 
 }
 
 func (s *serverExamination) unreadable(command string, err error, what, right string) {
-	s.add(driver.SeverityNote, "redis-unreadable", command, driver.OneLine(err.Error()),
+	s.add(health.Note, "redis-unreadable", command, health.OneLine(err.Error()),
 		"The user may not read the settings: "+what, "ACL SETUSER "+s.b.user()+" "+right)
 }
 
@@ -202,22 +203,22 @@ func (s *serverExamination) persistence() {
 	switch {
 	case appends == "":
 	case member != nil && member.Durable && s.Volatile:
-		s.add(driver.SeverityError, "redis-not-durable", "appendonly, appendfsync", yesNo(appends)+", "+syncs,
+		s.add(health.Error, "redis-not-durable", "appendonly, appendfsync", yesNo(appends)+", "+syncs,
 			"This member of a quorum was opened with Membership.Durable and may forget grants when its machine "+
 				"fails. Two holders are possible then.",
 			"CONFIG SET appendonly yes, then CONFIG SET appendfsync always; or open the member without Durable")
 	case member != nil:
 		// A member that may have forgotten something grants nothing for a while.
 	case appends == "0":
-		s.add(driver.SeverityWarning, "redis-no-persistence", "appendonly", "no",
+		s.add(health.Warning, "redis-no-persistence", "appendonly", "no",
 			"A restart forgets all locks, so a second holder may be granted each one that is held.",
 			"CONFIG SET appendonly yes, then CONFIG SET appendfsync always")
 	case syncs == "no":
-		s.add(driver.SeverityWarning, "redis-fsync", "appendfsync", syncs,
+		s.add(health.Warning, "redis-fsync", "appendfsync", syncs,
 			"The system writes to disk when it likes. A power failure forgets the locks of half a minute.",
 			"CONFIG SET appendfsync always")
 	case syncs == "everysec":
-		s.add(driver.SeverityNote, "redis-fsync", "appendfsync", syncs,
+		s.add(health.Note, "redis-fsync", "appendfsync", syncs,
 			"A power failure forgets the locks of the last one or two seconds. Fencing tokens still tell holders "+
 				"apart.",
 			"CONFIG SET appendfsync always; a write waits for the disk then")
@@ -239,7 +240,7 @@ func (s *serverExamination) replicas() {
 	}
 	if wants := s.b.wants; wants > 0 {
 		if connected < wants/2+1 {
-			s.add(driver.SeverityError, "redis-replicas-missing", "connected replicas", strconv.Itoa(connected),
+			s.add(health.Error, "redis-replicas-missing", "connected replicas", strconv.Itoa(connected),
 				"Options.Replicas is "+strconv.Itoa(wants)+", and no lock is granted that a majority of these has "+
 					"not confirmed.",
 				"start the missing replicas, or set Options.Replicas to how many there are")
@@ -247,7 +248,7 @@ func (s *serverExamination) replicas() {
 		return
 	}
 	if connected > 0 && s.config["min-replicas-to-write"] == "0" {
-		s.add(driver.SeverityWarning, "redis-min-replicas", "min-replicas-to-write", "0",
+		s.add(health.Warning, "redis-min-replicas", "min-replicas-to-write", "0",
 			"A master that is cut off from its replicas goes on granting locks after one of them was promoted. "+
 				"Each lock may have two holders then.",
 			"CONFIG SET min-replicas-to-write 1, then CONFIG SET min-replicas-max-lag 10; or set Options.Replicas")
@@ -263,7 +264,7 @@ func (s *serverExamination) cluster() {
 	timeout := time.Duration(ms) * time.Millisecond
 	s.Failover = timeout + clusterElection
 	if s.Failover > s.ttl*2/3 {
-		s.add(driver.SeverityWarning, "redis-node-timeout", "cluster-node-timeout", timeout.String(),
+		s.add(health.Warning, "redis-node-timeout", "cluster-node-timeout", timeout.String(),
 			"Two thirds of a lease of "+s.ttl.String()+" are left when a master dies before a renewal. A failover "+
 				"takes about "+s.Failover.String()+", so the holders on that master lose their locks.",
 			"CONFIG SET cluster-node-timeout 5000 on every node; or a TTL of "+

@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
 
-func examine(t *testing.T, b *Backend, ttl time.Duration) driver.Examination {
+func examine(t *testing.T, b *Backend, ttl time.Duration) health.Result {
 	t.Helper()
 	e, err := b.Examine(t.Context(), ttl)
 	must(t, err)
@@ -19,12 +20,12 @@ func examine(t *testing.T, b *Backend, ttl time.Duration) driver.Examination {
 }
 
 // found returns the finding with a code, or fails the test.
-func found(t *testing.T, e driver.Examination, code string, severity driver.Severity) driver.Finding {
+func found(t *testing.T, e health.Result, code string, severity health.Severity) health.Finding {
 	t.Helper()
-	i := slices.IndexFunc(e.Findings, func(f driver.Finding) bool { return f.Code == code })
+	i := slices.IndexFunc(e.Findings, func(f health.Finding) bool { return f.Code == code })
 	if i < 0 {
 		t.Errorf("there is no %s in %+v", code, e.Findings)
-		return driver.Finding{}
+		return health.Finding{}
 	}
 	f := e.Findings[i]
 	if f.Severity != severity || f.Setting == "" || f.Value == "" || f.Why == "" || f.Remedy == "" {
@@ -41,7 +42,7 @@ func TestExamineWithTheRightsOfNew(t *testing.T) {
 	restrict(t, s)
 	e := examine(t, closing(t, New(dialLocks(t, s), nil)), 30*time.Second)
 	for _, f := range e.Findings {
-		if f.Code != "redis-unreadable" || f.Severity != driver.SeverityNote {
+		if f.Code != "redis-unreadable" || f.Severity != health.Note {
 			t.Errorf("it finds %+v", f)
 		}
 	}
@@ -68,7 +69,7 @@ func TestExamineNamesEachMissingRight(t *testing.T) {
 		ask(t, s, append([]string{"ACL", "SETUSER", "one", "reset", "on", ">p", "allchannels", "+info", "+config"},
 			slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == without })...)...)
 		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "one", Password: "p", DisableIdentity: true})
-		f := found(t, examine(t, New(rdb, nil), time.Minute), "redis-rights", driver.SeverityError)
+		f := found(t, examine(t, New(rdb, nil), time.Minute), "redis-rights", health.Error)
 		if want := "ACL SETUSER one " + without; f.Remedy != want {
 			t.Errorf("without %s the remedy is %q", without, f.Remedy)
 		}
@@ -80,19 +81,19 @@ func TestExamineNamesEachMissingRight(t *testing.T) {
 func TestExamineCountsReplicas(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	found(t, examine(t, connect(t, s, &Options{Replicas: 2}), time.Minute), "redis-replicas-missing", driver.SeverityError)
+	found(t, examine(t, connect(t, s, &Options{Replicas: 2}), time.Minute), "redis-replicas-missing", health.Error)
 }
 
 func TestExamineAMemberThatIsNotDurable(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	durable := &Options{Member: &driver.Membership{Durable: true}}
+	durable := &Options{Member: &ballot.Membership{Durable: true}}
 	e := examine(t, connect(t, s, durable), time.Minute)
-	found(t, e, "redis-not-durable", driver.SeverityError)
+	found(t, e, "redis-not-durable", health.Error)
 	if !e.Volatile {
 		t.Error("it is not said to be volatile")
 	}
-	for _, f := range examine(t, connect(t, s, &Options{Member: &driver.Membership{}}), time.Minute).Findings {
+	for _, f := range examine(t, connect(t, s, &Options{Member: &ballot.Membership{}}), time.Minute).Findings {
 		t.Errorf("a member with a quarantine has %+v", f)
 	}
 	must(t, s.Restart(testserver.Persist(true)))
@@ -113,7 +114,7 @@ func TestExamineEachMasterOfACluster(t *testing.T) {
 	ask(t, nodes[1], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	b := closing(t, New(dialCluster(t, nodes[0]), nil))
 	e := examine(t, b, 2*time.Second)
-	if f := found(t, e, "redis-eviction", driver.SeverityError); f.Server != nodes[1].Addr() {
+	if f := found(t, e, "redis-eviction", health.Error); f.Server != nodes[1].Addr() {
 		t.Errorf("it is said of %s, not of %s", f.Server, nodes[1].Addr())
 	}
 	if f, err := b.Eviction(t.Context()); err != nil || f == nil || !strings.Contains(f.String(), "maxmemory-policy allkeys-lru") {

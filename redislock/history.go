@@ -32,7 +32,7 @@ func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bou
 	for _, e := range es {
 		text, err := json.Marshal(e)
 		if err != nil {
-			return &driver.PermanentError{Err: err}
+			return driver.Permanent(err)
 		}
 		if argvs[e.Key] == nil {
 			argvs[e.Key] = []any{keptPerGrant * keep.Keep, max(keep.For.Milliseconds(), 1)}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // These are laws of package driver once more, on paths of the scripts that the
@@ -32,7 +33,7 @@ func TestClaimThatLingersHasLeft(t *testing.T) {
 			t.Errorf("%s: another claim's Enter answered %v", key, err)
 		}
 		l := line(t, b, key)
-		if len(l.Claims) == 0 || !l.Claims[0].Lingering || !l.Claims[0].Granted || l.Claims[0].ID != driver.ShortID(c.ID) {
+		if len(l.Claims) == 0 || !l.Claims[0].Lingering || !l.Claims[0].Granted || l.Claims[0].ID != driverutil.ShortID(c.ID) {
 			t.Errorf("%s: the line is %+v", key, l)
 		}
 		if err := b.Break(ctx, key, k.Token, "enough", 0); err != nil {

@@ -22,8 +22,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return err
 	}
 	if len(e.Mark) > driver.MaxMark {
-		return &driver.PermanentError{Err: fmt.Errorf("redis: %s %q: a mark has at most %d bytes, not %d",
-			leaving, t.Key, driver.MaxMark, len(e.Mark))}
+		return driver.Permanent(fmt.Errorf("redis: %s %q: a mark has at most %d bytes, not %d",
+			leaving, t.Key, driver.MaxMark, len(e.Mark)))
+
 	}
 	argv := []any{prefixed(t.ID), b.callName()}
 	// An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
@@ -63,8 +64,9 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		return err
 	}
 	if token < 0 || len(reason) > driver.MaxNote {
-		return &driver.PermanentError{Err: fmt.Errorf(
-			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote)}
+		return driver.Permanent(fmt.Errorf(
+			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote))
+
 	}
 	arg := lingerArg(linger)
 	if linger < 0 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
@@ -85,13 +86,15 @@ func parseLine(key string, answer any) (line driver.Line, ok bool) {
 			continue
 		}
 		s := driver.Standing{
-			ID:        driver.ShortID(id),
-			Owner:     c.owner,
-			Note:      c.note,
-			Capacity:  c.capacity,
-			Weight:    c.weight,
+			Claim: driver.Claim{
+				ID:       driverutil.ShortID(id),
+				Owner:    c.owner,
+				Note:     c.note,
+				Capacity: c.capacity,
+				Weight:   c.weight,
+				Span:     c.span,
+			},
 			Token:     c.token,
-			Span:      c.span,
 			Granted:   c.weight+before <= c.capacity,
 			Lingering: lingers,
 			Since:     c.since,

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
-var _ driver.Member = (*Backend)(nil)
+var _ ballot.Member = (*Backend)(nil)
 
 // membership is what a member of a quorum tells its server.
 type membership struct {
-	driver.Membership
+	ballot.Membership
 	key, terms string
 }
 
@@ -40,8 +41,8 @@ func (b *Backend) join(o *Options) {
 // IsMember reports whether the backend was opened with Options.Member.
 func (b *Backend) IsMember() bool { return b.member != nil }
 
-var errNoMember = &driver.PermanentError{
-	Err: errors.New("redis: no ballots are taken: open the backend with Options.Member")}
+var errNoMember = driver.Permanent(
+	errors.New("redis: no ballots are taken: open the backend with Options.Member"))
 
 // ballotCommand is Enter of a claim with a ballot, or its Reenter.
 func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Command {
@@ -56,7 +57,7 @@ func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Comman
 }
 
 // encodeTerms writes what the members of a quorum have agreed on.
-func encodeTerms(m *driver.Membership) string {
+func encodeTerms(m *ballot.Membership) string {
 	return fmt.Sprintf("%016d %016d %s %s", m.Skew.Microseconds(), m.MaxTTL.Microseconds(), digit(m.Durable), m)
 }
 
@@ -68,7 +69,7 @@ func digit(yes bool) string {
 }
 
 // Reenter puts back a claim that the server has lost, in one request, as
-// driver.Member says.
+// ballot.Member says.
 func (b *Backend) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Ticket{}, err
@@ -125,22 +126,23 @@ func ballotRefusal(doing, key, s string) error {
 		n, err := strconv.ParseInt(s[1:], 10, 64)
 		switch {
 		case s[0] == 'b' && err == nil:
-			return driver.BallotError{Last: n}
+			return ballot.Error{Last: n}
 		case s[0] == 'q' && err == nil:
-			return &driver.QuarantineError{Left: time.Duration(n) * time.Microsecond}
+			return &ballot.QuarantineError{Left: time.Duration(n) * time.Microsecond}
 		case s[0] == 'c':
 			lasts, ahead, _ := strings.Cut(s[1:], " ")
 			r := reply{parts: []any{lasts, ahead}}
 			left, apart := r.duration(), r.duration().Abs()
 			if !r.bad {
 				return fmt.Errorf("its clock and the clock of this client are %v apart, more than the Skew: %w",
-					apart.Round(time.Millisecond), &driver.QuarantineError{Left: left})
+					apart.Round(time.Millisecond), &ballot.QuarantineError{Left: left})
 			}
 		case strings.HasPrefix(s, "mskew "):
-			return &driver.PermanentError{Err: fmt.Errorf(
-				"redis: this server is a member of a quorum with %s: give all programs the same driver.Membership, by "+
+			return driver.Permanent(fmt.Errorf(
+				"redis: this server is a member of a quorum with %s: give all programs the same ballot.Membership, by "+
 					"skew=, quarantine= (the maxttl) and durable= in a redlock URL; or change it with "+
-					"fencelock init --change", s[1:])}
+					"fencelock init --change", s[1:]))
+
 		}
 	}
 	return badAnswer(doing, key, s)

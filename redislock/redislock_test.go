@@ -355,6 +355,5 @@ func wantGone(t testing.TB, what string, err error) {
 
 // permanent reports whether err says that asking again is useless.
 func permanent(err error) bool {
-	var p *driver.PermanentError
-	return errors.As(err, &p)
+	return errors.Is(err, driver.ErrPermanent)
 }

@@ -54,7 +54,9 @@ func (r *reply) busy(ahead int) *driver.BusyError {
 		// Gone by now, or damaged: it is for people only.
 		return &driver.BusyError{Ahead: ahead}
 	}
-	return &driver.BusyError{Owner: c.owner, Note: c.note, Token: c.token, Since: c.since, Left: left, Ahead: ahead}
+	holder := driver.Claim{Owner: c.owner, Note: c.note}
+	first := driver.Standing{Claim: holder, Token: c.token, Since: c.since, Left: left}
+	return &driver.BusyError{Standing: first, Ahead: ahead}
 }
 
 // parseTicket reads an answer that begins with 'g' or 'w', from enter or await, to

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -35,7 +35,7 @@ func (b *Backend) rightsTried(key, channel string) [][]any {
 // missingRights tries each command that locks need, and returns what the server refuses, or
 // nil. Each master of a Cluster has a list of rights of its own. It costs two round trips and a
 // connection for each.
-func (b *Backend) missingRights(ctx context.Context) (*driver.Finding, error) {
+func (b *Backend) missingRights(ctx context.Context) (*health.Finding, error) {
 	var missing []string
 	var err error
 	everywhere := ""
@@ -54,8 +54,8 @@ func (b *Backend) missingRights(ctx context.Context) (*driver.Finding, error) {
 		return nil, err
 	}
 	rights := strings.Join(missing, " ")
-	return &driver.Finding{
-		Severity: driver.SeverityError, Code: "redis-rights", Setting: "ACL of " + b.user(), Value: "without " + rights,
+	return &health.Finding{
+		Severity: health.Error, Code: "redis-rights", Setting: "ACL of " + b.user(), Value: "without " + rights,
 		Why:    "Locks need these rights.",
 		Remedy: "ACL SETUSER " + b.user() + " " + rights + everywhere,
 	}, nil

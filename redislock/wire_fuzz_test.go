@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
@@ -79,8 +80,18 @@ func FuzzClaim(f *testing.F) {
 			t.Fatalf("%q is read as %+v, %v", kept, line, ok)
 		}
 		want := driver.Standing{
-			ID: driver.ShortID(id), Owner: owner, Note: note, Capacity: capacity, Weight: weight, Token: start, Span: span,
-			Granted: true, Since: time.UnixMicro(start), Left: c.TTL.Truncate(time.Microsecond),
+			Claim: driver.Claim{
+				ID:       driverutil.ShortID(id),
+				Owner:    owner,
+				Note:     note,
+				Capacity: capacity,
+				Weight:   weight,
+				Span:     span,
+			},
+			Token:   start,
+			Granted: true,
+			Since:   time.UnixMicro(start),
+			Left:    c.TTL.Truncate(time.Microsecond),
 		}
 		if got := line.Claims[0]; got != want {
 			t.Errorf("%q is read as %+v; want %+v", kept, got, want)

@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // answer is what the rows say that a step answers.
 type answer struct {
 	effects
-	store  string          // its name, for errors
-	ref    driver.ClaimRef // that was asked for
-	done   bool            // the claim has left, or the leases were gone through
+	store  string              // its name, for errors
+	ref    driverutil.ClaimRef // that was asked for
+	done   bool                // the claim has left, or the leases were gone through
 	ticket row
 	head   *driver.BusyError // the first of a line in which the claim waits
 	refuse error             // why there is no ticket, or no such claim
@@ -33,7 +34,7 @@ func (a *answer) begin() { *a = answer{store: a.store, ref: a.ref} }
 
 // add takes one row; the schemas say what they mean.
 func (a *answer) add(r *row) error {
-	ref := driver.ClaimRef{Key: r.key, ID: r.id}
+	ref := driverutil.ClaimRef{Key: r.key, ID: r.id}
 	if ref.Key == "" {
 		ref.Key = a.ref.Key
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // Backend keeps lines of claims in a database. Its methods may be called from many
@@ -25,7 +26,7 @@ type Backend struct {
 	dialect dialect
 	store   *steps
 	bad     error // why no call can succeed
-	owner   driver.Ownership
+	owner   driverutil.Ownership
 
 	ctx   context.Context // ends at Close
 	stop  context.CancelFunc
@@ -47,7 +48,7 @@ var (
 
 // New returns a Backend that keeps locks in db. It asks nobody and cannot fail: bad
 // options, missing tables, a file that cannot be written or tables of another
-// format make the calls answer a *driver.PermanentError that says what to do.
+// format make the calls return a driver.ErrPermanent that says what to do.
 //
 // Values of Backend may be as many as you like; one per database and process is
 // best, because its waiters wake each other without going through the file.
@@ -59,9 +60,9 @@ func New(db *sql.DB, d Dialect, o *Options) *Backend {
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.waiters.wake = make(chan struct{}, 1)
 	b.waiters.lines = make(map[string]*waitedLine)
-	b.waiters.told = make(map[driver.ClaimRef]bool)
+	b.waiters.told = make(map[driverutil.ClaimRef]bool)
 	if err := b.choose(db, d, o); err != nil {
-		b.bad = &driver.PermanentError{Err: fmt.Errorf("%v: %w", d, err)}
+		b.bad = driver.Permanent(fmt.Errorf("%v: %w", d, err))
 	}
 	return b
 }
@@ -211,7 +212,7 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 	if err == nil || isAnswer(err) {
 		return err
 	}
-	if ended := driver.Ended(ctx); ended != nil {
+	if ended := driverutil.Ended(ctx); ended != nil {
 		return b.cutShort(ended, err)
 	}
 	if b.ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 const (
@@ -31,7 +32,7 @@ type batcher struct {
 // batched is one call of a batcher: an Enter of claim, or a Leave of the claim with that ID.
 type batched struct {
 	ctx   context.Context // of the caller
-	ref   driver.ClaimRef
+	ref   driverutil.ClaimRef
 	claim *driver.Claim // nil if it leaves
 	over  chan struct{} // closed when the batch is over, and all below is set
 

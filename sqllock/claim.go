@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // lastToken is where a counter can only have been set by hand: 280 000 years from now.
@@ -28,16 +29,17 @@ func damaged(key string, err error) error {
 		key, err))
 }
 
-func permanent(err error) error { return &driver.PermanentError{Err: err} }
+func permanent(err error) error { return driver.Permanent(err) }
 
 // busy describes c, the first of its line, to a claim with that many ahead.
 func (c *row) busy(left time.Duration, ahead int) *driver.BusyError {
 	return &driver.BusyError{
-		Owner: c.owner,
-		Note:  c.note,
-		Token: c.token,
-		Since: time.UnixMicro(c.since),
-		Left:  left,
+		Standing: driver.Standing{
+			Claim: driver.Claim{Owner: c.owner, Note: c.note},
+			Token: c.token,
+			Since: time.UnixMicro(c.since),
+			Left:  left,
+		},
 		Ahead: ahead,
 	}
 }
@@ -79,13 +81,15 @@ func (s *snapshot) line() driver.Line {
 		}
 		before += c.weight
 		l.Claims = append(l.Claims, driver.Standing{
-			ID:        driver.ShortID(c.id),
-			Owner:     c.owner,
-			Note:      c.note,
-			Capacity:  c.capacity,
-			Weight:    c.weight,
+			Claim: driver.Claim{
+				ID:       driverutil.ShortID(c.id),
+				Owner:    c.owner,
+				Note:     c.note,
+				Capacity: c.capacity,
+				Weight:   c.weight,
+				Span:     c.span,
+			},
 			Token:     c.token,
-			Span:      c.span,
 			Granted:   c.granted || before <= c.capacity,
 			Lingering: c.lingering,
 			Since:     time.UnixMicro(c.since),

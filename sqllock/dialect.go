@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // Dialect says which database a *sql.DB speaks to.
@@ -57,7 +58,6 @@ func (k *dialect) info() driver.Info {
 		Name:   k.name,
 		Fair:   true,
 		Linger: true,
-		Lease:  driver.PerClaim,
 		MinTTL: minTTL,
 		MaxTTL: maxTTL,
 	}
@@ -167,14 +167,14 @@ type effects struct {
 
 // grant is a waiting claim that a step granted.
 type grant struct {
-	driver.ClaimRef
+	driverutil.ClaimRef
 	mark driver.Mark
 	left time.Duration
 }
 
 // broken is a claim that an operator ended.
 type broken struct {
-	driver.ClaimRef
+	driverutil.ClaimRef
 	gone driver.GoneError
 }
 

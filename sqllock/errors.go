@@ -62,7 +62,7 @@ func failure(name, what, key string, err error, advise func(error) (advice strin
 	}
 	switch v {
 	case refused:
-		return &driver.RefusedError{Err: err}
+		return driver.Refused(err)
 	case lasting:
 		return permanent(err)
 	}

@@ -9,19 +9,21 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-var _ driver.Examiner = (*Backend)(nil)
+var _ health.Examiner = (*Backend)(nil)
 
 // Examine reads what the settings of the database mean for locks of ttl, in up to twenty
 // statements. It needs no tables. Of PostgreSQL it also tries whether notifications arrive,
 // which takes three seconds if they do not.
-func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
 	if b.bad != nil {
-		return driver.Examination{}, b.bad
+		return health.Result{}, b.bad
 	}
 	if !b.begin() {
-		return driver.Examination{}, driver.ErrClosed
+		return health.Result{}, driver.ErrClosed
 	}
 	defer b.calls.Done()
 	caller := ctx
@@ -31,26 +33,26 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 	e := &examination{config: b.store.config, ttl: ttl}
 	if err := b.dialect.examine(ctx, e); err != nil {
 		err = fmt.Errorf("%s: reading the settings: %w", b.info.Name, err)
-		return driver.Examination{}, cmp.Or(driver.Ended(caller), err)
+		return health.Result{}, cmp.Or(driverutil.Ended(caller), err)
 	}
-	return e.Examination, nil
+	return e.Result, nil
 }
 
 // examination examines a database.
 type examination struct {
-	driver.Examination
+	health.Result
 	config
 	ttl  time.Duration
 	read map[string]string // settings by name
 	role string            // of PostgreSQL's session, quoted
 }
 
-func (e *examination) add(severity driver.Severity, code, setting, why, remedy string) {
+func (e *examination) add(severity health.Severity, code, setting, why, remedy string) {
 	e.addValue(severity, code, setting, e.read[setting], why, remedy)
 }
 
-func (e *examination) addValue(severity driver.Severity, code, setting, value, why, remedy string) {
-	e.Add(driver.Finding{
+func (e *examination) addValue(severity health.Severity, code, setting, value, why, remedy string) {
+	e.Add(health.Finding{
 		Severity: severity, Code: code, Setting: setting, Value: value, Why: why, Remedy: remedy,
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
 func examineMySQL(ctx context.Context, e *examination) error {
@@ -19,7 +19,7 @@ func examineMySQL(ctx context.Context, e *examination) error {
 		return err
 	}
 	if e.read["read_only"] != "OFF" && e.read["read_only"] != "0" {
-		e.add(driver.SeverityError, "mysql-read-only", "read_only",
+		e.add(health.Error, "mysql-read-only", "read_only",
 			"A replica is set so. It takes no writes, or only those of administrators, whose locks no other server "+
 				"has.",
 			"connect to the primary; or if this is it: SET GLOBAL read_only = OFF")
@@ -28,14 +28,14 @@ func examineMySQL(ctx context.Context, e *examination) error {
 		return err
 	}
 	if cluster := severalWriters(e.read); cluster != "" {
-		e.addValue(driver.SeverityWarning, "mysql-several-writers", "writers of the cluster", cluster,
+		e.addValue(health.Warning, "mysql-several-writers", "writers of the cluster", cluster,
 			"Leases are safe there, but steps on one line from two nodes undo each other, and many of them may stop a "+
 				"whole Galera cluster, whatever wsrep_retry_autocommit is. Locks of transactions (sqllock.Tx) are "+
 				"refused: a row that is locked on one node is free on the others.",
 			oneWriter(cluster))
 	}
 	if completion := e.read["completion_type"]; completion != "NO_CHAIN" && completion != "" {
-		e.add(driver.SeverityError, "mysql-completion-type", "completion_type",
+		e.add(health.Error, "mysql-completion-type", "completion_type",
 			"COMMIT in a procedure begins another transaction at once (CHAIN), or ends the connection before the "+
 				"answer is sent (RELEASE).",
 			"SET GLOBAL completion_type = 'NO_CHAIN'")
@@ -43,7 +43,7 @@ func examineMySQL(ctx context.Context, e *examination) error {
 	e.mysqlDurability()
 	isolation := cmp.Or(e.read["transaction_isolation"], e.read["tx_isolation"])
 	if isolation != "REPEATABLE-READ" && isolation != "READ-COMMITTED" {
-		e.addValue(driver.SeverityNote, "mysql-isolation", "transaction_isolation", isolation,
+		e.addValue(health.Note, "mysql-isolation", "transaction_isolation", isolation,
 			"Locks are correct with it. SERIALIZABLE makes steps wait for readers, and READ-UNCOMMITTED gains "+
 				"nothing.",
 			"SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -74,7 +74,7 @@ func (e *examination) mysqlSplits(ctx context.Context) error {
 			return err
 		}
 		if reads != writes {
-			e.addValue(driver.SeverityWarning, "mysql-read-splitting", "reads",
+			e.addValue(health.Warning, "mysql-read-splitting", "reads",
 				"answered by "+reads+", writes by "+writes,
 				"A proxy sends some statements or connections to one server, and others to another. A replica that "+
 					"lags behind does not show the latest grants. Steps are CALLs: two servers that both take them "+
@@ -91,13 +91,13 @@ func (e *examination) mysqlSplits(ctx context.Context) error {
 func (e *examination) mysqlDurability() {
 	if e.read["innodb_flush_log_at_trx_commit"] != "1" {
 		e.Volatile = true
-		e.add(driver.SeverityWarning, "mysql-flush-log", "innodb_flush_log_at_trx_commit",
+		e.add(health.Warning, "mysql-flush-log", "innodb_flush_log_at_trx_commit",
 			"A crash of the machine, and with 0 of the server, forgets the locks of the last second and lets "+
 				"second holders in.",
 			"SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 	}
 	if e.read["log_bin"] == "ON" && e.read["sync_binlog"] != "1" {
-		e.add(driver.SeverityWarning, "mysql-sync-binlog", "sync_binlog",
+		e.add(health.Warning, "mysql-sync-binlog", "sync_binlog",
 			"A crash of the machine may lose the end of the binary log, so replicas never have the last locks.",
 			"SET GLOBAL sync_binlog = 1")
 	}
@@ -111,18 +111,18 @@ func (e *examination) mysqlTimes() {
 	switch wait, ok := seconds("innodb_lock_wait_timeout"); {
 	case !ok:
 	case wait == 0:
-		e.add(driver.SeverityWarning, "mysql-lock-wait", "innodb_lock_wait_timeout",
+		e.add(health.Warning, "mysql-lock-wait", "innodb_lock_wait_timeout",
 			"Steps on one line that meet are rolled back at once and tried again, instead of one after the other.",
 			"SET GLOBAL innodb_lock_wait_timeout = 10")
 	case wait > e.ttl:
-		e.add(driver.SeverityNote, "mysql-lock-wait", "innodb_lock_wait_timeout",
+		e.add(health.Note, "mysql-lock-wait", "innodb_lock_wait_timeout",
 			"A step that a stuck transaction holds up goes on in the server for so many seconds, longer than the "+
 				"lease of "+
 				e.ttl.String()+", after its caller has given up.",
 			"SET GLOBAL innodb_lock_wait_timeout = 10")
 	}
 	if idle, ok := seconds("wait_timeout"); ok && idle < e.ttl/3 {
-		e.add(driver.SeverityWarning, "mysql-wait-timeout", "wait_timeout",
+		e.add(health.Warning, "mysql-wait-timeout", "wait_timeout",
 			"The server closes connections that are idle for so many seconds, before the next renewal, which comes "+
 				"after a third of the lease of "+e.ttl.String()+". Each renewal connects anew.",
 			"SET GLOBAL wait_timeout = 28800; or in a program a ConnMaxIdleTime of the *sql.DB that is shorter")

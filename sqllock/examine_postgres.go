@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
 // examineFor is how long a notification or a pooler may take.
@@ -54,16 +54,16 @@ func examinePostgres(ctx context.Context, e *examination) error {
 func (e *examination) postgresRole(standby bool) {
 	switch {
 	case standby:
-		e.addValue(driver.SeverityError, "postgres-standby", "pg_is_in_recovery()", "true",
+		e.addValue(health.Error, "postgres-standby", "pg_is_in_recovery()", "true",
 			"A standby takes no writes, so no lock can be taken here.",
 			"name all servers in the URL, as in postgres://user@host1,host2/db: the one that takes writes is used")
 	case e.read["default_transaction_read_only"] == "on":
-		e.add(driver.SeverityError, "postgres-read-only", "default_transaction_read_only",
+		e.add(health.Error, "postgres-read-only", "default_transaction_read_only",
 			"Each step of a lock writes, and is refused.",
 			"SET default_transaction_read_only = off, then "+e.alterRole("default_transaction_read_only = off"))
 	}
 	if isolation := e.read["default_transaction_isolation"]; isolation != "read committed" {
-		e.add(driver.SeverityNote, "postgres-isolation", "default_transaction_isolation",
+		e.add(health.Note, "postgres-isolation", "default_transaction_isolation",
 			"Locks are correct with it. Steps on one line that meet are rolled back and tried again, which read "+
 				"committed spares.",
 			e.alterRole("default_transaction_isolation = 'read committed'"))
@@ -90,7 +90,7 @@ func (e *examination) postgresSplits(ctx context.Context) (splits bool, err erro
 	if from == "" || e.onNew(ctx, true, "SELECT txid_current()::text WHERE NOT pg_is_in_recovery()", &drawn) != nil {
 		return false, ctx.Err()
 	}
-	e.addValue(driver.SeverityWarning, "postgres-read-splitting", "reads", "answered by the standby "+from,
+	e.addValue(health.Warning, "postgres-read-splitting", "reads", "answered by the standby "+from,
 		"A pooler or a proxy sends some statements or connections to a standby, and others to the primary. A standby "+
 			"that lags behind does not show the latest grants. Locks are correct, but a waiter asks by steps that "+
 			"write, and ls, show and watch may be late or fail.",
@@ -129,7 +129,7 @@ func (e *examination) postgresTables(ctx context.Context) error {
 		return nil
 	})
 	if err == nil && found.split() {
-		e.addValue(driver.SeverityError, "postgres-schemas", "schemas with tables of locks",
+		e.addValue(health.Error, "postgres-schemas", "schemas with tables of locks",
 			strings.Join(found.all, ", "), found.why(), found.remedy())
 	}
 	return err
@@ -138,17 +138,17 @@ func (e *examination) postgresTables(ctx context.Context) error {
 func (e *examination) postgresDurability(standbys int) {
 	e.Volatile = e.read["fsync"] == "off" || e.read["synchronous_commit"] == "off"
 	if e.read["fsync"] == "off" {
-		e.add(driver.SeverityError, "postgres-fsync", "fsync",
+		e.add(health.Error, "postgres-fsync", "fsync",
 			"A power failure may destroy the database, and forgets locks that are held.",
 			"ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf()")
 	}
 	if e.read["synchronous_commit"] == "off" {
-		e.add(driver.SeverityWarning, "postgres-synchronous-commit", "synchronous_commit",
+		e.add(health.Warning, "postgres-synchronous-commit", "synchronous_commit",
 			"A crash of the server forgets the locks of the last half second or so, and lets second holders in.",
 			e.alterRole("synchronous_commit = on"))
 	}
 	if standbys > 0 && e.read["synchronous_standby_names"] == "" {
-		e.addValue(driver.SeverityWarning, "postgres-async-standby", "synchronous_standby_names", "empty",
+		e.addValue(health.Warning, "postgres-async-standby", "synchronous_standby_names", "empty",
 			"A standby that is promoted may not have the last grants, and lets second holders in.",
 			"ALTER SYSTEM SET synchronous_standby_names = '*', then SELECT pg_reload_conf()")
 	}
@@ -156,14 +156,14 @@ func (e *examination) postgresDurability(standbys int) {
 
 func (e *examination) postgresTimes() {
 	if e.read["idle_in_transaction_session_timeout"] == "0" {
-		e.add(driver.SeverityNote, "postgres-idle-in-transaction", "idle_in_transaction_session_timeout",
+		e.add(health.Note, "postgres-idle-in-transaction", "idle_in_transaction_session_timeout",
 			"A transaction that a program forgets to end keeps old versions of rows, and busy locks become slow.",
 			"ALTER SYSTEM SET idle_in_transaction_session_timeout = '10min', then SELECT pg_reload_conf()")
 	}
 	ms, err := strconv.Atoi(e.read["statement_timeout"])
 	limit := time.Duration(ms) * time.Millisecond
 	if err == nil && limit > 0 && limit < e.ttl/10 {
-		e.addValue(driver.SeverityWarning, "postgres-statement-timeout", "statement_timeout", limit.String(),
+		e.addValue(health.Warning, "postgres-statement-timeout", "statement_timeout", limit.String(),
 			"A renewal that waits for a busy disk or a busy line is ended after less than a tenth of the lease of "+
 				e.ttl.String()+". The lease may end before one comes through.",
 			e.alterRole("statement_timeout = '"+strconv.Itoa(int(e.ttl/10/time.Second)+1)+"s'"))
@@ -185,15 +185,15 @@ func (e *examination) postgresPooler(ctx context.Context) {
 	const setting = "the mode of a pooler"
 	switch {
 	case err != nil:
-		e.addValue(driver.SeverityNote, "postgres-pooler", setting, driver.OneLine(err.Error()),
+		e.addValue(health.Note, "postgres-pooler", setting, health.OneLine(err.Error()),
 			"It could not be found out. It takes two connections of the *sql.DB at the same time.",
 			"let the *sql.DB have two connections or more")
 	case mode == "statement":
-		e.addValue(driver.SeverityWarning, "postgres-pooler", setting, mode,
+		e.addValue(health.Warning, "postgres-pooler", setting, mode,
 			"Locks work, but no transaction does, so tokens cannot be checked in the transaction that they guard.",
 			"pool_mode = transaction in pgbouncer.ini")
 	case mode == "transaction":
-		e.addValue(driver.SeverityNote, "postgres-pooler", setting, mode,
+		e.addValue(health.Note, "postgres-pooler", setting, mode,
 			"Locks work. LISTEN needs a connection past the pooler, and PgBouncer before 1.21 mixes up prepared "+
 				"statements.",
 			"name PostgreSQL itself in the URL; or keep the pooler, and in a program put default_query_exec_mode=exec "+
@@ -254,7 +254,7 @@ func processOf(ctx context.Context, conn interface {
 // postgresListen sends a notification, and waits for it.
 func (e *examination) postgresListen(ctx context.Context) {
 	if e.listen == nil {
-		e.addValue(driver.SeverityNote, "postgres-listen", "Options.Listen", "not set",
+		e.addValue(health.Note, "postgres-listen", "Options.Listen", "not set",
 			"Waiters poll the database, which prolongs a wait by about an eighth.",
 			"set Options.Listen")
 		return
@@ -262,7 +262,7 @@ func (e *examination) postgresListen(ctx context.Context) {
 	if e.notified(ctx) {
 		return
 	}
-	e.addValue(driver.SeverityWarning, "postgres-listen", "LISTEN", "no notification within "+examineFor.String(),
+	e.addValue(health.Warning, "postgres-listen", "LISTEN", "no notification within "+examineFor.String(),
 		"Waiters are not woken and poll the database, which prolongs a wait by about an eighth. A pooler in "+
 			"transaction mode loses LISTEN.",
 		"name PostgreSQL itself in the URL; or in a program have Options.Listen connect past the pooler")

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
 func examineSQLite(ctx context.Context, e *examination) error {
@@ -37,12 +37,12 @@ func (e *examination) sqliteJournal(journal string, synchronous int) {
 	switch journal {
 	case "wal":
 	case "off", "memory":
-		e.addValue(driver.SeverityError, "sqlite-journal", "journal_mode", journal,
+		e.addValue(health.Error, "sqlite-journal", "journal_mode", journal,
 			"A process that is killed in the middle of a step leaves a damaged file, and all locks in it are "+
 				"refused.",
 			"PRAGMA journal_mode = WAL; see SQLiteDSN")
 	default:
-		e.addValue(driver.SeverityNote, "sqlite-journal", "journal_mode", journal,
+		e.addValue(health.Note, "sqlite-journal", "journal_mode", journal,
 			"Locks are correct with it. Each step writes, syncs and deletes a journal, where WAL appends to one "+
 				"file.",
 			"PRAGMA journal_mode = WAL; see SQLiteDSN")
@@ -50,7 +50,7 @@ func (e *examination) sqliteJournal(journal string, synchronous int) {
 	const full, normal = 2, 1
 	e.Volatile = synchronous < full
 	if synchronous < normal {
-		e.addValue(driver.SeverityWarning, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
+		e.addValue(health.Warning, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
 			"A power failure may destroy the file, with the marks of Once in it.",
 			"PRAGMA synchronous = NORMAL; on every connection: see SQLiteDSN")
 	}
@@ -66,12 +66,12 @@ func syncLevel(n int) string {
 func (e *examination) sqliteFileSystem(kind string) {
 	switch {
 	case isShared(kind):
-		e.addValue(driver.SeverityError, "sqlite-network", "file system", kind,
+		e.addValue(health.Error, "sqlite-network", "file system", kind,
 			"SQLite's own locks do not work there between hosts, so each host may have a holder of every lock.",
 			"move the file to a disk of one host, and write its path into the URL; for several hosts take a server, "+
 				"such as PostgreSQL or Redis")
 	case strings.HasPrefix(kind, "fuse"):
-		e.addValue(driver.SeverityWarning, "sqlite-network", "file system", kind,
+		e.addValue(health.Warning, "sqlite-network", "file system", kind,
 			"A program serves this file system. Whether it keeps SQLite's locks apart, and those of other hosts, "+
 				"is not known.",
 			"move the file to a disk of one host, and write its path into the URL")

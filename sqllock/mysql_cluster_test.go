@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/errs"
 )
 
 func TestSeveralWritersAreSeenInTheVariables(t *testing.T) {
@@ -70,7 +70,7 @@ func TestTransactionLockIsRefusedInAClusterWithSeveralWriters(t *testing.T) {
 		Tx(b, &sql.Tx{}).Lock, Tx(b, &sql.Tx{}).TryLock,
 	} {
 		_, err := lock(t.Context(), "k")
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "several writers (Galera") {
+		if !errors.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "several writers (Galera") {
 			t.Errorf("it returned %v; want that the cluster has several writers", err)
 		}
 	}

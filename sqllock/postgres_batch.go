@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // manySteps is how many steps are under way when free locks begin to go in batches.
@@ -64,7 +65,7 @@ func (b *batching) enterFree(ctx context.Context, c *driver.Claim) (t driver.Tic
 	if !b.inBatches() {
 		return t, false, nil
 	}
-	one := &batched{ctx: ctx, ref: driver.ClaimRef{Key: c.Key, ID: c.ID}, claim: c}
+	one := &batched{ctx: ctx, ref: driverutil.ClaimRef{Key: c.Key, ID: c.ID}, claim: c}
 	if err := b.enters.join(one); err != nil || !one.found {
 		return t, false, err
 	}
@@ -77,7 +78,7 @@ func (b *batching) leaveFree(ctx context.Context, t *driver.Ticket) (done bool, 
 	if !b.inBatches() {
 		return false, nil
 	}
-	one := &batched{ctx: ctx, ref: driver.ClaimRef{Key: t.Key, ID: t.ID}}
+	one := &batched{ctx: ctx, ref: driverutil.ClaimRef{Key: t.Key, ID: t.ID}}
 	switch err := b.leaves.join(one); {
 	case err != nil || one.found:
 		return err == nil, err
@@ -101,7 +102,7 @@ func (b *batching) sendFree(ctx context.Context, what, step string, calls []*bat
 }
 
 // batchAnswers takes the rows of a batch, each of which names its claim.
-type batchAnswers map[driver.ClaimRef]*batched
+type batchAnswers map[driverutil.ClaimRef]*batched
 
 func (a batchAnswers) begin() {
 	for _, c := range a {
@@ -111,7 +112,7 @@ func (a batchAnswers) begin() {
 }
 
 func (a batchAnswers) add(r *row) error {
-	c := a[driver.ClaimRef{Key: r.key, ID: r.id}]
+	c := a[driverutil.ClaimRef{Key: r.key, ID: r.id}]
 	if c == nil {
 		return errShort
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 type stateError string
@@ -49,9 +50,9 @@ func told(t *testing.T, what string, err error, want string) {
 	t.Helper()
 	got := "unknown"
 	switch {
-	case errors.As(err, new(*driver.PermanentError)):
+	case errors.Is(err, driver.ErrPermanent):
 		got = "for good"
-	case errors.As(err, new(*driver.RefusedError)):
+	case driverutil.RefusedForNow(err):
 		got = "refused"
 	}
 	if got != want || errors.Is(err, driver.ErrRefused) == (want == "unknown") {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // server is the store on PostgreSQL, MariaDB and MySQL. Each step is one call of a function
@@ -206,7 +207,7 @@ func (s *server) call(ctx context.Context, what, key string, into sink, step str
 		err = permanent(fmt.Errorf("%w: %s", err, ends))
 	}
 	if broke || ends != "" {
-		err = driver.Unsettled(err) // lib/pq says ErrBadConn also of a step whose answer is lost
+		err = driverutil.Unsettled(err) // lib/pq says ErrBadConn also of a step whose answer is lost
 	}
 	return broke, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // steps are the steps of a Backend. They are alike on all databases; store makes them. A step
@@ -27,7 +28,7 @@ type sink interface {
 // step makes a step that changes a line. If its outcome is unknown, those who wait in that
 // line read it again.
 func (s *steps) step(ctx context.Context, what, key, step string, args ...any) (answer, error) {
-	a := answer{store: s.name, ref: driver.ClaimRef{Key: key}}
+	a := answer{store: s.name, ref: driverutil.ClaimRef{Key: key}}
 	broke, err := s.call(ctx, what, key, &a, step, args...)
 	if err != nil {
 		return answer{effects: effects{touched: []string{key}}}, err

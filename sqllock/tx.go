@@ -13,6 +13,8 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/errs"
 )
 
 // SQLTx is what Tx needs of a transaction. A *sql.Tx has it. A *sql.DB and a *sql.Conn lack
@@ -97,7 +99,7 @@ type binder interface {
 // TxLock is a lock that a transaction holds.
 type TxLock struct {
 	b     *Backend
-	claim driver.ClaimRef
+	claim driverutil.ClaimRef
 	token fence.Token
 }
 
@@ -195,7 +197,7 @@ const txTTL = 10 * time.Second
 
 func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, error) {
 	if l.bad != nil {
-		return nil, fmt.Errorf("sqllock: %w: %w", driver.ErrInvalid, l.bad)
+		return nil, fmt.Errorf("sqllock: %w: %w", errs.Invalid, l.bad)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -223,7 +225,7 @@ func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, err
 		l.b.giveUp(t)
 		return nil, txError(key, err)
 	}
-	held := &TxLock{b: l.b, claim: t.Ref(), token: fence.Token(t.Token)}
+	held := &TxLock{b: l.b, claim: driverutil.Ref(t.Key, t.ID), token: fence.Token(t.Token)}
 	l.held[key] = held
 	return held, nil
 }
@@ -241,7 +243,7 @@ func (l *TxLocker) keep(ctx context.Context, t driver.Ticket) error {
 	if err := l.scan(ctx, text, params, &seen); err != nil {
 		return &holdError{l.store.fail("hold the claim on", t.Key, err)}
 	}
-	err := l.b.bind(ctx, t.Ref())
+	err := l.b.bind(ctx, driverutil.Ref(t.Key, t.ID))
 	if err == nil && !seen {
 		return errOldSnapshot
 	}
@@ -250,11 +252,11 @@ func (l *TxLocker) keep(ctx context.Context, t driver.Ticket) error {
 
 var (
 	errOldSnapshot = fmt.Errorf("%w: the transaction sees the database as it was before it got the lock: let Lock be "+
-		"its first statement, and its only one of this kind, or begin it with READ COMMITTED", driver.ErrInvalid)
+		"its first statement, and its only one of this kind, or begin it with READ COMMITTED", errs.Invalid)
 	errCircle = fmt.Errorf("%w: transactions take the same keys in different orders: roll this one back and begin "+
-		"again, and take keys in one order", driver.ErrDeadlock)
+		"again, and take keys in one order", errs.Deadlock)
 	errUnbound = fmt.Errorf("%w: the transaction has ended, or it is one on another database than the locks are in: "+
-		"pass one that is open, on the same primary", driver.ErrInvalid)
+		"pass one that is open, on the same primary", errs.Invalid)
 )
 
 // holdError is an error of the transaction itself.
@@ -271,13 +273,13 @@ func txError(key string, err error) error {
 	var busy *driver.BusyError
 	switch {
 	case errors.As(err, &busy):
-		err = fmt.Errorf("%w: %w", driver.ErrNotAcquired, err)
-	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrKind), errors.Is(err, driver.ErrNotAcquired),
-		errors.Is(err, driver.ErrDeadlock), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-	case errors.As(err, new(*driver.PermanentError)), errors.Is(err, sql.ErrTxDone):
-		err = fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+		err = fmt.Errorf("%w: %w", errs.NotAcquired, err)
+	case errors.Is(err, errs.Invalid), errors.Is(err, driver.ErrKind), errors.Is(err, errs.NotAcquired),
+		errors.Is(err, errs.Deadlock), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, driver.ErrPermanent), errors.Is(err, sql.ErrTxDone):
+		err = fmt.Errorf("%w: %w", errs.Invalid, err)
 	case !errors.As(err, new(*holdError)):
-		err = fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w", errs.Unavailable, err)
 	}
 	return fmt.Errorf("sqllock: lock %.80q in a transaction: %w", key, err)
 }
@@ -317,18 +319,18 @@ func (l *TxLocker) await(ctx context.Context, t driver.Ticket) (driver.Ticket, e
 
 // notAcquired is err, unless ctx has ended: then it says so, and who is first in line.
 func notAcquired(ctx context.Context, t driver.Ticket, err error) error {
-	switch ended := driver.Ended(ctx); {
+	switch ended := driverutil.Ended(ctx); {
 	case ended == nil:
 		return err
 	case t.Head != nil:
-		return fmt.Errorf("%w: %w: %w", driver.ErrNotAcquired, t.Head, ended)
+		return fmt.Errorf("%w: %w: %w", errs.NotAcquired, t.Head, ended)
 	default:
-		return fmt.Errorf("%w: %w", driver.ErrNotAcquired, ended)
+		return fmt.Errorf("%w: %w", errs.NotAcquired, ended)
 	}
 }
 
 // bind ends the lease of a granted claim that a transaction keeps from now on.
-func (b *Backend) bind(ctx context.Context, c driver.ClaimRef) error {
+func (b *Backend) bind(ctx context.Context, c driverutil.ClaimRef) error {
 	return b.txStep(ctx, c.Key, "bind", []byte(c.Key), b.store.text(c.ID))
 }
 
@@ -352,7 +354,7 @@ func (b *Backend) giveUp(t driver.Ticket) {
 		defer b.calls.Done()
 		ctx, cancel := context.WithTimeout(b.ctx, txTTL)
 		defer cancel()
-		undecided := func(err error) bool { return !driver.Gone(err) && !errors.As(err, new(*driver.PermanentError)) }
+		undecided := func(err error) bool { return !driver.Gone(err) && !errors.Is(err, driver.ErrPermanent) }
 		_ = retry(ctx, undecided, 10*time.Millisecond, time.Second, func() error {
 			return b.Leave(ctx, t, driver.Exit{Tombstone: true})
 		})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // maxAwait is how long Await waits before it answers that nothing has changed, and the longest that
@@ -17,13 +18,13 @@ const maxAwait = time.Second
 // waiterRegistry knows who waits in this process. A waiter is told by a step of this process
 // that granted its claim, by news from other processes, or by a reading of its line.
 type waiterRegistry struct {
-	alarms driver.Alarms
+	alarms driverutil.Alarms
 	wake   chan struct{} // makes the watch look around
 
 	mu       sync.Mutex
 	lines    map[string]*waitedLine
-	told     map[driver.ClaimRef]bool // broken claims that the alarms have heard of
-	watching bool                     // the watch is running
+	told     map[driverutil.ClaimRef]bool // broken claims that the alarms have heard of
+	watching bool                         // the watch is running
 }
 
 // waitedLine is a line in which somebody of this process waits.
@@ -165,7 +166,7 @@ func (r *waiterRegistry) deliver(e effects) (unread bool) {
 func (r *waiterRegistry) unheard(all []broken) (fresh []broken) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	told := make(map[driver.ClaimRef]bool, len(all))
+	told := make(map[driverutil.ClaimRef]bool, len(all))
 	for _, lost := range all {
 		if !r.told[lost.ClaimRef] {
 			fresh = append(fresh, lost)

@@ -50,7 +50,7 @@ func openCluster(_ context.Context, u *URL, c *Config) (*Store, error) {
 				return badConfig("%s is no Cluster; write redis:// for a single server, or redis+sentinel://", u)
 			case strings.Contains(err.Error(), "cluster has no nodes"): // go-redis, of an answer without slots
 				err = fmt.Errorf("no node has slots yet; see redis-cli --cluster create (%w)", err)
-				return &driver.RefusedError{Err: err}
+				return driver.Refused(err)
 			}
 			return err
 		},

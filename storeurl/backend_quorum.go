@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
@@ -58,7 +59,7 @@ func checkQuorum(u *URL, rest *url.URL) error {
 			u.agreed[name] = value
 		}
 	}
-	if _, err := u.membership(driver.Membership{}); err != nil {
+	if _, err := u.membership(ballot.Membership{}); err != nil {
 		return err
 	}
 	if u.Members == nil {
@@ -96,7 +97,7 @@ func (u *URL) takeAgreed() {
 }
 
 // membership is m with what the URL says of it.
-func (u *URL) membership(m driver.Membership) (driver.Membership, error) {
+func (u *URL) membership(m ballot.Membership) (ballot.Membership, error) {
 	bad := func(name, want string) error {
 		return fmt.Errorf("the parameter %s of the redlock URL is %q; want %s", name, u.agreed[name], want)
 	}
@@ -206,7 +207,7 @@ func pingMajority(ctx context.Context, members []*Store, names []string) error {
 			if up++; up == need {
 				return nil
 			}
-		case errors.As(err, new(*DeniedError)), errors.As(err, new(*driver.PermanentError)):
+		case errors.As(err, new(*DeniedError)), errors.Is(err, driver.ErrPermanent):
 			permanent = err
 		default:
 			last = err

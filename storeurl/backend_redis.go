@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/redislock"
 )
 
@@ -191,7 +192,7 @@ func (u *URL) pingRedis(rdb redis.UniversalClient) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := u.admitted(rdb.Ping(ctx).Err())
 		if answer, ok := err.(redis.Error); ok {
-			return &driver.RefusedError{Err: answer}
+			return driver.Refused(answer)
 		}
 		return err
 	}
@@ -206,7 +207,7 @@ func (u *URL) pingServer(rdb redis.UniversalClient, b *redislock.Backend) func(c
 			return err
 		}
 		err := b.Ping(ctx)
-		if errors.Is(err, driver.ErrRefused) && !errors.As(err, new(*driver.PermanentError)) {
+		if driverutil.RefusedForNow(err) {
 			return nil
 		}
 		return err

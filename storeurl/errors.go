@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // ConfigError is a fault of the environment, or of the setup of a server. Another URL, or
@@ -53,7 +53,7 @@ func Full(err error) bool {
 	case errors.As(err, &byPostgres):
 		code := byPostgres.SQLState()
 		// PgBouncer refuses with 08P01, which is also the code of other errors: package sqllock knows which.
-		return code == "53300" || code == "57P03" || code == "08P01" && errors.As(err, new(*driver.RefusedError))
+		return code == "53300" || code == "57P03" || code == "08P01" && driverutil.RefusedForNow(err)
 	case errors.As(err, &byMySQL):
 		return slices.Contains([]uint16{1040, 1203, 1226}, byMySQL.Number)
 	}

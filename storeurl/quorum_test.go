@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // What the members of a quorum have agreed on is in its URL, once for all members.
 func TestMembershipInAURL(t *testing.T) {
-	for raw, want := range map[string]driver.Membership{
+	for raw, want := range map[string]ballot.Membership{
 		"redlock://a,b,c":                                                 {},
 		"redlock://a,b,c/1?durable=true&db=1":                             {Durable: true},
 		"redlock://a,b,c?quarantine=10m&skew=30s":                         {MaxTTL: 10 * time.Minute, Skew: 30 * time.Second},
@@ -21,7 +21,7 @@ func TestMembershipInAURL(t *testing.T) {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
-		if got, err := u.membership(driver.Membership{}); err != nil || got != want {
+		if got, err := u.membership(ballot.Membership{}); err != nil || got != want {
 			t.Errorf("%s says %+v, %v; want %+v", raw, got, err, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // Config changes how a store is opened. The zero value suits a process that holds one
@@ -26,13 +27,13 @@ type Config struct {
 	// the default of zklock.
 	SessionTimeout time.Duration
 	// Membership is what the members of a quorum promise. Parameters of the URL replace it.
-	Membership driver.Membership
+	Membership ballot.Membership
 
 	member bool // the store opened is one member of a quorum
 }
 
 // of is the Membership of a member, and nil for a store that stands alone.
-func (c *Config) of() *driver.Membership {
+func (c *Config) of() *ballot.Membership {
 	if !c.member {
 		return nil
 	}

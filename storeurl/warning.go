@@ -3,7 +3,7 @@ package storeurl
 import (
 	"context"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
 // Warning says which setting of the store endangers locks, or "" if none does as far as the
@@ -11,7 +11,7 @@ import (
 // more closely.
 func (s *Store) Warning(ctx context.Context) string {
 	redis, ok := s.Backend.(interface {
-		Eviction(ctx context.Context) (*driver.Finding, error)
+		Eviction(ctx context.Context) (*health.Finding, error)
 	})
 	if !ok {
 		return ""

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -31,7 +32,7 @@ func (b *Backend) await(ctx context.Context, s *session, t driver.Ticket) (drive
 	timer := time.NewTimer(maxAwait)
 	defer timer.Stop()
 	for {
-		c := b.claims.find(t.Ref())
+		c := b.claims.find(driverutil.Ref(t.Key, t.ID))
 		st := c.state()
 		if err := st.whyNotIn(s); err != nil {
 			return t, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -63,7 +64,7 @@ type Backend struct {
 	timeout time.Duration // the session timeout to ask for
 	maxTTL  time.Duration
 	invalid error // what is wrong with the Options
-	owner   driver.Ownership
+	owner   driverutil.Ownership
 
 	claims     claims
 	containers containers
@@ -112,7 +113,7 @@ func New(servers []string, o *Options) *Backend {
 	}
 	b.maxTTL = max(minTTL, b.timeout*2/3)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.claims = claims{b: b, byRef: make(map[driver.ClaimRef]*claim)}
+	b.claims = claims{b: b, byRef: make(map[driverutil.ClaimRef]*claim)}
 	b.crowd = crowdOf(servers)
 	b.strays = make(strays, maxStrays)
 	b.containers.byKey = make(map[string]container)
@@ -127,11 +128,11 @@ func (b *Backend) Open() error { return b.owner.Take(b.invalid) }
 // TTL nodes only where the administrator has enabled extended types, and to the minute.
 func (b *Backend) Info() driver.Info {
 	return driver.Info{
-		Name:   "zookeeper",
-		Fair:   true,
-		Lease:  driver.PerClient,
-		MinTTL: minTTL,
-		MaxTTL: b.maxTTL,
+		Name:        "zookeeper",
+		Fair:        true,
+		SharedLease: true,
+		MinTTL:      minTTL,
+		MaxTTL:      b.maxTTL,
 	}
 }
 

@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // claims are those that a Backend has entered, or tries to, and those that it remembers.
 type claims struct {
 	b     *Backend
 	mu    sync.Mutex
-	byRef map[driver.ClaimRef]*claim
+	byRef map[driverutil.ClaimRef]*claim
 }
 
 // claim is one claim of this Backend.
 type claim struct {
-	driver.ClaimRef
+	driverutil.ClaimRef
 	of   *claims
 	turn sync.Mutex    // held by Enter and Leave
 	wake chan struct{} // holds a token when the line must be read again
@@ -57,7 +58,7 @@ type position struct {
 const memory = time.Minute
 
 // acquire waits for the turn of a claim, which it makes if there is none.
-func (cs *claims) acquire(ref driver.ClaimRef) *claim {
+func (cs *claims) acquire(ref driverutil.ClaimRef) *claim {
 	cs.mu.Lock()
 	c := cs.byRef[ref]
 	if c == nil {
@@ -78,7 +79,7 @@ func (c *claim) release() {
 }
 
 // find returns a claim; nil if nothing is known of it.
-func (cs *claims) find(ref driver.ClaimRef) *claim {
+func (cs *claims) find(ref driverutil.ClaimRef) *claim {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.byRef[ref]

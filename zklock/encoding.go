@@ -91,9 +91,10 @@ const (
 // tokenOf is the first token of the claim that transaction czxid made.
 func tokenOf(czxid int64) (int64, error) {
 	if czxid <= 0 || czxid>>32 > lastEpoch {
-		return 0, &driver.PermanentError{Err: fmt.Errorf("zookeeper: the ensemble is past leader epoch %d, "+
+		return 0, driver.Permanent(fmt.Errorf("zookeeper: the ensemble is past leader epoch %d, "+
 			"so that tokens of 63 bits run out (transaction %#x): move the locks to a new ensemble, "+
-			"and reset what compares their tokens", lastEpoch, czxid)}
+			"and reset what compares their tokens", lastEpoch, czxid))
+
 	}
 	return czxid << spanBits, nil
 }
@@ -163,6 +164,7 @@ func read[T claimRecord | markRecord | brokenRecord](node string, data []byte) (
 }
 
 func otherVersion(node string) error {
-	return &driver.PermanentError{Err: fmt.Errorf("zookeeper: the node %q is of another version of fencelock, or of "+
-		"another program: use one version for all programs that share the prefix, and nothing else below it", node)}
+	return driver.Permanent(fmt.Errorf("zookeeper: the node %q is of another version of fencelock, or of "+
+		"another program: use one version for all programs that share the prefix, and nothing else below it", node))
+
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -37,7 +38,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 var errRetry = errors.New("the line changed meanwhile")
 
 func (b *Backend) enter(ctx context.Context, s *session, c driver.Claim) (t driver.Ticket, err error) {
-	own := b.claims.acquire(c.Ref())
+	own := b.claims.acquire(driverutil.Ref(c.Key, c.ID))
 	defer own.release()
 	for ctx.Err() == nil {
 		if gone := own.tombstone(); gone != nil {

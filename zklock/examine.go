@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
-var _ driver.Examiner = (*Backend)(nil)
+var _ health.Examiner = (*Backend)(nil)
 
 const (
 	// fourLettersTimeout is how long a server may take to answer a command of four letters.
@@ -26,7 +26,7 @@ const (
 // Examine reads what the settings of the ensemble mean for locks of ttl. It begins the
 // session, as any first call does. It asks each server by commands of four letters, srvr and
 // conf, on a connection for each; what they do not say is a note.
-func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examination, error) {
+func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
 	granted, err := do(ctx, b, "reading the settings for", b.prefix,
 		func(_ context.Context, s *session) (time.Duration, error) {
 			s.mu.Lock()
@@ -34,24 +34,24 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (driver.Examin
 			return s.timeout, nil
 		})
 	if err != nil {
-		return driver.Examination{}, err
+		return health.Result{}, err
 	}
 	x := examination{b: b, ttl: ttl}
 	x.ServerTime = true
 	x.session(granted)
 	x.servers(ctx)
-	return x.Examination, ctx.Err()
+	return x.Result, ctx.Err()
 }
 
 // examination examines an ensemble.
 type examination struct {
-	driver.Examination
+	health.Result
 	b   *Backend
 	ttl time.Duration
 }
 
-func (x *examination) add(severity driver.Severity, code, server, setting, value, why, remedy string) {
-	x.Add(driver.Finding{
+func (x *examination) add(severity health.Severity, code, server, setting, value, why, remedy string) {
+	x.Add(health.Finding{
 		Severity: severity, Code: code, Server: server, Setting: setting, Value: value, Why: why, Remedy: remedy,
 	})
 }
@@ -61,14 +61,14 @@ func (x *examination) session(granted time.Duration) {
 	asked, lease := x.b.timeout, granted*2/3
 	switch {
 	case granted > asked:
-		x.add(driver.SeverityWarning, "zookeeper-min-session", "", "minSessionTimeout", granted.String(),
+		x.add(health.Warning, "zookeeper-min-session", "", "minSessionTimeout", granted.String(),
 			"A session of "+asked.String()+" was asked for, and the server grants no shorter one. A process that "+
 				"crashes keeps its locks for all of it.",
 			"minSessionTimeout="+strconv.FormatInt(asked.Milliseconds(), 10)+" in zoo.cfg, or a smaller tickTime")
 	case granted < asked && lease < x.ttl:
-		severity := driver.SeverityNote
+		severity := health.Note
 		if lease < x.ttl/2 {
-			severity = driver.SeverityWarning
+			severity = health.Warning
 		}
 		x.add(severity, "zookeeper-max-session", "", "maxSessionTimeout", granted.String(),
 			"Leases last two thirds of a session, so they last "+lease.Round(time.Millisecond).String()+" where "+
@@ -103,7 +103,7 @@ func (x *examination) servers(ctx context.Context) {
 			server = ""
 		}
 		if errs[i] != nil {
-			x.add(driver.SeverityWarning, "zookeeper-server-down", server, "srvr", driver.OneLine(errs[i].Error()),
+			x.add(health.Warning, "zookeeper-server-down", server, "srvr", health.OneLine(errs[i].Error()),
 				"The ensemble survives the loss of fewer servers now, or of none.",
 				"start the server, or take it out of the URL")
 			continue
@@ -128,13 +128,13 @@ func (x *examination) ask(ctx context.Context, server string) (a serverAnswer, e
 
 func (x *examination) server(name string, a serverAnswer) {
 	if field(a.srvr, "Mode: ") == "standalone" {
-		x.add(driver.SeverityNote, "zookeeper-single", name, "Mode", "standalone",
+		x.add(health.Note, "zookeeper-single", name, "Mode", "standalone",
 			"No lock is granted or renewed while this server is down.",
 			"start an ensemble of three servers, and name all of them: zk://host1:2181,host2:2181,host3:2181")
 	}
 	tick, err := strconv.Atoi(field(a.conf, "tickTime="))
 	if err != nil {
-		x.add(driver.SeverityNote, "zookeeper-four-letters", name, "conf", driver.OneLine(a.conf),
+		x.add(health.Note, "zookeeper-four-letters", name, "conf", health.OneLine(a.conf),
 			"The server does not tell its settings: tickTime and syncLimit are not known.",
 			"4lw.commands.whitelist=srvr,conf in zoo.cfg")
 		return
@@ -142,7 +142,7 @@ func (x *examination) server(name string, a serverAnswer) {
 	x.connections(name, a)
 	period := time.Duration(tick) * time.Millisecond
 	if period >= x.ttl/2 {
-		x.add(driver.SeverityWarning, "zookeeper-tick", name, "tickTime", strconv.Itoa(tick),
+		x.add(health.Warning, "zookeeper-tick", name, "tickTime", strconv.Itoa(tick),
 			"Sessions end at multiples of a tick, so a crashed holder blocks others for up to "+
 				period.String()+" more. That is half of a lease of "+x.ttl.String()+" or more.",
 			"tickTime=2000 in zoo.cfg")
@@ -154,7 +154,7 @@ func (x *examination) server(name string, a serverAnswer) {
 	failover := time.Duration(limit)*period + election
 	x.Failover = max(x.Failover, failover)
 	if failover > x.ttl*2/3 {
-		x.add(driver.SeverityWarning, "zookeeper-sync-limit", name,
+		x.add(health.Warning, "zookeeper-sync-limit", name,
 			"tickTime, syncLimit", fmt.Sprintf("%d, %d", tick, limit),
 			"Two thirds of a lease of "+x.ttl.String()+" are left when the leader dies before a renewal. The "+
 				"others may notice only after "+(time.Duration(limit)*period).String()+", so holders may lose "+
@@ -172,12 +172,12 @@ func (x *examination) connections(name string, a serverAnswer) {
 		return
 	}
 	used := strings.Count(a.cons, "\n /"+a.host+":")
-	severity, value, more := driver.SeverityNote, strconv.Itoa(limit), ""
+	severity, value, more := health.Note, strconv.Itoa(limit), ""
 	if used > 0 {
 		value += fmt.Sprintf(", and this host has %d connections", used)
 	}
 	if used >= limit*4/5 {
-		severity, more = driver.SeverityWarning, fmt.Sprint("=", 2*used)
+		severity, more = health.Warning, fmt.Sprint("=", 2*used)
 	}
 	x.add(severity, "zookeeper-connections", name, "maxClientCnxns", value,
 		"Each process that holds a lock or waits for one has a connection. At the limit further processes of the "+

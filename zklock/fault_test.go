@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/go-zookeeper/zk"
@@ -386,7 +387,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	for range 100 {
 		group.Go(func() {
 			c := exclusive("k")
-			own := b.claims.acquire(c.Ref())
+			own := b.claims.acquire(driverutil.Ref(c.Key, c.ID))
 			for !old.isOver() {
 				e := &entry{b, old, own, c}
 				if k, err := e.join(anyVersion); err == nil {
@@ -603,8 +604,7 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 			b := New(c.servers, c.o)
 			defer b.Close()
 			_, err := b.Enter(within(t, 20*time.Second), ttl(exclusive("k"), time.Second))
-			var permanent *driver.PermanentError
-			if !errors.As(err, &permanent) || !strings.Contains(err.Error(), c.says) {
+			if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("Enter: %v; want a permanent error that says %q", err, c.says)
 			}
 			if err != nil && (strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "secret")) {
@@ -667,7 +667,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 
 func denied(t testing.TB, err error, says ...string) {
 	t.Helper()
-	if !errors.As(err, new(*driver.PermanentError)) || !errors.Is(err, zk.ErrNoAuth) {
+	if !errors.Is(err, driver.ErrPermanent) || !errors.Is(err, zk.ErrNoAuth) {
 		t.Errorf("%v; want a permanent error that matches zk.ErrNoAuth", err)
 		return
 	}
@@ -740,7 +740,7 @@ func TestNothingIsAskedByNobody(t *testing.T) {
 			if err == nil {
 				break
 			}
-			if driver.Gone(err) || errors.As(err, new(*driver.PermanentError)) {
+			if driver.Gone(err) || errors.Is(err, driver.ErrPermanent) {
 				t.Fatalf("Renew after the connection broke: %v", err)
 			}
 		}

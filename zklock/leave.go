@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
 func cannotLinger(key string) error {
 	err := fmt.Errorf("zookeeper: a claim on %q cannot linger: the backend's Info says so", key)
-	return &driver.PermanentError{Err: err}
+	return driver.Permanent(err)
 }
 
 // Leave takes the claim of t out of its line, which wakes the claims that watch its node.
@@ -40,7 +41,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 
 func (b *Backend) leave(s *session, t driver.Ticket, e driver.Exit) error {
 	mark := e.Mark
-	c := b.claims.acquire(t.Ref())
+	c := b.claims.acquire(driverutil.Ref(t.Key, t.ID))
 	defer c.release()
 	if e.Tombstone {
 		c.bar(goneLeft, t.TTL)
@@ -82,7 +83,7 @@ func (b *Backend) leave(s *session, t driver.Ticket, e driver.Exit) error {
 // leaveIfWaiting is Leave for a claim that stays if it is granted. The transaction that deletes
 // its node also checks that the claims that keep it waiting are in line.
 func (b *Backend) leaveIfWaiting(s *session, t driver.Ticket, tombstone bool) error {
-	c := b.claims.acquire(t.Ref())
+	c := b.claims.acquire(driverutil.Ref(t.Key, t.ID))
 	defer c.release()
 	p, err := b.settle(s, c)
 	if err != nil {
@@ -167,7 +168,7 @@ func (b *Backend) leaveGone(s *session, c *claim, p position) error {
 // find looks for the node of a claim, and says whether the claim is granted. The node is
 // empty if the claim is not in line. There may be two nodes: one of a session that has expired
 // and is being cleared away. The later one is meant.
-func (b *Backend) find(s *session, ref driver.ClaimRef) (node string, holds bool, err error) {
+func (b *Backend) find(s *session, ref driverutil.ClaimRef) (node string, holds bool, err error) {
 	if err := s.sync(); err != nil {
 		return "", false, err
 	}

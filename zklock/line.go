@@ -217,8 +217,13 @@ func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.
 		return nil, err
 	}
 	return &driver.BusyError{
-		Owner: f.record.Owner, Note: f.record.Note, Token: f.token,
-		Since: f.since(time.Time{}), Left: f.left(), Ahead: len(ahead),
+		Standing: driver.Standing{
+			Claim: driver.Claim{Owner: f.record.Owner, Note: f.record.Note},
+			Token: f.token,
+			Since: f.since(time.Time{}),
+			Left:  f.left(),
+		},
+		Ahead: len(ahead),
 	}, nil
 }
 

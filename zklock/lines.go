@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -85,9 +86,18 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 		}
 		sum += f.weight
 		c := driver.Standing{
-			ID: driver.ShortID(f.id), Owner: f.record.Owner, Note: f.record.Note,
-			Capacity: f.capacity, Weight: f.weight, Token: f.token, Span: f.record.Span,
-			Granted: sum <= f.capacity, Since: time.UnixMilli(f.stat.Ctime), Left: f.left(),
+			Claim: driver.Claim{
+				ID:       driverutil.ShortID(f.id),
+				Owner:    f.record.Owner,
+				Note:     f.record.Note,
+				Capacity: f.capacity,
+				Weight:   f.weight,
+				Span:     f.record.Span,
+			},
+			Token:   f.token,
+			Granted: sum <= f.capacity,
+			Since:   time.UnixMilli(f.stat.Ctime),
+			Left:    f.left(),
 		}
 		if c.Granted {
 			c.Since = f.since(time.UnixMilli(l.stat.Mtime))

@@ -48,8 +48,7 @@ func TestTokensEndWhereTheyWouldOverflow(t *testing.T) {
 		}
 	}
 	for _, czxid := range []int64{0, -1, 1 << 47, 1<<47 | 1, 1<<48 - 1, 1<<63 - 1} {
-		var permanent *driver.PermanentError
-		if got, err := tokenOf(czxid); !errors.As(err, &permanent) || !strings.Contains(err.Error(), "new ensemble") {
+		if got, err := tokenOf(czxid); !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "new ensemble") {
 			t.Errorf("transaction %#x has token %d, error %v; want it refused", czxid, got, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/go-zookeeper/zk"
 )
@@ -16,9 +17,9 @@ import (
 // isRefused checks that err says that the server has done nothing, and may do it later.
 func isRefused(t *testing.T, err error, word string) {
 	t.Helper()
-	if !errors.As(err, new(*driver.RefusedError)) || errors.As(err, new(*driver.PermanentError)) ||
+	if !driverutil.RefusedForNow(err) ||
 		!strings.Contains(err.Error(), word) {
-		t.Errorf("%v (%T); want a *driver.RefusedError that says %q", err, err, word)
+		t.Errorf("%v (%T); want driver.ErrRefused that says %q", err, err, word)
 	}
 }
 
@@ -98,8 +99,8 @@ func TestServerThatAdmitsNobodyUnnamed(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.Config("enforce.auth.enabled=true", "enforce.auth.schemes=digest"))
 	_, err := connect(t, &Options{}, s).Enter(within(t, 20*time.Second), exclusive("k"))
-	if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "Digest") {
-		t.Errorf("%v; want a *driver.PermanentError that names the Digest", err)
+	if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "Digest") {
+		t.Errorf("%v; want driver.ErrPermanent, and a text that names the Digest", err)
 	}
 	hold(t, connect(t, &Options{Digest: "user:password"}, s), exclusive("k"))
 }
@@ -113,8 +114,8 @@ func TestClaimThatMayNotReadItsLineLeavesIt(t *testing.T) {
 	a := connect(t, alice, s)
 	held := hold(t, a, exclusive("k"))
 	_, err := connect(t, &Options{}, s).Enter(t.Context(), exclusive("k"))
-	if !errors.As(err, new(*driver.PermanentError)) || !errors.Is(err, driver.ErrRefused) {
-		t.Errorf("%v; want a *driver.PermanentError", err)
+	if !errors.Is(err, driver.ErrPermanent) || !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("%v; want driver.ErrPermanent", err)
 	}
 	leave(t, a, held)
 	leave(t, a, hold(t, a, exclusive("k")))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -41,7 +42,7 @@ func (b *Backend) renew(ctx context.Context, s *session, ts []driver.Ticket) []e
 	var batch []renewal
 	bytes := 0
 	for i, t := range ts {
-		c := b.claims.find(t.Ref())
+		c := b.claims.find(driverutil.Ref(t.Key, t.ID))
 		st := c.state()
 		if errs[i] = renewable(s, &st, t.TTL); errs[i] != nil {
 			continue

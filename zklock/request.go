@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -16,13 +17,13 @@ import (
 func do[T any](
 	ctx context.Context, b *Backend, doing, key string, f func(ctx context.Context, s *session) (T, error),
 ) (t T, err error) {
-	switch ended := driver.Ended(ctx); {
+	switch ended := driverutil.Ended(ctx); {
 	case b.ctx.Err() != nil:
 		return t, driver.ErrClosed
 	case ended != nil:
 		return t, ended
 	case b.invalid != nil:
-		return t, &driver.PermanentError{Err: b.invalid}
+		return t, driver.Permanent(b.invalid)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -204,12 +205,12 @@ func failed(ctx context.Context, doing, key string, err error) error {
 	case !refused:
 		return told
 	case r.forNow:
-		told = &driver.RefusedError{Err: told}
+		told = driver.Refused(told)
 	default:
-		told = &driver.PermanentError{Err: told}
+		told = driver.Permanent(told)
 	}
 	if errors.As(err, new(unsureError)) {
-		return driver.Unsettled(told)
+		return driverutil.Unsettled(told)
 	}
 	return told
 }
@@ -239,7 +240,7 @@ var (
 func isContract(err error) bool {
 	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) ||
 		errors.Is(err, driver.ErrClosed) ||
-		errors.As(err, new(*driver.BusyError)) || errors.As(err, new(*driver.PermanentError))
+		errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrPermanent)
 }
 
 // explain says which right a request lacks, one that ZooKeeper has answered with zk.ErrNoAuth:

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/doctor"
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/terminal"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -156,9 +156,9 @@ func (c *cli) doctor(f doctorFlags, asJSON bool) error {
 		return err
 	}
 	switch worst, _ := report.Severity(); worst {
-	case driver.SeverityError:
+	case health.Error:
 		return silently(exitConfig)
-	case driver.SeverityWarning:
+	case health.Warning:
 		return silently(exitNotAcquired)
 	}
 	return nil

@@ -97,7 +97,6 @@ func exitOf(err error) int {
 // which name, where, and what to do next.
 func explain(s *store, name string, err error) error {
 	var held *fencelock.HeldError
-	var permanent *driver.PermanentError
 	var own *failure
 	var denied *storeurl.DeniedError
 	var config *storeurl.ConfigError
@@ -124,8 +123,8 @@ func explain(s *store, name string, err error) error {
 		return usage("%s on %s: %s", quote(name), s, what)
 	case errors.Is(err, fencelock.ErrDeadlock):
 		return deadlock(name)
-	case errors.As(err, &permanent):
-		return s.refused(name, permanent)
+	case errors.Is(err, driver.ErrPermanent):
+		return s.refused(name, err)
 	case errors.Is(err, fencelock.ErrNotAcquired):
 		return fail(exitNotAcquired, "%s was not acquired on %s; wait longer with -w, or see fencelock show",
 			quote(name), s)

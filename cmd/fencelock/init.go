@@ -79,7 +79,7 @@ func (c *cli) initialise(yes, change bool) error {
 		err = q.Initialise(ctx)
 	}
 	switch {
-	case errors.As(err, new(*driver.PermanentError)):
+	case errors.Is(err, driver.ErrPermanent):
 		return fail(exitConfig, "%s: %s", s, strings.ReplaceAll(err.Error(), "\n", "; "))
 	case err != nil:
 		return fail(exitUnavailable, "%s: not all servers could be told: %s; run init again when they are up, or "+

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/storeurl"
 )
 
@@ -26,15 +27,15 @@ func TestOutcomesHaveTheirWords(t *testing.T) {
 		code int
 		text string
 	}{
-		{told(&driver.RefusedError{Err: errors.New("READONLY x")}), exitUnavailable,
+		{told(driver.Refused(errors.New("READONLY x"))), exitUnavailable,
 			`"n": mysql h:3306/d refuses for now: READONLY x; nothing happened; solve that on the server, then try again`},
-		{told(driver.Unsettled(&driver.RefusedError{Err: &mysql.MySQLError{Number: 1290, Message: "x"}})), exitUnavailable,
+		{told(driverutil.Unsettled(driver.Refused(&mysql.MySQLError{Number: 1290, Message: "x"}))), exitUnavailable,
 			`"n": mysql h:3306/d answers with an error: Error 1290: x; solve that on the server, then try again`},
 		{told(&mysql.MySQLError{Number: 1317, Message: "interrupted"}), exitUnavailable,
 			`"n": mysql h:3306/d answers with an error: Error 1317: interrupted; solve that on the server, then try again`},
 		{told(errors.New("connection refused")), exitUnavailable,
 			`"n": mysql h:3306/d does not answer: connection refused; check that the server runs and can be reached, and --url`},
-		{told(&driver.PermanentError{Err: errors.New("a right is missing")}), exitConfig, `"n": mysql h:3306/d: a right is missing`},
+		{told(driver.Permanent(errors.New("a right is missing"))), exitConfig, `"n": mysql h:3306/d: a right is missing`},
 	} {
 		var own *failure
 		if err := explain(s, "n", tt.err); !errors.As(err, &own) || own.code != tt.code || own.text != tt.text {

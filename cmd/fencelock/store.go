@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/clean"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -263,7 +264,7 @@ func (s *store) connect(ctx context.Context, name string, most time.Duration) (*
 
 // refuses reports whether err is what a store says that can be examined.
 func refuses(err error) bool {
-	return errors.As(err, new(*driver.PermanentError)) ||
+	return errors.Is(err, driver.ErrPermanent) ||
 		storeurl.FromServer(err) && !errors.As(err, new(*storeurl.DeniedError))
 }
 
@@ -295,7 +296,7 @@ func (s *store) silent(name string, err error) error {
 	case storeurl.FromServer(err):
 		what, next = "answers with an error", "solve that on the server, then try again"
 	}
-	if errors.As(err, new(*driver.QuarantineError)) {
+	if errors.As(err, new(*ballot.QuarantineError)) {
 		what, next = "grants no lock yet", "or wait"
 	}
 	return &failure{
@@ -305,9 +306,9 @@ func (s *store) silent(name string, err error) error {
 }
 
 // refused says that asking again is useless.
-func (s *store) refused(name string, err *driver.PermanentError) error {
+func (s *store) refused(name string, err error) error {
 	// The command always creates its tables, so its user has no such option to set.
-	text := strings.Replace(err.Error(), "set Options.CreateTables, or ", "", 1)
+	text := strings.Replace(cause(err), "set Options.CreateTables, or ", "", 1)
 	return fail(exitConfig, "%s%s: %s", about(name), s, text)
 }
 

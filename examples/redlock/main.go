@@ -19,6 +19,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
@@ -55,7 +56,7 @@ func play(ctx context.Context, out io.Writer) error {
 	defer locks.Close()
 
 	_, err = locks.TryLock(ctx, job)
-	if !errors.As(err, new(*driver.QuarantineError)) {
+	if !errors.As(err, new(*ballot.QuarantineError)) {
 		return fmt.Errorf("servers without init: %w", err)
 	}
 	fmt.Fprintln(out, "three new servers grant nothing:", err)
@@ -130,7 +131,7 @@ func open(servers []*testserver.Server) (quorum *quorumlock.Backend, done func()
 	for _, s := range servers {
 		rdb := redis.NewClient(&redis.Options{Addr: s.Addr()})
 		clients = append(clients, rdb)
-		nodes = append(nodes, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
+		nodes = append(nodes, redislock.New(rdb, &redislock.Options{Member: &ballot.Membership{}}))
 	}
 	return quorumlock.New(nodes, nil), func() {
 		for _, rdb := range clients {

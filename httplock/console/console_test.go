@@ -66,7 +66,7 @@ func (s *store) trouble() error {
 	return nil
 }
 
-var errFull = &driver.RefusedError{Err: errors.New("too many connections")}
+var errFull = driver.Refused(errors.New("too many connections"))
 
 func (s *store) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	if s.stuck.Load() {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // IdleFor is how long a line is kept after the clock has passed its last token. A
@@ -44,11 +45,12 @@ func (l *Line) Ticket(s *Step, c *Claim) driver.Ticket {
 func (l *Line) busy(s *Step, ahead int) *driver.BusyError {
 	first := l.Claims[0]
 	return &driver.BusyError{
-		Owner: first.Owner,
-		Note:  first.Note,
-		Token: first.Token,
-		Since: first.Since,
-		Left:  first.Expires - s.Mono,
+		Standing: driver.Standing{
+			Claim: driver.Claim{Owner: first.Owner, Note: first.Note},
+			Token: first.Token,
+			Since: first.Since,
+			Left:  first.Expires - s.Mono,
+		},
 		Ahead: ahead,
 	}
 }
@@ -58,13 +60,15 @@ func (l *Line) Describe(s *Step, key string) driver.Line {
 	d := driver.Line{Key: key, Last: l.Last, Mark: l.Mark}
 	for _, c := range l.Claims {
 		d.Claims = append(d.Claims, driver.Standing{
-			ID:        driver.ShortID(c.ID),
-			Owner:     c.Owner,
-			Note:      c.Note,
-			Capacity:  c.Capacity,
-			Weight:    c.Weight,
+			Claim: driver.Claim{
+				ID:       driverutil.ShortID(c.ID),
+				Owner:    c.Owner,
+				Note:     c.Note,
+				Capacity: c.Capacity,
+				Weight:   c.Weight,
+				Span:     c.Span,
+			},
 			Token:     c.Token,
-			Span:      c.Span,
 			Granted:   c.Granted,
 			Lingering: c.Lingering,
 			Since:     c.Since,

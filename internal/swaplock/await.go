@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -18,10 +19,10 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	if err := b.ended(ctx); err != nil {
 		return driver.Ticket{}, err
 	}
-	o, known := b.claims.enter(t.Ref())
+	o, known := b.claims.enter(driverutil.Ref(t.Key, t.ID))
 	b.watch()
 	if !known { // it has entered elsewhere, so its news was not heard
-		defer b.claims.leave(t.Ref())
+		defer b.claims.leave(driverutil.Ref(t.Key, t.ID))
 		if got, err := b.look(ctx, o, t); got.Granted || err != nil {
 			return got, err
 		}
@@ -64,7 +65,7 @@ func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Tic
 	})
 	if err != nil {
 		if driver.Gone(err) {
-			b.claims.leave(t.Ref())
+			b.claims.leave(driverutil.Ref(t.Key, t.ID))
 		}
 		return driver.Ticket{}, err
 	}

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
 // Backend keeps locks in a Store. Its methods may be called from many goroutines at once.
 type Backend struct {
-	driver.Ownership
+	driverutil.Ownership
 	store   Store
 	arriver Arriver // the store, if it is one
 	info    driver.Info
@@ -41,7 +42,7 @@ var (
 func New(store Store) *Backend {
 	traits := store.Traits()
 	b := &Backend{store: store, info: driver.Info{
-		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true, Lease: driver.PerClaim,
+		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true,
 		MinTTL: line.MinTTL, MaxTTL: line.MaxTTL,
 	}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -79,7 +80,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		err = b.step(ctx, t.Key, leave)
 	}
 	if err == nil || driver.Gone(err) {
-		b.claims.leave(t.Ref())
+		b.claims.leave(driverutil.Ref(t.Key, t.ID))
 	}
 	return err
 }
@@ -87,7 +88,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 // leaveAlone takes the claim of t out of a line that has been empty since, without a read. It returns
 // errPart if that is not so.
 func (b *Backend) leaveAlone(ctx context.Context, t *driver.Ticket, e driver.Exit, leave stepFunc) error {
-	alone := b.claims.alone(t.Ref())
+	alone := b.claims.alone(driverutil.Ref(t.Key, t.ID))
 	if alone == nil || e.Tombstone || e.IfWaiting || e.Linger != 0 {
 		return errPart
 	}
@@ -107,8 +108,9 @@ func (b *Backend) leaveAlone(ctx context.Context, t *driver.Ticket, e driver.Exi
 // Reserve lengthens the span of t if that claim is alone in line and nobody has drawn a token since.
 func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	if span < 1 || span > driver.MaxSpan {
-		return false, &driver.PermanentError{Err: fmt.Errorf(
-			"%s: a claim on %.80q reserves 1 to %d tokens, not %d", b.info.Name, t.Key, driver.MaxSpan, span)}
+		return false, driver.Permanent(fmt.Errorf(
+			"%s: a claim on %.80q reserves 1 to %d tokens, not %d", b.info.Name, t.Key, driver.MaxSpan, span))
+
 	}
 	var done bool
 	var seen *reading
@@ -119,7 +121,7 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 	if err != nil || !done {
 		return false, err
 	}
-	b.claims.stays(t.Ref(), seen.alone())
+	b.claims.stays(driverutil.Ref(t.Key, t.ID), seen.alone())
 	return true, nil
 }
 
@@ -162,7 +164,7 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 
 // Detach starts the lease of t again. A claim belongs to no process.
 func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
-	defer b.claims.leave(t.Ref())
+	defer b.claims.leave(driverutil.Ref(t.Key, t.ID))
 	return b.Renew(ctx, []driver.Ticket{t})[0]
 }
 

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // own is a claim that entered through this Backend, or one that an Await asks for.
 type own struct {
-	driver.ClaimRef
+	driverutil.ClaimRef
 	grant string        // News.Grant of the claim
 	wake  chan struct{} // has room for one: there is news
 
@@ -29,7 +30,7 @@ type claims struct {
 	mu       sync.Mutex
 	byKey    map[string]map[string]*own // by key and ID
 	versions map[string]string          // of those keys, as last seen
-	alarms   driver.Alarms
+	alarms   driverutil.Alarms
 	alarmed  time.Time // when versions of granted claims were last asked for
 }
 
@@ -40,7 +41,7 @@ func proof(id string) string {
 }
 
 // enter notes that a claim is about to enter: from now on its news is kept.
-func (cs *claims) enter(ref driver.ClaimRef) (o *own, known bool) {
+func (cs *claims) enter(ref driverutil.ClaimRef) (o *own, known bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if o = cs.byKey[ref.Key][ref.ID]; o != nil {
@@ -74,7 +75,7 @@ func (cs *claims) saw(key, version string) {
 }
 
 // leave forgets a claim.
-func (cs *claims) leave(ref driver.ClaimRef) {
+func (cs *claims) leave(ref driverutil.ClaimRef) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if delete(cs.byKey[ref.Key], ref.ID); len(cs.byKey[ref.Key]) == 0 {
@@ -84,7 +85,7 @@ func (cs *claims) leave(ref driver.ClaimRef) {
 }
 
 // alone takes the line in which a claim is alone, if that is known.
-func (cs *claims) alone(ref driver.ClaimRef) (st *State) {
+func (cs *claims) alone(ref driverutil.ClaimRef) (st *State) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if o := cs.byKey[ref.Key][ref.ID]; o != nil {
@@ -94,7 +95,7 @@ func (cs *claims) alone(ref driver.ClaimRef) (st *State) {
 }
 
 // stays notes the line in which a granted claim is alone.
-func (cs *claims) stays(ref driver.ClaimRef, alone *State) {
+func (cs *claims) stays(ref driverutil.ClaimRef, alone *State) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if o := cs.byKey[ref.Key][ref.ID]; o != nil {

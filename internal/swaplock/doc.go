@@ -26,5 +26,5 @@
 // # The document
 //
 // It is JSON that a person reads, with a format number. A process that finds a newer
-// format than its own refuses the key by a *driver.PermanentError, and changes nothing.
+// format than its own refuses the key by driver.ErrPermanent, and changes nothing.
 package swaplock

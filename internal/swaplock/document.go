@@ -89,12 +89,13 @@ func parse(key string, text []byte) (d document, err error) {
 		return d, nil
 	}
 	if err := json.Unmarshal(text, &d); err != nil {
-		return d, &driver.PermanentError{Err: fmt.Errorf("the document of %.80q cannot be read: %w", key, err)}
+		return d, driver.Permanent(fmt.Errorf("the document of %.80q cannot be read: %w", key, err))
 	}
 	if d.Format != format {
-		return d, &driver.PermanentError{Err: fmt.Errorf(
+		return d, driver.Permanent(fmt.Errorf(
 			"the document of %.80q has format %d and this release reads format %d: use the newer release",
-			key, d.Format, format)}
+			key, d.Format, format))
+
 	}
 	return d, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -16,14 +17,14 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := b.ended(ctx); err != nil {
 		return driver.Ticket{}, err
 	}
-	o, known := b.claims.enter(c.Ref())
+	o, known := b.claims.enter(driverutil.Ref(c.Key, c.ID))
 	t, err := b.arrive(ctx, o, &c)
 	if err == nil && t == nil {
 		t, err = b.join(ctx, o, &c)
 	}
 	if err != nil {
 		if !known {
-			b.claims.leave(c.Ref())
+			b.claims.leave(driverutil.Ref(c.Key, c.ID))
 		}
 		return driver.Ticket{}, err
 	}
@@ -55,7 +56,7 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim) (*driver.
 	if p.Granted {
 		t.Mark = driver.Mark(p.Mark)
 		a.Token, a.At = p.Token, p.At
-		b.claims.stays(c.Ref(), &State{
+		b.claims.stays(driverutil.Ref(c.Key, c.ID), &State{
 			Version: p.Version, Now: p.At, Arrivals: []Arrival{a},
 			Content: Content{
 				Last: p.Token + c.Span - 1, Mark: p.Mark, MarkedBy: p.MarkedBy, Holder: c.ID, Expires: p.At.Add(c.TTL),
@@ -102,7 +103,7 @@ func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim) (*driver.Ti
 		}
 		b.claims.stands(o, &t, seen.Version, seen.quiet())
 		if !found {
-			b.claims.stays(c.Ref(), seen.alone())
+			b.claims.stays(driverutil.Ref(c.Key, c.ID), seen.alone())
 			return &t, nil
 		}
 		alive, err := b.store.Renew(ctx, []Lease{{c.Key, c.ID, t.TTL}})

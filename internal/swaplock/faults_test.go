@@ -220,7 +220,7 @@ func TestNewerFormatIsRefusedByName(t *testing.T) {
 	_, err := b.Enter(t.Context(), driver.Claim{
 		Key: "k", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
 	})
-	if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "format 2") {
+	if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "format 2") {
 		t.Errorf("Enter answered %v", err)
 	}
 	if st, _ := store.Read(t.Context(), "k", -1); string(st.Document) != doc {

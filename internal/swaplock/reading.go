@@ -78,7 +78,7 @@ func open(key string, st State) (*reading, error) {
 func (r *reading) arrive(key string, a *Arrival) (*line.Claim, error) {
 	var d claim
 	if err := json.Unmarshal(a.Claim, &d); err != nil {
-		return nil, &driver.PermanentError{Err: fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err)}
+		return nil, driver.Permanent(fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err))
 	}
 	c := d.claim(key)
 	c.Token, c.Since = a.Token, a.At

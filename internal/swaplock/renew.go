@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -30,7 +31,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 			errs[i] = b.failed(ctx, err)
 		case !alive[i]:
 			if errs[i] = b.lend(ctx, l); driver.Gone(errs[i]) {
-				b.claims.leave(ts[i].Ref())
+				b.claims.leave(driverutil.Ref(ts[i].Key, ts[i].ID))
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -17,7 +18,7 @@ import (
 const mostSwaps = 200
 
 // errBusy says that a step was never the first to write.
-var errBusy = &driver.RefusedError{Err: errors.New("others write this line all the time")}
+var errBusy = driver.Refused(errors.New("others write this line all the time"))
 
 // stepFunc is what a call does to the line. It may run again: see Backend.step.
 type stepFunc func(r *reading, s *line.Step) error
@@ -247,7 +248,7 @@ func (b *Backend) failed(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if ended := cmp.Or(b.ended(ctx), driver.Ended(ctx)); ended != nil {
+	if ended := cmp.Or(b.ended(ctx), driverutil.Ended(ctx)); ended != nil {
 		return ended
 	}
 	return fmt.Errorf("%s: %w", b.info.Name, err)

@@ -9,7 +9,7 @@ import (
 // Store is a store that can compare and swap. All methods may be called from many goroutines at
 // once. Each is one atomic step of the store, and is not repeated unless the first try is known to
 // have had no effect. An error means that the outcome is unknown, unless it is a
-// *driver.RefusedError or a *driver.PermanentError.
+// driver.Refused or driver.Permanent.
 //
 // All times are those of the store's own clock. A store that cannot keep a time to the nanosecond
 // rounds it up: a lease may end a moment late, and never early.

@@ -29,7 +29,7 @@ func (s *Store) Record(ctx context.Context, es []record.Entry, keep record.Bound
 			e.Reason = strings.ReplaceAll(e.Reason, "\x00", "") // PostgreSQL takes it in no text
 			entry, err := json.Marshal(e)
 			if err != nil {
-				return &driver.PermanentError{Err: err}
+				return driver.Permanent(err)
 			}
 			args = append(args, []byte(e.Key), e.Token, ascii(entry))
 			keys[e.Key] = true
@@ -62,7 +62,7 @@ func (s *Store) History(ctx context.Context, key string, n int) (es []record.Ent
 		}
 		e := record.Entry{Key: key}
 		if err := json.Unmarshal(text, &e); err != nil {
-			return &driver.PermanentError{Err: fmt.Errorf("an entry in the history of %q cannot be read: %w", key, err)}
+			return driver.Permanent(fmt.Errorf("an entry in the history of %q cannot be read: %w", key, err))
 		}
 		es = append(es, e)
 		return nil

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/memlock"
 )
 
 // Member is a memlock.Store whose claims have tokens of their own: their ballots.
 type Member struct {
 	*memlock.Store
-	membership driver.Membership
+	membership ballot.Membership
 
 	mu          sync.Mutex
 	initialised bool      // readyAt is set
@@ -34,10 +35,10 @@ type line struct {
 // token is the token of a claim: the Store knows the claim by stored.
 type token struct{ stored, given, ballot int64 }
 
-var _ driver.Member = (*Member)(nil)
+var _ ballot.Member = (*Member)(nil)
 
 // New returns an empty member. It begins with a quarantine.
-func New(m driver.Membership) *Member {
+func New(m ballot.Membership) *Member {
 	settled, err := m.Settled()
 	if err != nil {
 		panic(err)
@@ -80,7 +81,7 @@ func (m *Member) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, erro
 // Reenter puts back a claim that the Member has lost.
 func (m *Member) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if c.Ballot == 0 {
-		return driver.Ticket{}, &driver.PermanentError{Err: errors.New("a claim re-enters with the ballot that it has")}
+		return driver.Ticket{}, driver.Permanent(errors.New("a claim re-enters with the ballot that it has"))
 	}
 	return m.enter(ctx, c, true)
 }
@@ -122,21 +123,21 @@ func (m *Member) enter(ctx context.Context, c driver.Claim, reenter bool) (drive
 
 // judge says why a ballot may not be granted, or returns nil. An old ballot may re-enter: its claim
 // held a majority a moment ago, so no other claim can have one.
-func (m *Member) judge(l *line, ballot, span int64, empty, reenter bool) error {
+func (m *Member) judge(l *line, token, span int64, empty, reenter bool) error {
 	now := time.Now()
 	if !m.initialised {
 		m.initialised, m.readyAt = true, now.Add(m.membership.MaxTTL)
 	}
 	if left := m.readyAt.Sub(now); left > 0 {
-		return &driver.QuarantineError{Left: left}
+		return &ballot.QuarantineError{Left: left}
 	}
 	wall, skew := now.UnixMicro(), m.membership.Skew.Microseconds()
-	above := ballot > max(l.last, wall-skew) && ballot <= max(l.last+driver.MaxSpan, wall+skew)
+	above := token > max(l.last, wall-skew) && token <= max(l.last+driver.MaxSpan, wall+skew)
 	if reenter {
-		above = ballot > l.last || ballot+span-1 == l.last && empty
+		above = token > l.last || token+span-1 == l.last && empty
 	}
 	if !above {
-		return driver.BallotError{Last: max(l.last, wall)}
+		return ballot.Error{Last: max(l.last, wall)}
 	}
 	return nil
 }

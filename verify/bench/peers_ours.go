@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/storeurl"
@@ -69,7 +70,7 @@ func onQuorum(e Env) (store, error) {
 	nodes, err := dialNodes(e)
 	var members []driver.Backend
 	for _, rdb := range nodes {
-		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
+		members = append(members, redislock.New(rdb, &redislock.Options{Member: &ballot.Membership{}}))
 	}
 	return store{quorumlock.New(members, nil), nodes.close}, err
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 )
 
 // elsewhere has the findings whose advice a test of another package follows.
@@ -54,7 +55,7 @@ func feedsBack(t *testing.T, codes ...string) {
 }
 
 // found returns the findings of a store.
-func found(t *testing.T, b driver.Backend, ttl time.Duration) []driver.Finding {
+func found(t *testing.T, b driver.Backend, ttl time.Duration) []health.Finding {
 	t.Helper()
 	r, err := doctor.Check(t.Context(), b, &doctor.Options{TTL: ttl, Requests: 20, For: 100 * time.Millisecond})
 	must(t, err)
@@ -65,8 +66,8 @@ func found(t *testing.T, b driver.Backend, ttl time.Duration) []driver.Finding {
 // them, and the finding is gone.
 func byHand(t *testing.T, code, words string, ttl time.Duration, open func() driver.Backend, do func()) {
 	t.Helper()
-	of := func(all []driver.Finding) int {
-		return slices.IndexFunc(all, func(f driver.Finding) bool { return f.Code == code })
+	of := func(all []health.Finding) int {
+		return slices.IndexFunc(all, func(f health.Finding) bool { return f.Code == code })
 	}
 	before := found(t, open(), ttl)
 	i := of(before)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
@@ -65,7 +66,7 @@ func TestAdviceForALongFailoverCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "failover-time")
 	b := open(t, testserver.Redis(t, testserver.Persist(true)).URL()).Backend
-	check := func(ttl time.Duration) []driver.Finding {
+	check := func(ttl time.Duration) []health.Finding {
 		r, err := doctor.Check(t.Context(), b, &doctor.Options{
 			TTL: ttl, Failover: 32 * time.Second, Requests: 20, For: 100 * time.Millisecond,
 		})

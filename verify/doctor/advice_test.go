@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -36,7 +37,7 @@ func statements(remedy string) (all []string) {
 
 // follow does what doctor says of a store, word for word, until there is nothing more to do, and
 // wants each remedy to take its finding away. It returns the findings whose remedy is no statement.
-func follow(t *testing.T, open func() driver.Backend, do func(statements []string) error) (left []driver.Finding) {
+func follow(t *testing.T, open func() driver.Backend, do func(statements []string) error) (left []health.Finding) {
 	t.Helper()
 	ttl := time.Minute
 	return followFrom(t, &ttl, open, do)
@@ -45,7 +46,7 @@ func follow(t *testing.T, open func() driver.Backend, do func(statements []strin
 // followFrom is follow for leases of a TTL, which a remedy may change.
 func followFrom(
 	t *testing.T, ttl *time.Duration, open func() driver.Backend, do func(statements []string) error,
-) (left []driver.Finding) {
+) (left []health.Finding) {
 	t.Helper()
 	followed := map[string]bool{}
 	for again := true; again; {
@@ -94,7 +95,7 @@ func onOneSession(t *testing.T, url string) func([]string) error {
 	}
 }
 
-func codes(findings []driver.Finding) string {
+func codes(findings []health.Finding) string {
 	var all []string
 	for _, f := range findings {
 		all = append(all, f.Code)
@@ -149,7 +150,7 @@ func TestAdviceForPgBouncerCanBeFollowed(t *testing.T) {
 		case setting != f.Remedy:
 			front = testserver.PgBouncer(t, s, testserver.Config(setting))
 			for _, f := range follow(t, func() driver.Backend { return open(t, front.URL()).Backend }, nil) {
-				if f.Severity > driver.SeverityNote && f.Code == "postgres-pooler" {
+				if f.Severity > health.Note && f.Code == "postgres-pooler" {
 					t.Errorf("found after %s: %v", setting, f)
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -63,7 +64,7 @@ func TestAdviceForZooKeeperCanBeFollowed(t *testing.T) {
 		return open(t, s.URL()).Backend
 	}
 	left := followFrom(t, &ttl, others, zooCfg)
-	if got := codes(left); got != "zookeeper-connections" || left[0].Severity != driver.SeverityNote {
+	if got := codes(left); got != "zookeeper-connections" || left[0].Severity != health.Note {
 		t.Errorf("these are left: %v", left)
 	}
 	must(t, s.Restart(testserver.Config("minSessionTimeout=400", "maxSessionTimeout=15000", "4lw.commands.whitelist=srvr")))

@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -109,7 +109,7 @@ func TestEtcdThatIsSlow(t *testing.T) {
 	_, err := b.Line(t.Context(), "key")
 	must(t, err)
 	proxy.Delay(550 * time.Millisecond)
-	e, err := b.(driver.Examiner).Examine(t.Context(), 30*time.Second)
+	e, err := b.(health.Examiner).Examine(t.Context(), 30*time.Second)
 	must(t, err)
 	var codes []string
 	for _, f := range e.Findings {

@@ -205,8 +205,7 @@ func persist(t testing.TB, what string, f func(ctx context.Context) error) {
 		if err == nil {
 			return
 		}
-		var permanent *driver.PermanentError
-		if driver.Gone(err) || errors.As(err, &permanent) || time.Since(began) > 30*time.Second {
+		if driver.Gone(err) || errors.Is(err, driver.ErrPermanent) || time.Since(began) > 30*time.Second {
 			t.Fatalf("%s: %v", what, err)
 		}
 		t.Logf("%s, %v on: %v", what, time.Since(began).Round(time.Millisecond), err)
@@ -242,8 +241,7 @@ func persistLeave(t testing.TB, b driver.Backend, ticket driver.Ticket) {
 // unknown must be an error that says nothing of the claim.
 func unknown(t testing.TB, what string, err error) {
 	t.Helper()
-	var permanent *driver.PermanentError
-	if err == nil || driver.Gone(err) || errors.As(err, &permanent) {
+	if err == nil || driver.Gone(err) || errors.Is(err, driver.ErrPermanent) {
 		t.Errorf("%s: %v; want an error that says nothing of the claim", what, err)
 	}
 }
@@ -275,9 +273,8 @@ func wantGone(t testing.TB, what string, err error) {
 // permanent must be an error that will come again.
 func permanent(t testing.TB, what string, err error) {
 	t.Helper()
-	var permanent *driver.PermanentError
-	if !errors.As(err, &permanent) {
-		t.Errorf("%s: %v; want a *PermanentError", what, err)
+	if !errors.Is(err, driver.ErrPermanent) {
+		t.Errorf("%s: %v; want ErrPermanent", what, err)
 	}
 }
 

@@ -12,11 +12,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 func isRefused(err error) bool {
-	return errors.As(err, new(*driver.RefusedError)) && !errors.As(err, new(*driver.PermanentError))
+	return driverutil.RefusedForNow(err)
 }
 
 // A server that finds out that it has no space while it applies a put has put it (quotaApplierV3 of
@@ -34,7 +35,7 @@ func TestPutThatIsRefusedForSpaceIsTakenOutAgain(t *testing.T) {
 	}
 	c := claim("k")
 	if _, err := b.Enter(soon(t), c); !isRefused(err) || !strings.Contains(err.Error(), "disarm") {
-		t.Errorf("Enter: %v; want a *driver.RefusedError that says what to do", err)
+		t.Errorf("Enter: %v; want driver.ErrRefused that says what to do", err)
 	}
 	if left := x.keys("k"); len(left) > 0 {
 		t.Errorf("%q is left", left)
@@ -87,7 +88,7 @@ func TestServerThatRunsOutOfSpace(t *testing.T) {
 	}
 	for key, err := range refused {
 		if !isRefused(err) {
-			t.Errorf("%s: %v; want a *driver.RefusedError", key, err)
+			t.Errorf("%s: %v; want driver.ErrRefused", key, err)
 		}
 		if left := x.keys(key + "/"); len(left) > 0 {
 			t.Errorf("%q is left of a claim that was refused: %v", left, err)

@@ -23,7 +23,7 @@ func TestMemberWithoutALeader(t *testing.T) {
 	var err error
 	for end := time.Now().Add(30 * time.Second); !isRefused(err); sleep(50 * time.Millisecond) {
 		if _, err = b.Enter(soon(t), claim("k")); time.Now().After(end) {
-			t.Fatalf("Enter: %v; want a *driver.RefusedError", err)
+			t.Fatalf("Enter: %v; want driver.ErrRefused", err)
 		}
 	}
 	if !errors.Is(err, rpctypes.ErrNoLeader) {

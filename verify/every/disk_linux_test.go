@@ -81,7 +81,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 				if first == nil {
 					first = err
 				}
-				if errors.As(err, new(*driver.PermanentError)) || errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, fencelock.ErrUnavailable) {
+				if errors.Is(err, driver.ErrPermanent) || errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, fencelock.ErrUnavailable) {
 					t.Fatalf("Lock on a full disk was told %v", err)
 				}
 			}

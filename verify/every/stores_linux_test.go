@@ -26,6 +26,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -238,7 +239,7 @@ func openQuorum(t testing.TB, addrs []string) driver.Backend {
 	for _, a := range addrs {
 		rdb := redisClient(a)
 		t.Cleanup(func() { rdb.Close() })
-		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
+		members = append(members, redislock.New(rdb, &redislock.Options{Member: &ballot.Membership{}}))
 	}
 	return quorumlock.New(members, nil)
 }
@@ -248,7 +249,7 @@ func initialise(addrs []string) error {
 	for _, a := range addrs {
 		rdb := redisClient(a)
 		defer rdb.Close()
-		members = append(members, redislock.New(rdb, &redislock.Options{Member: &driver.Membership{}}))
+		members = append(members, redislock.New(rdb, &redislock.Options{Member: &ballot.Membership{}}))
 	}
 	q := quorumlock.New(members, nil)
 	defer q.Close()

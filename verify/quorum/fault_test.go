@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -117,7 +118,7 @@ func TestThreeOfFiveKilled(t *testing.T) {
 		check(t, s.Restart())
 	}
 	// They have lost their data, so they wait.
-	if _, err := other.TryLock(t.Context(), "held"); !errors.Is(err, fencelock.ErrUnavailable) || !errors.As(err, new(*driver.QuarantineError)) {
+	if _, err := other.TryLock(t.Context(), "held"); !errors.Is(err, fencelock.ErrUnavailable) || !errors.As(err, new(*ballot.QuarantineError)) {
 		t.Errorf("a try during the quarantine answered %v; want ErrUnavailable with a *QuarantineError", err)
 	}
 	next := free(t, other, "held", membership.MaxTTL+5*time.Second)
@@ -272,7 +273,7 @@ func TestOneServerTwiceIsFoundOut(t *testing.T) {
 	for what, err := range map[string]error{
 		"Distinct": b.Distinct(t.Context()), "Initialise": b.Initialise(t.Context()),
 	} {
-		if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "node 1 ("+all[0].Addr()+") and node 3") {
+		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "node 1 ("+all[0].Addr()+") and node 3") {
 			t.Errorf("%s of a quorum with one server twice returned %v; want an error that names both", what, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -22,7 +23,7 @@ func openMember(t *testing.T, s *testserver.Server) driver.Backend {
 func TestRedisMemberKeepsTheLaws(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	check(t, openMember(t, s).(driver.Member).Initialise(t.Context()))
+	check(t, openMember(t, s).(ballot.Member).Initialise(t.Context()))
 	view := func(t *testing.T) driver.Backend { return openMember(t, s) }
 	drivertest.Run(t, view, drivertest.Fresh(t, func(t *testing.T) driver.Backend { return openMember(t, testserver.Redis(t)) }))
 	drivertest.Model(t, view)

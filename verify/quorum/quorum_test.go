@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -61,11 +62,11 @@ type noLog struct{}
 func (noLog) Printf(context.Context, string, ...any) {}
 
 // membership is that of all tests: a quarantine that can be waited for.
-var membership = driver.Membership{Skew: time.Second, MaxTTL: 2500 * time.Millisecond}
+var membership = ballot.Membership{Skew: time.Second, MaxTTL: 2500 * time.Millisecond}
 
 // lasting is for the laws, which want claims to last, and clients that climb on one
 // another's ballots to be able to, in steps of half a minute.
-var lasting = driver.Membership{Skew: time.Minute, MaxTTL: 20 * time.Minute}
+var lasting = ballot.Membership{Skew: time.Minute, MaxTTL: 20 * time.Minute}
 
 // servers starts n Redis servers that keep nothing on a disk.
 func servers(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server {
@@ -78,7 +79,7 @@ func servers(t *testing.T, n int, opts ...testserver.Option) []*testserver.Serve
 }
 
 // member opens a server as a member; it is closed with its client by close.
-func member(addr string, m driver.Membership) (b driver.Backend, closeClient func()) {
+func member(addr string, m ballot.Membership) (b driver.Backend, closeClient func()) {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialTimeout: time.Second, DisableIdentity: true,
 	})
@@ -86,7 +87,7 @@ func member(addr string, m driver.Membership) (b driver.Backend, closeClient fun
 }
 
 // quorumOf opens a quorum of the servers at these addresses.
-func quorumOf(addrs []string, of driver.Membership) (b *quorumlock.Backend, closeAll func()) {
+func quorumOf(addrs []string, of ballot.Membership) (b *quorumlock.Backend, closeAll func()) {
 	var members []driver.Backend
 	var closers []func()
 	for _, a := range addrs {
@@ -116,7 +117,7 @@ func open(t *testing.T, all []*testserver.Server) *quorumlock.Backend {
 	return openAs(t, all, membership)
 }
 
-func openAs(t *testing.T, all []*testserver.Server, of driver.Membership) *quorumlock.Backend {
+func openAs(t *testing.T, all []*testserver.Server, of ballot.Membership) *quorumlock.Backend {
 	t.Helper()
 	b, end := quorumOf(addrs(all), of)
 	t.Cleanup(end)
@@ -130,7 +131,7 @@ func ready(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server 
 }
 
 // readyAs says that servers are new, and holds them to being empty in the end.
-func readyAs(t *testing.T, all []*testserver.Server, of driver.Membership) []*testserver.Server {
+func readyAs(t *testing.T, all []*testserver.Server, of ballot.Membership) []*testserver.Server {
 	t.Helper()
 	b, end := quorumOf(addrs(all), of)
 	err := b.Initialise(t.Context())

@@ -11,11 +11,12 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-var durable = driver.Membership{Skew: lasting.Skew, MaxTTL: lasting.MaxTTL, Durable: true}
+var durable = ballot.Membership{Skew: lasting.Skew, MaxTTL: lasting.MaxTTL, Durable: true}
 
 // A restarted Redis may have lost what it acknowledged last, so it takes no locks for a
 // quarantine, unless it is Durable and writes a log. Each lock is asked for twice: the first
@@ -23,12 +24,12 @@ var durable = driver.Membership{Skew: lasting.Skew, MaxTTL: lasting.MaxTTL, Dura
 // there was a replica.
 func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 	t.Parallel()
-	for _, m := range []driver.Membership{lasting, durable} {
+	for _, m := range []ballot.Membership{lasting, durable} {
 		for _, dump := range []bool{false, true} {
 			s := testserver.Redis(t, testserver.Persist(!dump), soonInSync)
 			b, end := member(s.Addr(), m)
 			t.Cleanup(end)
-			check(t, b.(driver.Member).Initialise(t.Context()))
+			check(t, b.(ballot.Member).Initialise(t.Context()))
 			check(t, ballotAndLeave(t, b, "known"))
 			if dump {
 				follow(t, testserver.Redis(t), s)
@@ -47,7 +48,7 @@ func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 					t.Errorf("a durable member that was restarted answered a ballot on %q with %v", key, err)
 				}
 			}
-			check(t, b.(driver.Member).Initialise(t.Context()))
+			check(t, b.(ballot.Member).Initialise(t.Context()))
 			check(t, ballotAndLeave(t, b, "new"))
 		}
 	}
@@ -108,11 +109,11 @@ func TestReplicaThatTakesOverADurableMemberWaitsOutAQuarantine(t *testing.T) {
 // the same run of the server, and a durable disk does not help.
 func TestRedisMemberThatWasAReplicaWaitsOutAQuarantine(t *testing.T) {
 	t.Parallel()
-	for _, m := range []driver.Membership{lasting, durable} {
+	for _, m := range []ballot.Membership{lasting, durable} {
 		s, other := testserver.Redis(t, soonInSync), testserver.Redis(t, soonInSync)
 		b, end := member(s.Addr(), m)
 		t.Cleanup(end)
-		check(t, b.(driver.Member).Initialise(t.Context()))
+		check(t, b.(ballot.Member).Initialise(t.Context()))
 		check(t, ballotAndLeave(t, b, "k"))
 		follow(t, other, s)
 		ask(t, other, "REPLICAOF", "NO", "ONE")
@@ -123,7 +124,7 @@ func TestRedisMemberThatWasAReplicaWaitsOutAQuarantine(t *testing.T) {
 		for _, key := range []string{"lost", "k", "lost", "k"} {
 			wantQuarantine(t, m, ballotAndLeave(t, b, key))
 		}
-		check(t, b.(driver.Member).Initialise(t.Context()))
+		check(t, b.(ballot.Member).Initialise(t.Context()))
 		check(t, ballotAndLeave(t, b, "k"))
 	}
 }
@@ -134,7 +135,7 @@ func TestRedisReplicaThatTakesWritesIsNoMember(t *testing.T) {
 	t.Parallel()
 	s, copied := testserver.Redis(t, soonInSync), testserver.Redis(t, testserver.Config("replica-read-only no"))
 	b := openMember(t, s)
-	check(t, b.(driver.Member).Initialise(t.Context()))
+	check(t, b.(ballot.Member).Initialise(t.Context()))
 	check(t, ballotAndLeave(t, b, "k"))
 	follow(t, copied, s)
 	check(t, ballotAndLeave(t, b, "k")) // its first replica began a new history, which it notes
@@ -157,7 +158,7 @@ func TestRedisMemberThatBeginsANewHistoryGoesOn(t *testing.T) {
 	t.Parallel()
 	s, other := testserver.Redis(t, testserver.Config("repl-backlog-ttl 1"), soonInSync), testserver.Redis(t)
 	b := openMember(t, s)
-	check(t, b.(driver.Member).Initialise(t.Context()))
+	check(t, b.(ballot.Member).Initialise(t.Context()))
 	check(t, ballotAndLeave(t, b, "k"))
 	follow(t, other, s)
 	before := replicationID(t, s)
@@ -215,7 +216,7 @@ func TestReentryBeginsTheQuarantine(t *testing.T) {
 	b := openMember(t, s)
 	old := ballotOn("k")
 	old.Ballot -= time.Hour.Microseconds()
-	_, err := b.(driver.Member).Reenter(t.Context(), old)
+	_, err := b.(ballot.Member).Reenter(t.Context(), old)
 	wantQuarantine(t, lasting, err)
 	if note := ask(t, s, "GET", "fencelock:@member"); !strings.HasPrefix(note, "1 ") {
 		t.Errorf("the re-entry did not begin the quarantine: the member is %q", note)
@@ -234,9 +235,9 @@ func ballotAndLeave(t *testing.T, b driver.Backend, key string) error {
 
 // wantQuarantine is called with the answer to a ballot of a member whose quarantine has
 // just begun.
-func wantQuarantine(t *testing.T, m driver.Membership, err error) {
+func wantQuarantine(t *testing.T, m ballot.Membership, err error) {
 	t.Helper()
-	switch q := (*driver.QuarantineError)(nil); {
+	switch q := (*ballot.QuarantineError)(nil); {
 	case !errors.As(err, &q):
 		t.Errorf("a member that may have lost something answered a ballot with %v; want a *QuarantineError", err)
 	case q.Left <= m.MaxTTL-time.Minute || q.Left > m.MaxTTL:
@@ -284,15 +285,15 @@ func TestRedisMemberRefusesAnotherMembership(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	b := openMember(t, s)
-	check(t, b.(driver.Member).Initialise(t.Context()))
+	check(t, b.(ballot.Member).Initialise(t.Context()))
 	k, err := b.Enter(t.Context(), ballotOn("k"))
 	check(t, err)
 	check(t, b.Leave(t.Context(), k, driver.Exit{}))
-	other, end := member(s.Addr(), driver.Membership{Skew: lasting.Skew, MaxTTL: 2 * lasting.MaxTTL})
+	other, end := member(s.Addr(), ballot.Membership{Skew: lasting.Skew, MaxTTL: 2 * lasting.MaxTTL})
 	t.Cleanup(end)
 	for _, key := range []string{"k", "new"} {
-		if _, err := other.Enter(t.Context(), ballotOn(key)); !errors.As(err, new(*driver.PermanentError)) {
-			t.Errorf("a ballot on %q by another Membership was answered with %v; want a *PermanentError", key, err)
+		if _, err := other.Enter(t.Context(), ballotOn(key)); !errors.Is(err, driver.ErrPermanent) {
+			t.Errorf("a ballot on %q by another Membership was answered with %v; want ErrPermanent", key, err)
 		}
 	}
 }
@@ -307,8 +308,8 @@ func TestMembershipIsChanged(t *testing.T) {
 	free(t, held, "k", 5*time.Second)
 	refused := func(what string, err error) {
 		t.Helper()
-		if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "init --change") {
-			t.Errorf("%s returned %v; want a *driver.PermanentError that names init --change", what, err)
+		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "init --change") {
+			t.Errorf("%s returned %v; want driver.ErrPermanent, and a text that names init --change", what, err)
 		}
 	}
 	_, err := after.Enter(t.Context(), driver.Claim{
@@ -328,12 +329,12 @@ func TestRedisMemberTakesNoBallotFromFarAhead(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	b := openMember(t, s)
-	check(t, b.(driver.Member).Initialise(t.Context()))
+	check(t, b.(ballot.Member).Initialise(t.Context()))
 	for _, again := range []bool{false, true} { // the second time there is a record
 		c := ballotOn("k")
 		c.TTL = 10 * lasting.Skew
 		c.Ballot += (2 * lasting.Skew).Microseconds()
-		if _, err := b.Enter(t.Context(), c); !errors.As(err, new(driver.BallotError)) {
+		if _, err := b.Enter(t.Context(), c); !errors.As(err, new(ballot.Error)) {
 			t.Errorf("a ballot %v ahead of the clock was answered with %v; want an BallotError", 2*lasting.Skew, err)
 		}
 		if again {

@@ -77,7 +77,7 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 				t.Errorf("%s: a second claim was granted beside a damaged one", damage)
 			}
 			if err != nil && s.dialect == sqllock.SQLite && !permanent(err) {
-				t.Errorf("%s: Enter answered %v; want a PermanentError", damage, err)
+				t.Errorf("%s: Enter answered %v; want ErrPermanent", damage, err)
 			}
 			b.Renew(ctx, []driver.Ticket{holder})
 			brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -126,7 +126,7 @@ func TestDamageIsRefusedByTheDatabase(t *testing.T) {
 		s.do(t, "UPDATE fencelock_line SET last = 9223372036854710272")
 		for _, lock := range []string{"held", "free"} {
 			if _, err := b.Enter(soon(t), claim("k")); !permanent(err) || !strings.Contains(err.Error(), "damaged") {
-				t.Errorf("Enter of a %s lock at the end of all numbers answered %v; want a PermanentError", lock, err)
+				t.Errorf("Enter of a %s lock at the end of all numbers answered %v; want ErrPermanent", lock, err)
 			}
 			if lock == "held" {
 				leave(t, b, holder)

@@ -55,8 +55,8 @@ func TestBinaryLogNeedsNoMoreRights(t *testing.T) {
 		essentials(t, s.polling(t), s.polling(t))
 		s.do(t, "SET GLOBAL binlog_format = 'STATEMENT'")
 		_, err := s.polling(t).Enter(soon(t), claim("k"))
-		if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), "binlog_format") {
-			t.Errorf("Enter that the binary log cannot take answered %v; want a PermanentError that says what to do",
+		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "binlog_format") {
+			t.Errorf("Enter that the binary log cannot take answered %v; want ErrPermanent that says what to do",
 				err)
 		}
 	})

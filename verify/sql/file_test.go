@@ -190,7 +190,7 @@ func TestLogThatStayedBehindIsRefused(t *testing.T) {
 		gone(t, "Renew in a file that was replaced", renew(b, soon(t), first))
 		_, err := b.Enter(soon(t), claim("k"))
 		if !permanent(err) || !strings.Contains(err.Error(), "-wal") {
-			t.Errorf("Enter answered %v; want a PermanentError that names the -wal file", err)
+			t.Errorf("Enter answered %v; want ErrPermanent that names the -wal file", err)
 		}
 		// What the error says to do helps.
 		remove(t, s.name+"-wal", s.name+"-shm")

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/internal/errs"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -102,7 +104,7 @@ func TestGaleraWithTwoWriters(t *testing.T) {
 		tx, err := db.BeginTx(t.Context(), nil)
 		must(t, err)
 		_, err = sqllock.Tx(backends[i], tx).Lock(soon(t), "tx")
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "several writers (Galera") {
+		if !errors.Is(err, errs.Invalid) || !strings.Contains(err.Error(), "several writers (Galera") {
 			t.Errorf("a transaction lock on node %d: %v; want it to be refused", i, err)
 		}
 		must(t, tx.Rollback())
@@ -131,7 +133,7 @@ func TestGaleraWithOneWriter(t *testing.T) {
 	}
 	e, err := backends[0].Examine(soon(t), time.Minute)
 	must(t, err)
-	i := slices.IndexFunc(e.Findings, func(f driver.Finding) bool { return f.Code == "mysql-several-writers" })
+	i := slices.IndexFunc(e.Findings, func(f health.Finding) bool { return f.Code == "mysql-several-writers" })
 	if i < 0 || !strings.HasPrefix(e.Findings[i].Remedy, "name one node in the URL of every program") ||
 		!strings.Contains(e.Findings[i].Remedy, "the finding stays") {
 		t.Errorf("doctor finds %v", e.Findings)

@@ -32,7 +32,7 @@ func TestHistoryOfOlderTables(t *testing.T) {
 		b := s.new(t, s.open(t), nil)
 		_, err := b.History(ctx, "k", 1)
 		for what, err := range map[string]error{"History": err, "Record": b.Record(ctx, entries, keep)} {
-			if !errors.As(err, new(*driver.PermanentError)) || !strings.Contains(err.Error(), s.schemaCommand()) {
+			if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), s.schemaCommand()) {
 				t.Errorf("%s without its table answered %v; want %s", what, err, s.schemaCommand())
 			}
 		}

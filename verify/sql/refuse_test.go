@@ -12,14 +12,14 @@ import (
 	"github.com/fencelock/fencelock/sqllock"
 )
 
-// refusal must be a PermanentError from every call, mention words, and no password.
+// refusal must be ErrPermanent from every call, mention words, and no password.
 func refusal(t *testing.T, b *sqllock.Backend, words ...string) {
 	t.Helper()
 	ticket := claimTicket("k")
 	for name, call := range verbs(b, ticket) {
 		err := call(soon(t))
 		if !permanent(err) {
-			t.Errorf("%s answered %v; want a PermanentError", name, err)
+			t.Errorf("%s answered %v; want ErrPermanent", name, err)
 			continue
 		}
 		for _, word := range words {
@@ -145,7 +145,7 @@ func TestFilesThatCannotWork(t *testing.T) {
 		use(t, s.polling(t), "k")
 		_, err := at(s.name, "?mode=ro").Enter(soon(t), claim("k"))
 		if !permanent(err) || !strings.Contains(err.Error(), "may not be written") {
-			t.Errorf("Enter on a read-only database answered %v; want a PermanentError that says so", err)
+			t.Errorf("Enter on a read-only database answered %v; want ErrPermanent that says so", err)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -42,7 +42,7 @@ func (s *store) follow(t *testing.T, b *sqllock.Backend, code string) {
 		if f.Code != code {
 			continue
 		}
-		if f.Severity != driver.SeverityError {
+		if f.Severity != health.Error {
 			t.Errorf("%s is a %v; want an error", code, f.Severity)
 		}
 		remedy := f.Remedy

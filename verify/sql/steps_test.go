@@ -175,7 +175,7 @@ func unsure(t testing.TB, what string, err error) {
 	}
 }
 
-func permanent(err error) bool { return errors.As(err, new(*driver.PermanentError)) }
+func permanent(err error) bool { return errors.Is(err, driver.ErrPermanent) }
 
 // gone must be GoneError.
 func gone(t testing.TB, what string, err error) {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
 	"github.com/fencelock/fencelock/storeurl"
@@ -51,7 +51,7 @@ func begin(ctx context.Context, name, dir string) (s *store, err error) {
 		s.findDisks(h)
 		if name == "redlock" {
 			s.service = "redlock+durable"
-			return initialise(ctx, s.url, driver.Membership{Durable: true})
+			return initialise(ctx, s.url, ballot.Membership{Durable: true})
 		}
 		return nil
 	})
@@ -178,7 +178,7 @@ func (s *store) own(all ...*testserver.Server) (url string) {
 }
 
 // initialise says of a quorum that it is new.
-func initialise(ctx context.Context, raw string, as driver.Membership) error {
+func initialise(ctx context.Context, raw string, as ballot.Membership) error {
 	u, err := traffic.ParseURL(raw)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
@@ -44,7 +44,7 @@ func TestURLsAreTortured(t *testing.T) {
 				urls = append(urls, testserver.Redis(t).URL())
 			}
 			url := "redlock:" + strings.Join(urls, ",")
-			if err := initialise(context.Background(), url, driver.Membership{}); err != nil {
+			if err := initialise(context.Background(), url, ballot.Membership{}); err != nil {
 				t.Fatal(err)
 			}
 			return url

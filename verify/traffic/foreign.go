@@ -10,7 +10,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 )
 
 // ghost is what a caller may leave behind that gave up while its request was on its way: a
@@ -39,7 +39,7 @@ func foreignService(name string, library func(rdb redis.UniversalClient, ttl tim
 			if err != nil {
 				return nil, err
 			}
-			rdb, err := u.Redis(ctx, config(via, ttl, driver.Membership{}))
+			rdb, err := u.Redis(ctx, config(via, ttl, ballot.Membership{}))
 			if err != nil {
 				return nil, err
 			}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -23,7 +23,7 @@ func ParseURL(raw string) (*storeurl.URL, error) {
 const quick = 2 * time.Second
 
 // config opens a store for leases of ttl.
-func config(via string, ttl time.Duration, as driver.Membership) storeurl.Config {
+func config(via string, ttl time.Duration, as ballot.Membership) storeurl.Config {
 	return storeurl.Config{
 		Dial: dialer(via), DialTimeout: quick, MaxConns: 4, Prepare: true, Membership: as,
 		// As short as the lease allows: a crashed process keeps its locks for all of it.
@@ -52,7 +52,7 @@ func dialer(proxy string) func(ctx context.Context, network, addr string) (net.C
 
 // service makes a Service of the backends of this project. as is what the members of a
 // quorum promise.
-func service(t Traits, as driver.Membership) Service {
+func service(t Traits, as ballot.Membership) Service {
 	return Service{Traits: t, Open: func(ctx context.Context, raw, via string, ttl time.Duration) (Locks, error) {
 		u, err := ParseURL(raw)
 		if err != nil {
@@ -91,7 +91,7 @@ func Schemes() Table {
 	ours := func(name string, minTTL, lag time.Duration) Service {
 		return service(Traits{
 			Name: name, Ways: Ways(), Told: true, Fair: true, Wake: fallback, Lag: lag, MinTTL: minTTL,
-		}, driver.Membership{})
+		}, ballot.Membership{})
 	}
 	const short = 100 * time.Millisecond
 	ways := []string{"mutex", "rw", "reentrant", "set", "guard"}
@@ -103,9 +103,9 @@ func Schemes() Table {
 		"rediss":         ours("redis, TLS", short, 0),
 		"redis+sentinel": ours("redis, Sentinel", short, 0),
 		"redis+cluster":  ours("redis, Cluster", short, 0),
-		"redlock":        service(quorum, driver.Membership{}),
+		"redlock":        service(quorum, ballot.Membership{}),
 		// Of members that lose nothing of what they have acknowledged when they are killed.
-		"redlock+durable": service(quorum, driver.Membership{Durable: true}),
+		"redlock+durable": service(quorum, ballot.Membership{Durable: true}),
 		"postgres":        ours("postgres", short, 0),
 		"mysql":           ours("mysql", short, 0),
 		// etcd counts leases in whole seconds and revokes them in batches.

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -52,7 +52,7 @@ func (d *direct) do(ctx context.Context, q *queue, c *Command) *call {
 		d.near.Store(false)
 	}
 	c.result.Retried = alone.cmd.repeated
-	if driver.Ended(ctx) == nil && (isBroken(err) || IsTimeout(err)) {
+	if driverutil.Ended(ctx) == nil && (isBroken(err) || IsTimeout(err)) {
 		if IsTimeout(err) {
 			d.near.Store(false)
 		}

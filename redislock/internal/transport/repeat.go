@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -69,7 +69,7 @@ func pause(ctx context.Context, attempt int) bool {
 	d := min(first<<attempt, longest)
 	select {
 	case <-time.After(d/2 + rand.N(d/2)):
-		return driver.Ended(ctx) == nil
+		return driverutil.Ended(ctx) == nil
 	case <-ctx.Done():
 		return false
 	}

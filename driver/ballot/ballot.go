@@ -1,9 +1,13 @@
-package driver
+// Package ballot is the contract between a quorum (package quorumlock) and its members. A claim
+// that a quorum sends to its members has a driver.Claim.Ballot, the token that it must get.
+package ballot
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // Member is optional: a backend that takes ballots, so that several of them can be the nodes
@@ -11,10 +15,10 @@ import (
 // drivertest, in the topic Ballot:
 //
 //   - Ballot: Enter with a Ballot grants the claim that very token, or returns
-//     BallotError. It refuses ballots that are not above its floor, max(last, now −
-//     Skew), and ballots above both now + Skew and last + MaxSpan. A refused ballot
+//     Error. It refuses ballots that are not above its floor, max(last, now −
+//     Skew), and ballots above both now + Skew and last + driver.MaxSpan. A refused ballot
 //     changes nothing.
-//   - Last: BallotError says max(last, now). One more than the largest answer of any
+//   - Last: Error says max(last, now). One more than the largest answer of any
 //     node is a ballot that all nodes take, for as long as Skew. One more than the
 //     floor would be below the clock again when the next ballot arrives.
 //   - Order of judging: the claim with that ID first, whatever the ballot says; then
@@ -31,10 +35,10 @@ import (
 //     measures the quarantine by its wall clock counts from a ballot within Skew of it:
 //     that clock may be wrong when a machine boots, and stepped later.
 type Member interface {
-	Backend
+	driver.Backend
 
 	// IsMember reports whether the backend was opened to take ballots. If not, a claim with a
-	// ballot is a *PermanentError.
+	// ballot is an ErrPermanent.
 	IsMember() bool
 
 	// Reenter puts back a claim that this node has lost, with the token c.Ballot that
@@ -42,8 +46,8 @@ type Member interface {
 	// Reenter differs from Enter in the ballot: an old claim's ballot may be far below
 	// the clock. The ballot must be above every token that the node remembers for the
 	// key, or the last token that it drew, with no claim in line. Otherwise it returns a
-	// BallotError. The quarantine applies.
-	Reenter(ctx context.Context, c Claim) (Ticket, error)
+	// Error. The quarantine applies.
+	Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error)
 
 	// Initialise ends the quarantine. The caller knows that no claim and no token is
 	// left from before: all nodes of the quorum are new.
@@ -52,8 +56,8 @@ type Member interface {
 
 // The defaults of Membership.
 const (
-	DefaultSkew         = time.Minute
-	DefaultMemberMaxTTL = 5 * time.Minute
+	DefaultSkew   = time.Minute
+	DefaultMaxTTL = 5 * time.Minute
 )
 
 // Membership opens a backend as a member. All programs of one quorum give all nodes
@@ -63,7 +67,7 @@ type Membership struct {
 	// most 15 minutes.
 	Skew time.Duration
 	// MaxTTL is the longest lease, and how long the quarantine lasts. It is more than
-	// twice Skew; 0 is DefaultMemberMaxTTL, or more if Skew needs it.
+	// twice Skew; 0 is DefaultMaxTTL, or more if Skew needs it.
 	MaxTTL time.Duration
 	// Durable says that the node's store keeps all that it has acknowledged when the
 	// store or its machine is killed. Then no quarantine follows a restart. (Redis:
@@ -78,7 +82,7 @@ func (m Membership) Settled() (Membership, error) {
 		m.Skew = DefaultSkew
 	}
 	if m.MaxTTL == 0 {
-		m.MaxTTL = max(DefaultMemberMaxTTL, 2*m.Skew+time.Minute)
+		m.MaxTTL = max(DefaultMaxTTL, 2*m.Skew+time.Minute)
 	}
 	switch {
 	case m.Skew < time.Millisecond || m.Skew > 15*time.Minute:
@@ -113,4 +117,11 @@ func (e *QuarantineError) Error() string {
 	}
 	return fmt.Sprintf("it is new, or has lost its data or been restarted, and grants no lock for another %v. "+
 		"If no lock can be left from before, end that with fencelock init, or with Initialise in a program", left)
+}
+
+// Error says that a ballot was not above the floor, or too far ahead.
+type Error struct{ Last int64 }
+
+func (e Error) Error() string {
+	return fmt.Sprintf("the ballot is outside what this node grants after %d", e.Last)
 }

@@ -1,4 +1,6 @@
-package driver
+// Package health describes what the settings of a store mean for locks. A backend that is an
+// Examiner reads them, and package doctor reports the findings.
+package health
 
 import (
 	"context"
@@ -14,11 +16,11 @@ import (
 // that it may not read become a note. An error says that the store could not be examined at
 // all. Examine costs a few requests to each server, and takes a few seconds at most.
 type Examiner interface {
-	Examine(ctx context.Context, ttl time.Duration) (Examination, error)
+	Examine(ctx context.Context, ttl time.Duration) (Result, error)
 }
 
-// Examination is the result of Examine.
-type Examination struct {
+// Result is the result of Examine.
+type Result struct {
 	Findings []Finding
 	// Failover is how long the store grants and renews nothing while another server takes
 	// the place of one that died; 0 if none would, or if that is unknown.
@@ -32,7 +34,7 @@ type Examination struct {
 }
 
 // Add notes a finding.
-func (e *Examination) Add(f Finding) { e.Findings = append(e.Findings, f) }
+func (e *Result) Add(f Finding) { e.Findings = append(e.Findings, f) }
 
 // Finding is one thing that matters to locks, and what mends it.
 type Finding struct {
@@ -61,24 +63,24 @@ type Severity int
 
 // The severities, in rising order.
 const (
-	// SeverityNote is worth knowing.
-	SeverityNote Severity = iota
-	// SeverityWarning says that a crash, a failover or a busy hour may cost locks, or block
+	// Note is worth knowing.
+	Note Severity = iota
+	// Warning says that a crash, a failover or a busy hour may cost locks, or block
 	// them for long.
-	SeverityWarning
-	// SeverityError says that locks are lost or refused while nothing fails, or that a crash
+	Warning
+	// Error says that locks are lost or refused while nothing fails, or that a crash
 	// may destroy the store.
-	SeverityError
+	Error
 )
 
 // String returns note, warning or error.
 func (s Severity) String() string {
 	switch s {
-	case SeverityNote:
+	case Note:
 		return "note"
-	case SeverityWarning:
+	case Warning:
 		return "warning"
-	case SeverityError:
+	case Error:
 		return "error"
 	}
 	return fmt.Sprintf("severity %d", int(s))

@@ -1,0 +1,79 @@
+// Package driverutil holds what the backends of this repository share beyond the contract.
+package driverutil
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+)
+
+// errOwned says that another Client or quorum has taken the backend over.
+var errOwned = errors.New("the backend has an owner already: make a backend for each Client")
+
+// Ownership implements Open for a backend. The zero value is ready.
+type Ownership struct{ taken atomic.Bool }
+
+// Take returns bad, the error of the backend's options, if it is not nil. After the first call
+// that returned nil, each call returns an error.
+func (o *Ownership) Take(bad error) error {
+	switch {
+	case bad != nil:
+		return bad
+	case !o.taken.CompareAndSwap(false, true):
+		return errOwned
+	}
+	return nil
+}
+
+// Ended returns why ctx has ended, or nil. A deadline that has passed counts even before
+// ctx reports it: a connection with the same deadline often fails first, and its error would
+// look like an outage of the store.
+func Ended(ctx context.Context) error {
+	err := ctx.Err()
+	if d, ok := ctx.Deadline(); err == nil && ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// ShortID cuts a claim's ID to what may be shown.
+func ShortID(id string) string {
+	if len(id) > 8 {
+		return id[:8]
+	}
+	return id
+}
+
+// RefusedForNow reports whether err is a refusal that may change.
+func RefusedForNow(err error) bool {
+	return errors.Is(err, driver.ErrRefused) && !errors.Is(err, driver.ErrPermanent)
+}
+
+// Unsettled returns err, the refusal of the last of several requests, for a step that an earlier
+// request may have done. The result does not match driver.ErrRefused. It still matches
+// driver.ErrPermanent if err does.
+func Unsettled(err error) error {
+	if !errors.Is(err, driver.ErrRefused) {
+		return err
+	}
+	return &unsettledError{err}
+}
+
+type unsettledError struct{ err error }
+
+func (e *unsettledError) Error() string { return e.err.Error() }
+
+func (e *unsettledError) Is(target error) bool {
+	return target != driver.ErrRefused && errors.Is(e.err, target)
+}
+
+func (e *unsettledError) As(target any) bool { return errors.As(e.err, target) }
+
+// ClaimRef names one claim.
+type ClaimRef struct{ Key, ID string }
+
+// Ref returns the ClaimRef of a claim.
+func Ref(key, id string) ClaimRef { return ClaimRef{key, id} }

@@ -1,0 +1,37 @@
+package driverutil_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
+)
+
+func TestOutcomesOfErrors(t *testing.T) {
+	cause := errors.New("a cause")
+	now, good := driver.Refused(cause), driver.Permanent(cause)
+	for _, tt := range []struct {
+		name             string
+		err              error
+		refused, forGood bool
+	}{
+		{"refused", now, true, false},
+		{"refused, wrapped", fmt.Errorf("x: %w", now), true, false},
+		{"for good", good, true, true},
+		{"no answer", cause, false, false},
+		{"refused, unsettled", driverutil.Unsettled(fmt.Errorf("x: %w", now)), false, false},
+		{"for good, unsettled", driverutil.Unsettled(good), false, true},
+		{"no answer, unsettled", driverutil.Unsettled(cause), false, false},
+		{"refused, unsettled twice", fmt.Errorf("y: %w", driverutil.Unsettled(driverutil.Unsettled(now))), false, false},
+	} {
+		if errors.Is(tt.err, driver.ErrRefused) != tt.refused || errors.Is(tt.err, driver.ErrPermanent) != tt.forGood ||
+			!errors.Is(tt.err, cause) {
+			t.Errorf("%s: %#v is taken for another outcome", tt.name, tt.err)
+		}
+	}
+	if driverutil.Unsettled(nil) != nil {
+		t.Error("no error became one")
+	}
+}

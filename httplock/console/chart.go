@@ -13,7 +13,7 @@ const (
 	chartWidth  = 300
 	chartHeight = 60
 	maxBars     = 30
-	fewBars     = 15 // the width of a bar when there are fewer
+	fewBars     = 10 // the width of a bar when there are fewer
 )
 
 // chart is a bar chart of durations, the oldest one first.
@@ -23,6 +23,7 @@ type chart struct {
 	Bars           []bar
 	Values         string        // the durations in words, for those who do not see the bars
 	Top            time.Duration // what the highest bar stands for
+	Highest        string        // the same in words
 }
 
 type bar struct {
@@ -66,7 +67,7 @@ func draw(l language, all []time.Duration, title, none string) chart {
 			X: i*step + 1, Y: chartHeight - height, Width: step - 2, Height: height, Label: labels[i],
 		})
 	}
-	c.Values, c.Summary = strings.Join(labels, ", "), summary(l, all, c.Top)
+	c.Values, c.Summary, c.Highest = strings.Join(labels, ", "), summary(l, all, c.Top), span(l, c.Top)
 	return c
 }
 

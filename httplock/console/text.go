@@ -90,13 +90,27 @@ const endless = 365 * 24 * time.Hour
 // lease is what is left of one.
 type lease struct {
 	Rest    time.Duration
-	Endless bool  // nobody meant an end
-	MS      int64 // the rest
-	FullMS  int64 // the whole length
-	Percent int   // width of the bar
+	Endless bool   // nobody meant an end
+	MS      int64  // the rest
+	FullMS  int64  // the whole length
+	Percent int    // width of the bar
+	Level   string // class of its colour
 }
 
 func leaseOf(rest, full time.Duration) lease {
 	ms, fullMS := max(rest, 0).Milliseconds(), max(full, rest, time.Millisecond).Milliseconds()
-	return lease{rest, rest > endless, ms, fullMS, int(100 * ms / fullMS)}
+	percent := int(100 * ms / fullMS)
+	return lease{rest, rest > endless, ms, fullMS, percent, levelOf(percent)}
+}
+
+// levelOf returns the colour of what is left of a lease. A holder renews after a third of it, so
+// less than a third left means that renewals failed. console.js has the same limits.
+func levelOf(percent int) string {
+	switch {
+	case percent < 10:
+		return "ends"
+	case percent < 33:
+		return "late"
+	}
+	return "good"
 }

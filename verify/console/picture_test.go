@@ -36,7 +36,7 @@ var update = flag.Bool("update", false, "write the pictures of the documentation
 
 const (
 	pictures   = "../../docs/images"
-	maxPicture = 100 << 10
+	maxPicture = 150 << 10
 )
 
 // scene is a day in virtual time, and the pages of a console at its end.
@@ -142,6 +142,7 @@ func (s *scene) play() {
 	time.Sleep(51 * time.Second)
 	s.takes(sceneKey, "carol@ci-1/4618", time.Hour)
 	s.takes("db/migrate", "grace@ops-2/12", time.Hour, fencelock.Note("0043_index"), fencelock.TTL(15*time.Second))
+	s.takes("import/feed", "etl@batch-2/77", time.Hour, fencelock.NoRenewal(), fencelock.TTL(26*time.Second))
 	time.Sleep(19500 * time.Millisecond)
 	s.shots["now"] = s.request("/", "en", nil)
 	s.shots["key"] = s.request(keyPath(sceneKey), "en", nil)
@@ -191,8 +192,12 @@ func TestPictures(t *testing.T) {
 	web := httptest.NewServer(pages)
 	t.Cleanup(web.Close)
 	b := newBrowser(t, web.URL)
+	widths := []int64{1280, 360}
+	if *update {
+		widths = append(widths, 960) // of the pictures
+	}
 	for name := range shots {
-		for _, width := range []int64{1280, 360} {
+		for _, width := range widths {
 			b.size(width, 400)
 			for _, scheme := range []string{"light", "dark"} {
 				b.scheme(scheme)
@@ -211,14 +216,12 @@ func TestPictures(t *testing.T) {
 
 // kept are the pictures of the documentation.
 var kept = map[string]bool{
-	"now-1280-light": true, "now-1280-dark": true, "now-360-light": true, "now-360-dark": true,
-	"key-1280-light": true, "key-1280-dark": true, "key-360-light": true, "key-360-dark": true,
-	"break-1280-light": true, "break-360-dark": true, "now-zh-1280-light": true, "key-zh-360-light": true,
+	"now-960-light": true, "key-960-dark": true, "break-960-light": true, "now-zh-960-light": true,
 }
 
 // lastRow is where the last row of a page ends that is not too far below.
 const lastRow = `Math.ceil(Math.max(...[...document.querySelectorAll("tr, figure, .footer, .buttons")].map(
-	(e) => e.getBoundingClientRect().bottom + scrollY).filter((y) => y < 1200))) + 16`
+	(e) => e.getBoundingClientRect().bottom + scrollY).filter((y) => y < 1000))) + 1`
 
 // picture writes a picture of a page from its beginning.
 func (b *browser) picture(name string, width int64) {
@@ -226,7 +229,7 @@ func (b *browser) picture(name string, width int64) {
 	beyond := true
 	shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{
 		Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &beyond,
-		Clip: &page.Viewport{Width: float64(width), Height: evaluate[float64](b, lastRow), Scale: 1},
+		Clip: &page.Viewport{Width: float64(width), Height: evaluate[float64](b, lastRow), Scale: 2},
 	})
 	check(b.T, err)
 	data := smaller(b.T, shot.Data)

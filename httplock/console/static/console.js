@@ -33,8 +33,13 @@
 		}
 		for (const e of document.querySelectorAll("[data-left]")) {
 			const left = Math.max(Number(e.dataset.left) - passed, 0);
-			if (e.dataset.full) e.setAttribute("width", String(Math.round(100 * left / Number(e.dataset.full))));
-			else e.textContent = span(left);
+			if (!e.dataset.full) {
+				e.textContent = span(left);
+				continue;
+			}
+			const percent = Math.floor(100 * left / Number(e.dataset.full));
+			e.setAttribute("width", String(percent));
+			e.setAttribute("class", "fill " + (percent < 10 ? "ends" : percent < 33 ? "late" : "good"));
 		}
 	}
 

@@ -222,6 +222,33 @@ func TestLossEndsAllHandles(t *testing.T) {
 	})
 }
 
+// A share learns of the loss of its grant in the step of the loss, also after the lease that it
+// shares was released, and under a ctx that ends with no lease.
+func TestShareEndsInTheStepThatEndsItsGrant(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		outer := w.lock(c, "k")
+		ctx := context.WithoutCancel(outer.Context())
+		var shares []*fencelock.Lease
+		for range 4 {
+			shares = append(shares, w.got(c.Lock(ctx, "k", fencelock.Reentrant())))
+		}
+		done := shares[3].Context().Done()
+		w.release(outer)
+		w.is(c.Break(bg, "k", outer.Token(), "enough"), nil)
+		w.is(shares[0].Err(), fencelock.ErrBroken)
+		if shares[1].Context().Err() == nil {
+			t.Error("the context of a share goes on after the loss")
+		}
+		w.is(context.Cause(shares[2].Context()), fencelock.ErrBroken)
+		<-done
+		for _, l := range shares {
+			w.is(context.Cause(l.Context()), fencelock.ErrBroken)
+			w.is(l.Release(bg), fencelock.ErrBroken)
+		}
+	})
+}
+
 func TestInnerTimesWithReentrantAreInvalid(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)

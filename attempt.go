@@ -222,8 +222,9 @@ func (a *acquisition) enterFailed(err error) error {
 		return err
 	}
 	reason, operator := goneDetail(err)
-	cl.state, cl.broken = stateEnded, operator
+	cl.state = stateEnded
 	cl.writeRare().lost = cl.loss(ErrBroken, 0, reason)
+	cl.rare.lost.by = lossOf(operator)
 	return nil
 }
 
@@ -240,8 +241,8 @@ func (a *acquisition) refusedBusy(busy *driver.BusyError) error {
 	if a.queue != nil {
 		cl := a.claim
 		cl.mu.Lock()
-		rare := cl.writeRare()
-		rare.blocker, rare.ahead, rare.lastErr = busy, busy.Ahead, nil
+		said := &cl.writeRare().said
+		said.blocker, said.ahead, said.lastErr = busy, busy.Ahead, nil
 		cl.mu.Unlock()
 		a.queue.storeAnswered(false)
 	}
@@ -277,15 +278,14 @@ func (a *acquisition) await() error {
 	case cl.state != stateWaiting:
 		return nil // lost meanwhile
 	case now >= cl.deadline.Load():
-		cl.loseLocked(ErrExpired, "")
+		cl.loseLocked(cl.lossLocked(ErrExpired, ""))
 		return nil
 	case err == nil:
 		a.awaitedLocked(&got, now)
 		return nil
 	case driver.Gone(err):
 		reason, operator := goneDetail(err)
-		cl.unseen = !operator
-		cl.goneLocked(reason, operator)
+		cl.goneLocked(reason, max(lossOf(operator), lossByReading))
 		return nil
 	case call.Err() != nil:
 		return nil // cut short; mayWait says why
@@ -298,16 +298,17 @@ func (a *acquisition) await() error {
 // awaitedLocked notes the answer to an Await. The mutex of the claim is held.
 func (a *acquisition) awaitedLocked(got *driver.Ticket, now int64) {
 	cl := a.claim
-	a.lastErr, a.attempt, cl.rare.lastErr = nil, 0, nil
+	said := &cl.rare.said
+	a.lastErr, a.attempt, said.lastErr = nil, 0, nil
 	if got.Granted {
-		cl.granted, cl.rare.mark, cl.rare.ahead = true, got.Mark, 0
+		cl.granted, said.mark, said.ahead = true, got.Mark, 0
 		cl.state, cl.atRisk = stateHeld, false
 		cl.planLocked(now)
 		return
 	}
-	a.ahead, cl.rare.ahead = got.Ahead, got.Ahead
+	a.ahead, said.ahead = got.Ahead, got.Ahead
 	if got.Head != nil {
-		a.blocker, cl.rare.blocker = got.Head, got.Head
+		a.blocker, said.blocker = got.Head, got.Head
 	}
 }
 
@@ -342,10 +343,11 @@ func (a *acquisition) renewGrant() error {
 func (cl *claim) endedForGood() error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if !cl.broken && !cl.named {
+	lost := cl.readRare().lost
+	if lost == nil || lost.by != lossByOperator && !cl.named {
 		return nil
 	}
-	return cl.readRare().lost
+	return lost
 }
 
 // enterAnew replaces a claim that ended while it waited by a new one, which joins the line
@@ -367,10 +369,10 @@ func (a *acquisition) enterAnew() {
 // reading; the claim would be granted then, and the new one would wait behind it for a TTL.
 func (a *acquisition) leaveUnseen(cl *claim) bool {
 	cl.mu.Lock()
-	unseen := cl.unseen
+	lost := cl.readRare().lost
 	t, e := cl.leaveTicketLocked(), driver.Exit{Tombstone: cl.mayEnterLocked()}
 	cl.mu.Unlock()
-	if !unseen {
+	if lost == nil || lost.by != lossByReading {
 		return false
 	}
 	now := a.c.clock.Now()
@@ -405,7 +407,7 @@ func (a *acquisition) giveUp() (granted bool) {
 	cl, c := a.claim, a.c
 	cl.mu.Lock()
 	switch {
-	case cl.state == stateLeaving,
+	case cl.leavesLocked(),
 		cl.state == stateNew && !cl.uncertain,
 		cl.state == stateEnded && (cl.named || !cl.uncertain && cl.leaseEnd == 0):
 		cl.mu.Unlock()

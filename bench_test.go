@@ -92,6 +92,7 @@ func BenchmarkHeldLease(b *testing.B) {
 // grantAll is a store that grants everything and remembers nothing.
 type grantAll struct{ driver.Backend }
 
+func (grantAll) Open() error       { return nil }
 func (grantAll) Info() driver.Info { return memlock.New().Info() }
 func (grantAll) Enter(_ context.Context, c driver.Claim) (driver.Ticket, error) {
 	return driver.Ticket{Claim: c, Token: 1, Granted: true, Left: c.TTL}, nil

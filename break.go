@@ -86,7 +86,7 @@ func (cl *claim) breakToken(token fence.Token, reason string) {
 	cl.mu.Lock()
 	defer cl.unlock()
 	if cl.hasToken(token) {
-		cl.goneLocked(reason, true)
+		cl.goneLocked(reason, lossByOperator)
 	}
 }
 

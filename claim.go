@@ -16,31 +16,39 @@ import (
 // never is a time that does not come.
 const never = clock.Never
 
-// claimState is the state of one claim. States only move down this list, except that a
-// leaving claim becomes ended when its Leave is decided. A claim that ended never comes back: its
-// caller makes a new claim with another ID.
+// claimState is the state of one claim. A claim goes down this list, except that a Leave that
+// failed is due again, and that a claim is ended when its Leave is decided. A claim that ended
+// never comes back: its caller makes a new claim with another ID.
 type claimState uint8
 
 const (
-	stateNew     claimState = iota // the store has not answered an Enter
-	stateWaiting                   // in line
-	stateHeld                      // granted
-	stateEnded                     // lost, left, or never in line
-	stateLeaving                   // ended here; a Leave is due in the background
+	stateNew      claimState = iota // the store has not answered an Enter
+	stateWaiting                    // in line
+	stateHeld                       // granted
+	stateLeaveDue                   // ended here; a Leave is due in the background
+	stateLeaving                    // ended here; a background Leave is under way
+	stateEnded                      // lost, left, or never in line
+)
+
+// othersInLine is what is known of other processes in the line of a claim.
+type othersInLine uint8
+
+const (
+	othersUnseen  othersInLine = iota // the claim was granted at once
+	othersBehind                      // some are in line behind it, or the store did not say
+	othersInFront                     // some were in line in front of it
 )
 
 // claim is one claim in the store's line. The claim owns its state and its mutex. The lock
 // order is localQueues.mu, claim.mu, then any of that of the schedule, dispatcher.mu, leaseCtx.mu.
 //
 // A Client may hold a hundred thousand claims, so the fields that few claims use are in
-// rareFields.
+// rareFields: they are 224 of 572 bytes of BenchmarkHeldLease.
 type claim struct {
-	c                *Client
-	queue            *localQueue // where its goroutines queue; nil if it serves one call only
-	key, id          string
-	capacity, weight int32
-	noRenewal        bool // not renewed by the schedule while it is held
-	named            bool // by a ClaimID: other processes may have it, so only its Release makes it leave
+	c       *Client
+	queue   *localQueue // where its goroutines queue; nil if it serves one call only
+	key, id string
+	wish
 
 	// deadline is when this process stops believing in the lease. It is written under mu,
 	// never moved back, and read by Lease.Err without a lock.
@@ -50,57 +58,61 @@ type claim struct {
 
 	mu       sync.Mutex // guards everything below
 	state    claimState
-	grant    *grant        // the holder, or nil
+	others   othersInLine
+	holder   *Lease        // has the grant; nil if nobody has it
 	token    int64         // the first of its span; 0 before the store has answered
-	ttl      time.Duration // as the store grants it
+	ttl      time.Duration // as the store grants it; of a claim that waits, as it waits
 	sent     int64         // when the last answered Enter or Renew was sent
 	leaseEnd int64         // when the lease has certainly ended in the store
 	retryAt  int64         // next renewal, or next background Leave
 	failures int32         // failed renewals or Leaves in a row
-	rare     *rareFields
+	turn
+	rare *rareFields
 
-	// A claim serves goroutines of this process one after another until its turn is over.
-	// Each of them gets the next token of the span.
+	granted   bool // by the store
+	uncertain bool // an Enter of this ID may still arrive, so Leave must leave a tombstone
+	atRisk    bool // reported by EventAtRisk
+	renewing  bool // a renewal is under way
+	wakeQueue bool // unlock wakes the local queue, because the claim was lost
+}
+
+// wish is how a claim asks for its key. Only noWait changes, when the store has answered.
+type wish struct {
+	capacity, weight int32
+	noRenewal        bool // not renewed by the schedule while it is held
+	named            bool // by a ClaimID: other processes may have it, so only its Release makes it leave
+	noWait           bool // it was sent with NoWait
+}
+
+// turn is the time in which a claim serves goroutines of this process, one after another. Each
+// of them gets the next token of the span.
+type turn struct {
 	span      int32
 	used      int32 // tokens given
 	usedSoon  int32 // tokens that are used while the store answers two Reserves
 	turnStart int64 // the first grant, or when the store last said that nobody else is in line
-
-	granted      bool // by the store
-	noWait       bool // it was sent with NoWait
-	behindOthers bool // other claims were in line before it
-	contended    bool // other claims are in line behind it, or the store did not say
-	unseen       bool // a reading did not find it in line while it waited
-	uncertain    bool // an Enter of this ID may still arrive, so Leave must leave a tombstone
-	reserving    bool // a Reserve is under way
-	atRisk       bool // reported by EventAtRisk
-	renewing     bool // a renewal is under way
-	leaveRunning bool // a background Leave is under way
-	broken       bool // an operator ended it
-	revoked      bool // its holder was asked to release it, so it is not handed on
-	wakeQueue    bool // unlock wakes the local queue, because the claim was lost
 }
 
 // rareFields are those of a claim that waits, fails, or has options.
 type rareFields struct {
-	note        string            // with the trace of the call that made the claim
-	trace       string            // of the present holder, or of the last
-	waitTTL     time.Duration     // lease while it waits, of a claim that has not entered; 0 if it is ttl
-	longestTTL  time.Duration     // longest lease that an Enter of the claim may start; 0 if it is ttl
-	lockDelay   time.Duration     // of the lease in the store, this much at its end is not counted on
-	owner       string            // "": Options.Owner
-	mark        driver.Mark       // what the last holder left on the line
-	blocker     *driver.BusyError // first claim of the line in the last answer
-	ahead       int
-	lastErr     error         // of the last request before the grant; nil after an answer
-	lost        error         // why the claim ended
+	owner, note string        // the note with the trace of the call that made the claim
+	longestTTL  time.Duration // longest lease that an Enter of the claim may start; 0 if it is ttl
+	lockDelay   time.Duration // of the lease in the store, this much at its end is not counted on
+	said        lineView
+	lost        *lossError    // why the claim ended
 	interrupt   func()        // ends the Await under way
 	renewalDone chan struct{} // closed when the renewal under way is answered
-	leaveMark   driver.Mark   // to be written by the last Release
 	exit        driver.Exit   // how the claim leaves, as of exitAt
 	exitAt      int64
-	minHold     time.Duration // from the grant on
-	watch       *revokeWatch  // of the present holder, or of an earlier one; nil before Revoked
+	watch       *revokeWatch // of the present holder, or of an earlier one; nil before Revoked
+}
+
+// lineView is what the last answers of the store said of the line.
+type lineView struct {
+	mark    driver.Mark       // what the last holder left on the line
+	blocker *driver.BusyError // first claim of the line
+	ahead   int
+	lastErr error // of the last request before the grant; nil after an answer
 }
 
 // noRareFields is what a claim without rareFields reads. It is never written.
@@ -136,11 +148,15 @@ func (cl *claim) unlock() {
 // requestLocked is the claim as an Enter sends it.
 func (cl *claim) requestLocked() driver.Claim {
 	rare := cl.readRare()
-	return driver.Claim{
+	d := driver.Claim{
 		Key: cl.key, ID: cl.id, Owner: cmp.Or(rare.owner, cl.c.options.Owner), Note: rare.note,
-		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl, WaitTTL: rare.waitTTL,
+		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl,
 		NoWait: cl.noWait, Span: int64(cl.span), Named: cl.named,
 	}
+	if cl.state == stateNew && rare.longestTTL > cl.ttl {
+		d.TTL, d.WaitTTL = rare.longestTTL, cl.ttl
+	}
+	return d
 }
 
 func (cl *claim) ticket() driver.Ticket {
@@ -154,7 +170,7 @@ func (cl *claim) ticketLocked() driver.Ticket {
 	rare := cl.readRare()
 	return driver.Ticket{
 		Claim: cl.requestLocked(), Token: cl.token, Granted: cl.granted,
-		Ahead: rare.ahead, Mark: rare.mark, Head: rare.blocker,
+		Ahead: rare.said.ahead, Mark: rare.said.mark, Head: rare.said.blocker,
 	}
 }
 
@@ -186,7 +202,7 @@ func (cl *claim) standing() (inLine, taken bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	waits := cl.state == stateWaiting
-	return waits || cl.state == stateHeld, waits || cl.grant != nil
+	return waits || cl.state == stateHeld, waits || cl.holder != nil
 }
 
 // lastAnswer is who was first in line in the last answer, or nil, and the error of the last
@@ -197,22 +213,23 @@ func (cl *claim) lastAnswer() (blocker *driver.BusyError, err error) {
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.readRare().blocker, cl.readRare().lastErr
+	said := &cl.readRare().said
+	return said.blocker, said.lastErr
 }
 
 // requestFailed notes the error of a request before the grant, for those who wait with it.
 func (cl *claim) requestFailed(err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.writeRare().lastErr = err
+	cl.writeRare().said.lastErr = err
 }
 
 // endAtLocked is when MaxHold ends the grant.
 func (cl *claim) endAtLocked() int64 {
-	if cl.grant == nil {
+	if cl.holder == nil {
 		return never
 	}
-	return cl.grant.endAt
+	return cl.holder.terms.endAt()
 }
 
 // hasToken reports whether token is in the span of the claim.
@@ -222,8 +239,8 @@ func (cl *claim) hasToken(token fence.Token) bool {
 
 // holderTokenLocked is the token of the present holder.
 func (cl *claim) holderTokenLocked() fence.Token {
-	if cl.grant != nil {
-		return cl.grant.token
+	if cl.holder != nil {
+		return cl.holder.token
 	}
 	return fence.Token(cl.token)
 }
@@ -262,14 +279,13 @@ func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
 	}
 	cl.token, cl.granted, cl.noWait = t.Token, t.Granted, d.NoWait
 	if cl.rare != nil || t.Mark != "" || t.Head != nil || t.Ahead != 0 {
-		rare := cl.writeRare()
-		rare.mark, rare.blocker, rare.ahead, rare.lastErr, rare.waitTTL = t.Mark, t.Head, t.Ahead, nil, 0
+		cl.writeRare().said = lineView{mark: t.Mark, blocker: t.Head, ahead: t.Ahead}
 	}
 	cl.state = stateWaiting
 	if t.Granted {
 		cl.state, cl.atRisk = stateHeld, false
 	} else {
-		cl.behindOthers = true
+		cl.others = othersInFront
 	}
 	cl.planLocked(now)
 }
@@ -296,12 +312,10 @@ func (cl *claim) planLocked(now int64) {
 			}
 		}
 		s.Put(cl, at, slack, now)
+	case stateLeaveDue:
+		s.Put(cl, cl.retryAt, 0, now)
 	case stateLeaving:
-		at := cl.retryAt
-		if cl.leaveRunning {
-			at = never
-		}
-		s.Put(cl, at, 0, now)
+		s.Put(cl, never, 0, now) // Close finds it
 	default:
 		s.Drop(cl)
 	}

@@ -178,16 +178,16 @@ func (cl *claim) close() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	now := cl.c.clock.Now()
-	if g := cl.grant; g != nil {
-		exit := cl.exitLocked(g, now)
+	if l := cl.holder; l != nil {
+		exit := cl.exitLocked(l, now)
 		if cl.c.info.Linger {
 			exit.Linger = max(exit.Linger, cl.readRare().lockDelay)
 		}
-		cl.endGrantLocked(g, cl.loss(ErrClosed, g.token, ""))
+		cl.endGrantLocked(l, cl.lossLocked(ErrClosed, ""))
 		cl.leaveInBackgroundLocked(exit)
 		return
 	}
-	if cl.readRare().lockDelay > 0 && cl.readRare().lost != nil && cl.state == stateLeaving && !cl.leaveRunning {
+	if cl.readRare().lockDelay > 0 && cl.readRare().lost != nil && cl.state == stateLeaveDue {
 		cl.state = stateEnded // its lease runs out in the store, which is the delay after a loss
 		cl.planLocked(now)
 		cl.c.life.endWork()

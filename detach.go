@@ -37,7 +37,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if err != nil {
 		return "", err
 	}
-	if l.grant.claim.c != c {
+	if l.claim.c != c {
 		return "", invalid("the lease is one of another Client")
 	}
 	if err := l.Err(); err != nil {
@@ -47,7 +47,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if err != nil {
 		return "", err
 	}
-	defer l.grant.endDetach()
+	defer l.root().endDetach()
 	text, err := h.write(&c.info.Info)
 	if err != nil {
 		return "", err
@@ -64,14 +64,14 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if err == nil {
 		return text, l.endDetached()
 	}
-	cl := l.grant.claim
+	cl := l.claim
 	cl.mu.Lock()
 	defer cl.unlock()
 	if driver.Gone(err) {
 		cl.renewedLocked(h.ticket.TTL, sent, c.clock.Now(), err)
 	}
-	if l.over.Load() {
-		return "", l.cause
+	if lost := l.ended(); lost != nil {
+		return "", lost
 	}
 	return "", c.storeError(ctx, err)
 }
@@ -79,7 +79,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 // outlivesProcess reports whether the claim of the lease lasts without this process as it is,
 // and has most of its TTL left. A named claim does, where it has a lease of its own.
 func (l *Lease) outlivesProcess() bool {
-	cl := l.grant.claim
+	cl := l.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.named && !cl.c.info.SharedLease && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
@@ -108,29 +108,29 @@ func (c *Client) Detaches() bool {
 // beginDetach returns the handle of the lease, or says why it can have none. Until endDetach the
 // grant is not shared: a share would outlive the Detach, with no claim behind it.
 func (l *Lease) beginDetach() (handle, error) {
-	g, cl := l.grant, l.grant.claim
+	held, cl := l.root(), l.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	switch {
-	case l.over.Load():
-		return handle{}, l.cause
-	case g.leases != l || l.next != nil:
+	case l.ended() != nil:
+		return handle{}, l.ended()
+	case held.open > 1:
 		return handle{}, invalid("the lease is shared: release the other handles on it before")
-	case g.detaches:
+	case held.detaches:
 		return handle{}, invalid("another Detach of the lease is under way")
-	case g.endAt != never || g.progress != nil || cl.readRare().minHold > 0 || cl.readRare().lockDelay > 0:
+	case l.terms.bounded() || cl.readRare().lockDelay > 0:
 		return handle{}, invalid("MaxHold, MinHold, Progress and LockDelay end with the process of the " +
 			"holder; leave them out")
 	}
-	g.detaches = true
-	return handle{ticket: cl.ticketLocked(), token: g.token, uncertain: cl.mayEnterLocked()}, nil
+	held.detaches = true
+	return handle{ticket: cl.ticketLocked(), token: l.token, uncertain: cl.mayEnterLocked()}, nil
 }
 
 // endDetach lets the grant be shared again, if it is not over.
-func (g *grant) endDetach() {
-	g.claim.mu.Lock()
-	defer g.claim.mu.Unlock()
-	g.detaches = false
+func (l *Lease) endDetach() {
+	l.claim.mu.Lock()
+	defer l.claim.mu.Unlock()
+	l.detaches = false
 }
 
 // endDetached ends the lease here, after the store has detached its claim.
@@ -139,23 +139,23 @@ func (l *Lease) endDetached() error {
 		return invalid("the lease was released meanwhile") // the Leave follows the Detach
 	}
 	defer l.releasing.Done()
-	g, cl := l.grant, l.grant.claim
+	held, cl := l.root(), l.claim
 	now := cl.c.clock.Now()
 	if q := cl.queue; q != nil {
 		defer q.claimLost(cl) // the next goroutine of this process joins the line
 	}
 	cl.mu.Lock()
 	defer cl.unlock()
-	if l.over.Load() {
-		l.releaseErr = wrap("release", cl.key, l.cause)
-		return l.cause
+	if lost := l.ended(); lost != nil {
+		l.releaseErr = wrap("release", cl.key, lost)
+		return lost
 	}
-	l.endLocked(fmt.Errorf("%w: %s", ErrDetached, l))
-	g.leases, g.open = nil, 0
-	g.endLocked()
+	l.ctx.end(fmt.Errorf("%w: %s", ErrDetached, l))
+	held.open = 0
+	held.endHoldLocked()
 	cl.state = stateEnded
 	cl.planLocked(now)
-	g.sendEnd(EventReleased, now, ErrDetached)
+	held.sendEnd(EventReleased, now, ErrDetached)
 	cl.c.life.endGrant()
 	return nil
 }
@@ -265,9 +265,9 @@ func (a *acquisition) adopted(t *driver.Ticket, sent, now int64) (*Lease, error)
 		return nil, unavailable(a.ctx, errLate)
 	}
 	if t.Mark != "" {
-		cl.writeRare().mark = t.Mark
+		cl.writeRare().said.mark = t.Mark
 	}
-	cl.contended = true
+	cl.others = othersBehind
 	return cl.grantLocked(a, now, false), nil
 }
 

@@ -210,6 +210,23 @@ type lossError struct {
 	key    string
 	token  fence.Token
 	detail string
+	by     lossBy
+}
+
+// lossBy says what has ended a claim, where that matters.
+type lossBy uint8
+
+const (
+	lossByOther    lossBy = iota
+	lossByReading         // did not find the waiting claim in line
+	lossByOperator        // broke it
+)
+
+func lossOf(operator bool) lossBy {
+	if operator {
+		return lossByOperator
+	}
+	return lossByOther
 }
 
 func (e *lossError) Error() string {

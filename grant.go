@@ -9,66 +9,76 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// grant is the holding of a key, from the moment it is given to the moment it is released
-// or lost. Several leases may share it, by re-entrancy. The mutex of its claim guards it.
-// claim, first, token, at, endAt and progress never change.
-type grant struct {
-	claim    *claim
-	first    *Lease // of the call that got the grant
-	token    fence.Token
-	at       int64
-	endAt    int64     // MaxHold
+// terms are what a lease was taken with, beyond the ordinary.
+type terms struct {
+	maxHold  int64 // when MaxHold ends the grant; never without
+	minHold  time.Duration
 	progress *progress // nil without Progress
-	leases   *Lease    // a list of those not released
-	open     int32     // leases whose Release was not called
-	over     bool
-	detaches bool // a Detach is under way, so nobody may share the grant
+	traced   string    // of Options.Trace
 }
 
-// event is an event of g. The mutex of the claim is held.
-func (g *grant) event() Event {
-	cl := g.claim
-	e := Event{Context: g.first.ctx.parent, Key: cl.key, Token: g.token, Owner: cl.readRare().owner}
+// termsOf returns the terms of a grant to the call a at time now, or nil.
+func termsOf(a *acquisition, now int64) *terms {
+	if a.maxHold <= 0 && a.minHold <= 0 && a.progress <= 0 && a.trace == "" {
+		return nil
+	}
+	t := &terms{maxHold: never, minHold: a.minHold, traced: a.trace}
+	if a.maxHold > 0 && int64(a.maxHold) < never-now {
+		t.maxHold = now + int64(a.maxHold)
+	}
+	if a.progress > 0 {
+		t.progress = &progress{limit: int64(a.progress)}
+		t.progress.last.Store(now)
+	}
+	return t
+}
+
+// endAt is when MaxHold ends the grant.
+func (t *terms) endAt() int64 {
+	if t == nil {
+		return never
+	}
+	return t.maxHold
+}
+
+// bounded reports whether there is a bound that only this process keeps.
+func (t *terms) bounded() bool {
+	return t != nil && (t.maxHold != never || t.minHold > 0 || t.progress != nil)
+}
+
+// trace is what Options.Trace returned for the call.
+func (t *terms) trace() string {
+	if t == nil {
+		return ""
+	}
+	return t.traced
+}
+
+// event is an event of the grant of l. The mutex of the claim is held.
+func (l *Lease) event() Event {
+	cl := l.claim
+	e := Event{Context: l.ctx.parent, Key: cl.key, Token: l.token, Owner: cl.readRare().owner}
 	e.Note, _, _ = splitNote(cl.readRare().note)
 	e.Kind, e.Permits = kindOf(int64(cl.capacity), int64(cl.weight))
 	return e
 }
 
-// add appends l to the list.
-func (g *grant) add(l *Lease) {
-	end := &g.leases
-	for *end != nil {
-		end = &(*end).next
-	}
-	*end = l
-	g.open++
-}
-
-// remove takes l out of the list.
-func (g *grant) remove(l *Lease) {
-	at := &g.leases
-	for *at != nil && *at != l {
-		at = &(*at).next
-	}
-	if *at != nil {
-		*at, l.next = l.next, nil
-	}
-}
-
-// endLocked notes that g is over: its claim has no holder.
-func (g *grant) endLocked() {
-	g.over, g.claim.grant = true, nil
-	if w := g.claim.readRare().watch; w != nil {
+// endHoldLocked notes that the grant of l is over: its claim has no holder.
+func (l *Lease) endHoldLocked() {
+	l.claim.holder = nil
+	if w := l.claim.readRare().watch; w != nil {
 		w.stop()
 	}
 }
 
-// held reports whether the grant has not ended.
-func (g *grant) held() bool {
-	g.claim.mu.Lock()
-	defer g.claim.mu.Unlock()
-	return !g.over
+// held reports whether the grant that l has or shares has not ended.
+func (l *Lease) held() bool {
+	l.claim.mu.Lock()
+	defer l.claim.mu.Unlock()
+	return l.heldLocked()
 }
+
+func (l *Lease) heldLocked() bool { return l.claim.holder == l.root() }
 
 // grantTo gives the claim to the call a. The lease is nil if the claim was lost meanwhile. The
 // error is final, with ErrClosed, if the Client is closed. It is errOldLease if less than two
@@ -93,71 +103,62 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	if cl.used == 0 {
 		cl.turnStart = now
 	}
-	// A grant and its first lease are one allocation.
-	first := &struct {
-		grant
-		lease Lease
-	}{}
-	g := &first.grant
-	*g = grant{claim: cl, first: &first.lease, token: fence.Token(cl.token + int64(cl.used)), at: now, endAt: never}
+	l := &Lease{claim: cl, token: fence.Token(cl.token + int64(cl.used)), at: now, terms: termsOf(a, now)}
+	l.begin(a.ctx)
 	cl.used++
-	cl.grant = g
+	cl.holder, l.open = l, 1
 	cl.c.life.grants.Add(1)
-	if a.minHold > 0 {
-		cl.writeRare().minHold = a.minHold
-	}
-	if a.trace != cl.readRare().trace {
-		cl.writeRare().trace = a.trace
-	}
-	if a.maxHold > 0 && int64(a.maxHold) < never-now {
-		g.endAt = now + int64(a.maxHold)
-	}
-	if a.progress > 0 {
-		g.progress = &progress{limit: int64(a.progress)}
-		g.progress.last.Store(now)
-	}
-	if g.endAt != never || g.progress != nil {
+	if l.terms.bounded() {
 		cl.planLocked(now)
 	}
-	l := g.addLeaseLocked(a.ctx, &first.lease)
 	if events := &cl.c.events; events.on != nil {
-		e := g.event()
+		e := l.event()
 		e.Wait, e.Waited, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
 		events.send(EventAcquired, e)
 	}
 	return l
 }
 
-// addLeaseLocked makes l a lease on the grant, for a caller under ctx.
-func (g *grant) addLeaseLocked(ctx context.Context, l *Lease) *Lease {
-	l.grant = g
+// begin prepares l for a caller under ctx.
+func (l *Lease) begin(ctx context.Context) {
 	l.releasing.Add(1)
 	l.ctx.lease, l.ctx.outer, l.ctx.parent = l, innermostHold(ctx), ctx
-	g.add(l)
-	return l
 }
 
-// endGrantLocked ends every lease on g with cause.
-func (cl *claim) endGrantLocked(g *grant, cause error) {
-	for l := g.leases; l != nil; l = l.next {
-		l.endLocked(cause)
+// shareLocked returns a lease on the grant of l for a caller under ctx.
+func (l *Lease) shareLocked(ctx context.Context) *Lease {
+	if l.shared == nil {
+		l.shared = &builtCtx{}
+		l.shared.Context, l.shared.cancel = context.WithCancelCause(context.Background())
 	}
-	g.leases = nil
-	g.sendEnd(EventLost, cl.c.clock.Now(), cause)
-	g.endLocked()
+	l.open++
+	share := &Lease{claim: l.claim, parent: l, token: l.token, at: l.at, terms: l.terms}
+	share.begin(ctx)
+	context.AfterFunc(l.shared, func() { _ = share.ended() })
+	return share
+}
+
+// endGrantLocked ends the grant of l, and all leases on it, with cause.
+func (cl *claim) endGrantLocked(l *Lease, cause error) {
+	l.ctx.end(cause)
+	if l.shared != nil {
+		l.shared.cancel(cause)
+	}
+	l.sendEnd(EventLost, cl.c.clock.Now(), cause)
+	l.endHoldLocked()
 	cl.c.life.endGrant()
 }
 
-// sendEnd reports that g has ended at time now: EventReleased or EventLost.
+// sendEnd reports that the grant of l has ended at time now: EventReleased or EventLost.
 // The mutex of the claim is held.
-func (g *grant) sendEnd(t EventType, now int64, err error) {
-	c := g.claim.c
+func (l *Lease) sendEnd(t EventType, now int64, err error) {
+	c := l.claim.c
 	if c.events.on == nil {
 		return
 	}
-	e := g.event()
+	e := l.event()
 	e.Time = time.Now().Add(time.Duration(now - c.clock.Now())) // the store's answer took time
-	e.Held, e.Err = time.Duration(now-g.at), err
+	e.Held, e.Err = time.Duration(now-l.at), err
 	var loss *lossError
 	if errors.As(err, &loss) {
 		e.Reason = loss.detail
@@ -166,32 +167,34 @@ func (g *grant) sendEnd(t EventType, now int64, err error) {
 }
 
 // sendRenewed reports that the lease was renewed when margin of it was left.
-func (g *grant) sendRenewed(now, margin int64) {
-	events := &g.claim.c.events
+func (l *Lease) sendRenewed(now, margin int64) {
+	events := &l.claim.c.events
 	if events.on == nil {
 		return
 	}
-	e := g.event()
-	e.Left, e.Margin = time.Duration(g.claim.deadline.Load()-now), time.Duration(margin)
+	e := l.event()
+	e.Left, e.Margin = time.Duration(l.claim.deadline.Load()-now), time.Duration(margin)
 	events.send(EventRenewed, e)
 }
 
 // sendAtRisk reports how much of the lease is left. The mutex of the claim is held.
-func (g *grant) sendAtRisk(now int64, err error) {
-	events := &g.claim.c.events
+func (l *Lease) sendAtRisk(now int64, err error) {
+	events := &l.claim.c.events
 	if events.on == nil {
 		return
 	}
-	e := g.event()
-	e.Left, e.Err = time.Duration(g.claim.deadline.Load()-now), err
+	e := l.event()
+	e.Left, e.Err = time.Duration(l.claim.deadline.Load()-now), err
 	events.send(EventAtRisk, e)
 }
 
-// exitLocked is how the claim leaves the line at time now, when g has ended.
-func (cl *claim) exitLocked(g *grant, now int64) driver.Exit {
+// exitLocked is how the claim leaves the line at time now, when the grant of l has ended.
+func (cl *claim) exitLocked(l *Lease, now int64) driver.Exit {
 	var e driver.Exit
-	minHold := cl.readRare().minHold
-	if left := minHold - time.Duration(now-g.at); minHold > 0 && left > 0 {
+	if l.terms == nil || l.terms.minHold <= 0 {
+		return e
+	}
+	if left := l.terms.minHold - time.Duration(now-l.at); left > 0 {
 		e.Linger = max(left, cl.c.info.MinTTL)
 	}
 	return e

@@ -31,7 +31,7 @@ const maxReserve = 4
 // does not if other processes have waited for a whole turn, or if little of the lease is
 // left. The release is reported before the next grant.
 func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
-	cl := l.grant.claim
+	cl := l.claim
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
 	if q.claim != cl {
@@ -40,12 +40,12 @@ func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if q.keepsLocked(cl, now) {
-		l.grant.sendEnd(EventReleased, now, nil)
+		l.sendEnd(EventReleased, now, nil)
 		q.passLocked(cl, now)
 		return handedOff
 	}
 	q.claim = nil
-	if cl.behindOthers {
+	if cl.others == othersInFront {
 		// Others are in line. Their grant comes sooner if the store gets the Leave before the
 		// Enter of our next goroutine.
 		q.hasFront = true
@@ -67,7 +67,7 @@ func (q *localQueue) wakeAfterLeave() {
 // held, too.
 func (q *localQueue) keepsLocked(cl *claim, now int64) bool {
 	return len(q.waiting) > 0 && cl.healthyLocked(now) &&
-		(!cl.turnOverLocked(now) || cl.reserving || q.reserveLocked(cl, now))
+		(!cl.turnOverLocked(now) || q.reserving == cl || q.reserveLocked(cl, now))
 }
 
 // passLocked gives the claim to the next goroutine, at once or when the store has answered a
@@ -89,7 +89,7 @@ func (q *localQueue) passLocked(cl *claim, now int64) {
 // renewals succeed, half of its lease is left, and nobody has asked for it by Revoke.
 func (cl *claim) healthyLocked(now int64) bool {
 	return cl.state == stateHeld && cl.c.life.open() &&
-		!cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2 && !cl.revoked
+		!cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2 && !cl.revokedLocked()
 }
 
 // turnOverLocked reports whether the turn is over: the span is used up, or one lease has passed.
@@ -103,12 +103,12 @@ func (q *localQueue) reserveLocked(cl *claim, now int64) bool {
 	c := cl.c
 	more := max(cl.usedSoon, int32(c.options.HandOff))
 	switch {
-	case c.reserver == nil, cl.reserving, cl.behindOthers, cl.contended, cl.uncertain, cl.noRenewal:
+	case c.reserver == nil, q.reserving == cl, cl.others != othersUnseen, cl.uncertain, cl.noRenewal:
 		return false
 	case cl.span-cl.used > more, cl.span+more > driver.MaxSpan:
 		return false
 	}
-	cl.reserving = true
+	q.reserving = cl
 	c.life.beginWork()
 	go q.reserve(cl, cl.ticketLocked(), cl.span+more, cl.used, now)
 	return true
@@ -126,8 +126,10 @@ func (q *localQueue) reserve(cl *claim, t driver.Ticket, span, used int32, sent 
 
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
+	if q.reserving == cl {
+		q.reserving = nil
+	}
 	cl.mu.Lock()
-	cl.reserving = false
 	if err == nil && done {
 		cl.span, cl.turnStart = span, sent
 		most := maxReserve * int32(c.options.HandOff)
@@ -136,7 +138,7 @@ func (q *localQueue) reserve(cl *claim, t driver.Ticket, span, used int32, sent 
 			cl.usedSoon = most
 		}
 	} else {
-		cl.contended = true
+		cl.others = max(cl.others, othersBehind)
 	}
 	cl.mu.Unlock()
 	if q.claim == cl && q.parked {

@@ -15,14 +15,21 @@ import (
 // Lease is a lock that is held. All methods may be called from many goroutines at
 // once. A Lease is made by the methods of Client and Semaphore.
 type Lease struct {
-	grant *grant
-	ctx   leaseCtx
+	claim  *claim
+	parent *Lease // the lease whose grant this one shares; nil if the grant is its own
+	token  fence.Token
+	at     int64  // when it was granted
+	terms  *terms // nil if there are none
+	ctx    leaseCtx
 
 	cause    error // why the lease is over; set before over
 	over     atomic.Bool
 	orphaned bool // the caller's context had ended before the lease; guarded by ctx.mu
 
-	next *Lease // in the list of the grant; guarded by the mutex of the claim
+	// Of a lease with a grant of its own. The mutex of the claim guards these.
+	detaches bool      // a Detach is under way, so nobody may share the grant
+	open     int32     // leases on the grant, with this one, whose Release was not called
+	shared   *builtCtx // ends with the loss of the grant, for those who share it; nil before the first
 
 	released   atomic.Bool    // Release was called
 	releasing  sync.WaitGroup // until the first Release returns, which sets releaseErr
@@ -38,49 +45,61 @@ func (l *Lease) Context() context.Context { return &l.ctx }
 
 // Token returns the fencing token. It is larger than the token of every earlier exclusive
 // grant of this key, in any process. Leases that share a grant have the same token.
-func (l *Lease) Token() fence.Token { return l.grant.token }
+func (l *Lease) Token() fence.Token { return l.token }
 
 // Key returns the name of the lock.
-func (l *Lease) Key() string { return l.grant.claim.key }
+func (l *Lease) Key() string { return l.claim.key }
 
 // Deadline returns when the lease ends unless it is renewed before. Renewal moves
 // it. It is earlier than the end that the store keeps, by a hundredth of the lease
 // and two milliseconds.
 func (l *Lease) Deadline() time.Time {
-	cl := l.grant.claim
-	return cl.c.clock.Wall(min(cl.deadline.Load(), l.grant.endAt))
+	cl := l.claim
+	return cl.c.clock.Wall(min(cl.deadline.Load(), l.terms.endAt()))
 }
 
 // Err returns nil while the lease is held, and the cause of its end afterwards. It
 // reads the clock itself: the first call after a pause is right, whether or not a
 // timer has fired yet. It costs no round trip.
 func (l *Lease) Err() error {
-	if l.over.Load() {
-		return l.cause
+	if err := l.ended(); err != nil {
+		return err
 	}
-	cl := l.grant.claim
+	cl := l.claim
 	now := cl.c.clock.Now()
-	if now < min(cl.deadline.Load(), l.grant.endAt) {
+	if now < min(cl.deadline.Load(), l.terms.endAt()) {
 		return nil
 	}
 	cl.mu.Lock()
 	defer cl.unlock()
-	if !l.over.Load() {
+	if l.ended() == nil {
 		cl.lapseLocked(now)
 	}
-	return l.cause
+	return l.ended()
 }
 
-// endLocked ends the lease unless it is over.
-func (l *Lease) endLocked(cause error) {
-	if !l.over.Load() {
-		l.ctx.end(cause)
+// ended returns why the lease is over, or nil. It does not look at the clock.
+func (l *Lease) ended() error {
+	if p := l.parent; p != nil && !l.over.Load() && p.shared.Err() != nil {
+		l.ctx.end(context.Cause(p.shared)) // as AfterFunc is about to
 	}
+	if l.over.Load() {
+		return l.cause
+	}
+	return nil
+}
+
+// root returns the lease that has the grant.
+func (l *Lease) root() *Lease {
+	if l.parent != nil {
+		return l.parent
+	}
+	return l
 }
 
 // TTL returns the length of the lease, as the store keeps it. It costs no round trip.
 func (l *Lease) TTL() time.Duration {
-	cl := l.grant.claim
+	cl := l.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.ttl
@@ -98,12 +117,12 @@ func (l *Lease) renew(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	cl := l.grant.claim
+	cl := l.claim
 	c := cl.c
 	cl.mu.Lock()
-	if l.over.Load() {
+	if err := l.ended(); err != nil {
 		cl.mu.Unlock()
-		return l.cause
+		return err
 	}
 	t, counted := cl.ticketLocked(), cl.countedLocked(cl.ttl)
 	c.life.beginWork()
@@ -118,12 +137,12 @@ func (l *Lease) renew(ctx context.Context) error {
 	cl.mu.Lock()
 	defer cl.unlock()
 	// A call that ctx cut short says nothing about the store.
-	if !l.over.Load() && (err == nil || driver.Gone(err) || driverutil.Ended(ctx) == nil) {
+	if l.ended() == nil && (err == nil || driver.Gone(err) || driverutil.Ended(ctx) == nil) {
 		cl.renewedLocked(t.TTL, sent, now, err)
 	}
 	switch {
-	case l.over.Load():
-		return l.cause
+	case l.ended() != nil:
+		return l.ended()
 	case err != nil:
 		return c.storeError(ctx, err)
 	}

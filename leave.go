@@ -110,19 +110,22 @@ func (cl *claim) leaveInBackgroundLocked(e driver.Exit) {
 // leaveLaterLocked schedules a background Leave for time at.
 func (cl *claim) leaveLaterLocked(at int64, e driver.Exit) {
 	cl.c.life.beginWork() // until the Leave is decided
-	cl.state = stateLeaving
+	cl.state = stateLeaveDue
 	now := cl.c.clock.Now()
 	if cl.rare != nil || e != (driver.Exit{}) {
 		rare := cl.writeRare()
 		rare.exit, rare.exitAt = e, now
 	}
-	cl.retryAt, cl.leaveRunning = at, false
+	cl.retryAt = at
 	cl.planLocked(now)
 }
 
+// leavesLocked reports whether a background Leave is due or under way.
+func (cl *claim) leavesLocked() bool { return cl.state == stateLeaveDue || cl.state == stateLeaving }
+
 // leaveNowLocked brings a scheduled Leave forward.
 func (cl *claim) leaveNowLocked(now int64) {
-	if cl.state == stateLeaving && !cl.leaveRunning {
+	if cl.state == stateLeaveDue {
 		cl.retryAt = min(cl.retryAt, now)
 		cl.planLocked(now)
 	}
@@ -132,7 +135,7 @@ func (cl *claim) leaveNowLocked(now int64) {
 func (cl *claim) sendLeaveLocked(now int64) {
 	if cl.c.leaves.Load() < leavesAtOnce {
 		cl.c.leaves.Add(1)
-		cl.leaveRunning = true
+		cl.state = stateLeaving
 		go cl.tryLeave()
 	} else {
 		cl.retryAt = now + int64(time.Millisecond)
@@ -156,13 +159,13 @@ func (cl *claim) tryLeave() {
 
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.leaveRunning = false
 	now := c.clock.Now()
 	if leaveDecided(err) {
 		cl.state = stateEnded
 		c.life.endWork()
 	} else {
 		// A store that is down is asked less and less often, down to once per lease.
+		cl.state = stateLeaveDue
 		cl.failures++
 		longest := max(int64(cl.ttl), int64(time.Second))
 		pause, _ := c.options.Backoff.pauseAfter(int(cl.failures), unavailable(context.Background(), err))

@@ -7,39 +7,43 @@ import (
 
 // loseLocked ends a claim that did not leave by itself. Its holder learns of the loss before
 // this process can grant the key to anybody else. The caller ends with claim.unlock.
-func (cl *claim) loseLocked(kind error, detail string) {
+func (cl *claim) loseLocked(lost *lossError) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
 		return
 	}
 	now := cl.c.clock.Now()
-	lost := cl.loss(kind, cl.holderTokenLocked(), detail)
 	cl.state = stateEnded
 	cl.writeRare().lost = lost
 	if interrupt := cl.rare.interrupt; interrupt != nil {
 		interrupt()
 	}
-	g := cl.grant
+	l := cl.holder
 	switch {
-	case g == nil:
+	case l == nil:
 		// The call that waits for this claim enters again or gives up. Either way it sends
 		// the Leave.
 		cl.planLocked(now)
 		return
-	case kind == ErrBroken || cl.named:
-		cl.endGrantLocked(g, lost)
+	case lost.kind == ErrBroken || cl.named:
+		cl.endGrantLocked(l, lost)
 		cl.planLocked(now)
 	default:
 		// The lease runs out in the store by itself. Until then the claim stays in line,
 		// because its holder may not have noticed. The Leave is needed where claims share one
 		// lease, which the other claims keep alive.
-		cl.endGrantLocked(g, lost)
+		cl.endGrantLocked(l, lost)
 		cl.leaveLaterLocked(max(cl.leaseEnd, now), driver.Exit{})
 	}
 	cl.wakeQueue = cl.queue != nil
 }
 
+// lossLocked describes the loss of the claim by its present holder.
+func (cl *claim) lossLocked(kind error, detail string) *lossError {
+	return cl.loss(kind, cl.holderTokenLocked(), detail)
+}
+
 // loss describes the loss of a grant.
-func (cl *claim) loss(kind error, token fence.Token, detail string) error {
+func (cl *claim) loss(kind error, token fence.Token, detail string) *lossError {
 	return &lossError{kind: kind, key: cl.key, token: token, detail: detail}
 }
 
@@ -51,28 +55,29 @@ func (cl *claim) lapseLocked(now int64) bool {
 	case now < min(deadline, endAt):
 		return false
 	case endAt <= deadline:
-		cl.loseLocked(ErrMaxHold, "")
+		cl.loseLocked(cl.lossLocked(ErrMaxHold, ""))
 	case cl.stalledLocked(deadline):
-		cl.loseLocked(ErrStalled, cl.grant.progress.detail())
+		cl.loseLocked(cl.lossLocked(ErrStalled, cl.progressLocked().detail()))
 	default:
-		cl.loseLocked(ErrExpired, "")
+		cl.loseLocked(cl.lossLocked(ErrExpired, ""))
 	}
 	return true
 }
 
 // goneLocked ends a claim that the store no longer has.
-func (cl *claim) goneLocked(reason string, operator bool) {
+func (cl *claim) goneLocked(reason string, by lossBy) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
 		return
 	}
-	if reason == "" && operator {
+	if reason == "" && by == lossByOperator {
 		reason = "an operator broke it"
 	} else if reason == "" {
 		reason = "it was no longer in the store"
 	}
-	cl.broken = operator
 	cl.leaseEnd = 0 // nothing is left in the store
-	cl.loseLocked(ErrBroken, reason)
+	lost := cl.lossLocked(ErrBroken, reason)
+	lost.by = by
+	cl.loseLocked(lost)
 }
 
 // riskLocked reports once that the lease may end before it is renewed.
@@ -81,8 +86,8 @@ func (cl *claim) riskLocked(now int64, err error) {
 		return
 	}
 	cl.atRisk = true
-	if cl.grant != nil {
-		cl.grant.sendAtRisk(now, err)
+	if cl.holder != nil {
+		cl.holder.sendAtRisk(now, err)
 	}
 }
 
@@ -90,7 +95,7 @@ func (cl *claim) riskLocked(now int64, err error) {
 func (c *Client) claimBroken(id string, gone driver.GoneError) {
 	for _, cl := range c.schedule.Find(func(cl *claim) bool { return cl.id == id }) {
 		cl.mu.Lock()
-		cl.goneLocked(gone.Reason, gone.Broken)
+		cl.goneLocked(gone.Reason, lossOf(gone.Broken))
 		cl.unlock()
 	}
 }

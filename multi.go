@@ -70,8 +70,8 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 func inOrder(ctx context.Context, c *Client, key string, reentrant bool) error {
 	var err error
 	for x := innermostHold(ctx); x != nil; x = x.outer {
-		cl := x.lease.grant.claim
-		if cl.c != c || !x.lease.grant.held() {
+		cl := x.lease.claim
+		if cl.c != c || !x.lease.held() {
 			continue
 		}
 		switch held := cl.key; {

@@ -57,9 +57,9 @@ func (c *Client) Once(
 	if err != nil {
 		return false, err
 	}
-	cl := l.grant.claim
+	cl := l.claim
 	if last, ok := readMark(cl.lastMark()); ok && !last.Slot.Before(slot) {
-		cl.dropMinHold() // nothing runs, so nothing is held apart
+		l.dropMinHold() // nothing runs, so nothing is held apart
 		err := l.Release(ctx)
 		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {
 			err = nil // the slot is done in any case
@@ -96,15 +96,15 @@ func (cl *claim) owner() string {
 func (cl *claim) lastMark() driver.Mark {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.readRare().mark
+	return cl.readRare().said.mark
 }
 
 // dropMinHold lets the key be free as soon as the lease is released.
-func (cl *claim) dropMinHold() {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.readRare().minHold > 0 {
-		cl.rare.minHold = 0
+func (l *Lease) dropMinHold() {
+	l.claim.mu.Lock()
+	defer l.claim.mu.Unlock()
+	if l.terms != nil {
+		l.terms.minHold = 0
 	}
 }
 

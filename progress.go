@@ -67,8 +67,8 @@ func (p *progress) detail() string {
 // background. After the end of the lease, and without Progress, Tick does nothing. It does
 // not wait for a request, so it may be called at every step of the work.
 func (l *Lease) Tick() {
-	g := l.grant
-	p, cl := g.progress, g.claim
+	cl := l.claim
+	p := l.terms.progressOf()
 	if p == nil {
 		return
 	}
@@ -77,16 +77,24 @@ func (l *Lease) Tick() {
 		return // too late; the cause of the loss stays what it is
 	}
 	if p.tick(now) {
-		cl.resume(g)
+		cl.resume(l.root())
 	}
 }
 
 // progressLocked is the progress of the present grant, or nil.
 func (cl *claim) progressLocked() *progress {
-	if cl.grant == nil {
+	if cl.holder == nil {
 		return nil
 	}
-	return cl.grant.progress
+	return cl.holder.terms.progressOf()
+}
+
+// progressOf returns the progress, or nil without the option.
+func (t *terms) progressOf() *progress {
+	if t == nil {
+		return nil
+	}
+	return t.progress
 }
 
 // stalledLocked reports whether the holder is stalled at time now.
@@ -100,18 +108,18 @@ func (cl *claim) checkStallLocked(now int64) {
 		return
 	}
 	cl.atRisk = true
-	cl.grant.sendAtRisk(now, fmt.Errorf("%w: %s", ErrStalled, p.detail()))
+	cl.holder.sendAtRisk(now, fmt.Errorf("%w: %s", ErrStalled, p.detail()))
 }
 
-// resume has the claim of g, whose holder ticked after it was stalled, renewed at once.
-func (cl *claim) resume(g *grant) {
+// resume has the claim of l, whose holder ticked after it was stalled, renewed at once.
+func (cl *claim) resume(l *Lease) {
 	cl.mu.Lock()
 	defer cl.unlock()
 	now := cl.c.clock.Now()
-	if g.over || cl.lapseLocked(now) || g.progress.renews() || cl.stalledLocked(now) {
+	if !l.heldLocked() || cl.lapseLocked(now) || l.terms.progress.renews() || cl.stalledLocked(now) {
 		return
 	}
-	g.progress.stalled.Store(false)
+	l.terms.progress.stalled.Store(false)
 	cl.atRisk = now >= cl.riskAtLocked()
 	cl.retryAt = now
 	cl.planLocked(now)

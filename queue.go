@@ -14,7 +14,6 @@ type localQueues struct {
 	c     *Client
 	mu    sync.Mutex
 	byKey map[string]*localQueue
-	spare *localQueue // for the next key: a free lock needs a queue for a moment only
 }
 
 // localQueue is where the goroutines of this process that want one key wait. All of them
@@ -28,7 +27,9 @@ type localQueue struct {
 	claim    *claim // in the store's line; nil if there is none
 	hasFront bool   // a goroutine brings the claim to a grant, or a Leave or Reserve is under way
 	parked   bool   // the claim has no holder until the store answers a Reserve
-	waiting  []*acquisition
+	// reserving is the claim for which a Reserve is under way. It may have left the queue.
+	reserving *claim
+	waiting   []*acquisition
 }
 
 // wakeup is what a waiting call is woken with. Without lease and error, the call is the front.
@@ -56,7 +57,7 @@ func (a *acquisition) lockInQueue() (*Lease, error) {
 		case a.ctx.Err() != nil: // a lease that is handed over as ctx ends is released in the background
 			go t.lease.Release(a.ctx)
 			return nil, &endedError{errContext(a.ctx), a.heldBy(nil)}
-		case !t.lease.over.Load(): // else the claim was lost since it was handed over
+		case t.lease.ended() == nil: // else the claim was lost since it was handed over
 			return t.lease, nil
 		}
 	}
@@ -86,10 +87,8 @@ func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 	}
 	q := qs.byKey[a.key]
 	if q == nil {
-		if q = qs.spare; q == nil {
-			q = &localQueue{queues: qs}
-		}
-		q.key, qs.byKey[a.key], qs.spare = a.key, q, nil
+		q = &localQueue{queues: qs, key: a.key}
+		qs.byKey[a.key] = q
 	}
 	a.queue = q
 	if !q.hasFront && q.claim == nil {
@@ -207,7 +206,6 @@ func (q *localQueue) wakeNextLocked() {
 		a.wakeup <- wakeup{}
 	case q.claim == nil:
 		delete(q.queues.byKey, q.key)
-		q.queues.spare = q
 	}
 }
 
@@ -281,12 +279,12 @@ func (q *localQueue) heldByLocked(ahead int) *HeldError {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	c := cl.c
-	if g := cl.grant; g != nil {
-		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, g.token, c.clock.Wall(g.at), cl.readRare().trace
+	if l := cl.holder; l != nil {
+		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, l.token, c.clock.Wall(l.at), l.terms.trace()
 		h.Left = time.Duration(cl.deadline.Load() - c.clock.Now())
-	} else if b := cl.readRare().blocker; b != nil {
-		h.describe(b)
-		h.Ahead += cl.readRare().ahead
+	} else if said := &cl.readRare().said; said.blocker != nil {
+		h.describe(said.blocker)
+		h.Ahead += said.ahead
 	}
 	return h
 }

@@ -31,30 +31,30 @@ func WithoutHolds(ctx context.Context) context.Context {
 // context holds nothing of the key, or an error if the call would wait for itself.
 func (a *acquisition) share() (*Lease, error) {
 	for x := innermostHold(a.ctx); x != nil; x = x.outer {
-		g := x.lease.grant
-		if g.claim.c != a.c || g.claim.key != a.key {
+		held := x.lease.root()
+		if held.claim.c != a.c || held.claim.key != a.key {
 			continue
 		}
-		if l, err := a.shareGrant(g); l != nil || err != nil {
+		if l, err := a.shareGrant(held); l != nil || err != nil {
 			return l, err
 		}
 	}
 	return nil, nil
 }
 
-// shareGrant returns a new lease on g, or nil if g is over.
-func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
-	cl := g.claim
+// shareGrant returns a new lease on the grant of held, or nil if that is over.
+func (a *acquisition) shareGrant(held *Lease) (*Lease, error) {
+	cl := held.claim
 	cl.mu.Lock()
 	defer cl.unlock()
 	switch {
-	case g.over || cl.lapseLocked(a.c.clock.Now()):
+	case !held.heldLocked() || cl.lapseLocked(a.c.clock.Now()):
 		return nil, nil
 	case a.capacity != int64(cl.capacity):
 		return nil, (&driver.Claim{Capacity: a.capacity}).CheckKind(int64(cl.capacity))
 	case !a.reentrant || a.weight > int64(cl.weight):
 		return nil, fmt.Errorf("this context already holds the key: %w", ErrDeadlock)
-	case g.detaches:
+	case held.detaches:
 		return nil, fmt.Errorf("the lease of %s is not shared any more: %w", printable(a.key), ErrDetached)
 	case a.claimID != "" && a.claimID != cl.id:
 		return nil, invalid("the lease of %s is shared, and its claim has another ClaimID", printable(a.key))
@@ -62,7 +62,7 @@ func (a *acquisition) shareGrant(g *grant) (*Lease, error) {
 		return nil, invalid("the lease of %s is shared: TTL, NoRenewal, MaxHold, MinHold, Progress "+
 			"and LockDelay belong to the outer call", printable(a.key))
 	}
-	return g.addLeaseLocked(a.ctx, &Lease{}), nil
+	return held.shareLocked(a.ctx), nil
 }
 
 // ownLease reports whether the options are about a lease of the call's own.

@@ -39,7 +39,7 @@ func (l *Lease) releaseWith(ctx context.Context, mark driver.Mark) error {
 
 // releaseOnce is the first call of Release.
 func (l *Lease) releaseOnce(ctx context.Context, mark driver.Mark) error {
-	now := l.grant.claim.c.clock.Now()
+	now := l.claim.c.clock.Now()
 	exit, last, err := l.beginRelease(now, mark)
 	if !last {
 		return err
@@ -50,34 +50,33 @@ func (l *Lease) releaseOnce(ctx context.Context, mark driver.Mark) error {
 // beginRelease ends the lease here. If its grant ends with it, last is true, and the claim
 // stays held and has no holder until giveBack. Otherwise err is the result of Release.
 func (l *Lease) beginRelease(now int64, mark driver.Mark) (exit driver.Exit, last bool, err error) {
-	g, cl := l.grant, l.grant.claim
+	held, cl := l.root(), l.claim
 	cl.mu.Lock()
 	defer cl.unlock()
-	g.open--
-	if !l.over.Load() {
+	held.open--
+	if l.ended() == nil {
 		cl.lapseLocked(now)
 	}
-	if l.over.Load() {
-		if g.open == 0 && cl.readRare().lockDelay == 0 {
+	if lost := l.ended(); lost != nil {
+		if held.open == 0 && cl.readRare().lockDelay == 0 {
 			cl.leaveNowLocked(now) // every holder has seen the loss, so the rest of the lease serves no purpose
 		}
-		return exit, false, wrap("release", cl.key, l.cause)
+		return exit, false, wrap("release", cl.key, lost)
 	}
-	l.endLocked(releasedError{l})
-	g.remove(l)
+	l.ctx.end(releasedError{l})
 	if mark != "" {
-		cl.writeRare().leaveMark = mark
+		cl.writeRare().exit.Mark = mark
 	}
-	if g.leases != nil { // others still share the grant
+	if held.open > 0 { // others still share the grant
 		if mark != "" {
 			err = wrap(opOnce, cl.key,
 				invalid("f shared the lease and has not released it; the slot is noted when it does"))
 		}
 		return exit, false, err
 	}
-	exit = cl.exitLocked(g, now)
-	exit.Mark = cl.readRare().leaveMark
-	g.endLocked()
+	exit = cl.exitLocked(held, now)
+	exit.Mark = cl.readRare().exit.Mark
+	held.endHoldLocked()
 	return exit, true, nil
 }
 
@@ -85,7 +84,7 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (exit driver.Exit, las
 // of this process, or takes it out of the store's line. Until one of both has begun, the
 // grant is counted as not ended.
 func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error {
-	g, cl := l.grant, l.grant.claim
+	l, cl := l.root(), l.claim
 	c := cl.c
 	outcome := nobodyWaits
 	if cl.queue != nil {
@@ -106,30 +105,30 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 	if renewing {
 		cl.awaitRenewal(now + int64(budget))
 	}
-	err = cl.releaseError(g, err)
+	err = cl.releaseError(l, err)
 	end := EventReleased
 	if errors.Is(err, ErrLost) {
 		end = EventLost
 	}
 	cl.mu.Lock()
-	g.sendEnd(end, now, err)
+	l.sendEnd(end, now, err)
 	cl.mu.Unlock()
 	return wrap("release", cl.key, err)
 }
 
-// releaseError says what err, the answer to the Leave of a Release, means to the holder of g.
-func (cl *claim) releaseError(g *grant, err error) error {
+// releaseError says what err, the answer to the Leave of a Release, means to the holder of l.
+func (cl *claim) releaseError(l *Lease, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case !driver.Gone(err):
 		return unavailable(context.Background(), err)
 	case cl.c.clock.Now() >= cl.deadline.Load():
-		return cl.loss(ErrExpired, g.token, "it ran out while it was given back")
+		return cl.loss(ErrExpired, l.token, "it ran out while it was given back")
 	}
 	reason, _ := goneDetail(err)
 	if reason == "" {
 		reason = "it was no longer in the store when it was released"
 	}
-	return cl.loss(ErrBroken, g.token, reason)
+	return cl.loss(ErrBroken, l.token, reason)
 }

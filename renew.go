@@ -71,8 +71,8 @@ func (cl *claim) process(now, slack int64, full bool) (ttl, lease time.Duration)
 	cl.mu.Lock()
 	defer cl.unlock()
 	switch {
-	case cl.state == stateLeaving:
-		if !cl.leaveRunning && now >= cl.retryAt {
+	case cl.state == stateLeaveDue:
+		if now >= cl.retryAt {
 			cl.sendLeaveLocked(now)
 			return 0, 0
 		}
@@ -145,14 +145,14 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	}
 	if driver.Gone(err) {
 		reason, operator := goneDetail(err)
-		cl.goneLocked(reason, operator)
+		cl.goneLocked(reason, lossOf(operator))
 		return
 	}
 	margin := cl.deadline.Load() - now
 	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
 		cl.atRisk = cl.stalledLocked(now)
-		if cl.grant != nil {
-			cl.grant.sendRenewed(now, margin)
+		if cl.holder != nil {
+			cl.holder.sendRenewed(now, margin)
 		}
 		cl.planLocked(now)
 		return

@@ -24,17 +24,17 @@ type Revocation struct {
 // that is shorter. A lease without a call of Revoked costs neither, and its holder does not
 // learn of requests. All handles that share a grant share the channel.
 func (l *Lease) Revoked() <-chan struct{} {
-	g, cl := l.grant, l.grant.claim
+	l, cl := l.root(), l.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	w := cl.readRare().watch
 	switch {
-	case w != nil && w.grant == g:
-	case g.over:
+	case w != nil && w.lease == l:
+	case !l.heldLocked():
 		return nil // nobody can ask any more
 	default:
 		ctx, stop := context.WithCancel(context.Background())
-		w = &revokeWatch{grant: g, stop: stop, asked: make(chan struct{})}
+		w = &revokeWatch{lease: l, stop: stop, asked: make(chan struct{})}
 		cl.writeRare().watch = w
 		cl.c.life.beginWork()
 		go w.run(ctx, revokeKey(cl.key, fence.Token(cl.token)), cl.ttl)
@@ -44,10 +44,10 @@ func (l *Lease) Revoked() <-chan struct{} {
 
 // Revocation returns the request that has closed Revoked, or nil. It costs no round trip.
 func (l *Lease) Revocation() *Revocation {
-	cl := l.grant.claim
+	cl := l.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if w := cl.readRare().watch; w != nil && w.grant == l.grant {
+	if w := cl.readRare().watch; w != nil && w.lease == l.root() {
 		return w.by
 	}
 	return nil
@@ -55,7 +55,7 @@ func (l *Lease) Revocation() *Revocation {
 
 // revokeWatch looks for a request to release a grant. The mutex of the claim guards by.
 type revokeWatch struct {
-	grant *grant
+	lease *Lease             // has the grant
 	stop  context.CancelFunc // called when the grant is over
 	asked chan struct{}
 	by    *Revocation // set before asked is closed
@@ -63,7 +63,7 @@ type revokeWatch struct {
 
 // run looks at the line of key until there is a request, or the grant is over.
 func (w *revokeWatch) run(ctx context.Context, key string, ttl time.Duration) {
-	c := w.grant.claim.c
+	c := w.lease.claim.c
 	defer c.life.endWork()
 	defer w.stop()
 	tick := time.NewTicker(lookEvery(ttl))
@@ -87,18 +87,23 @@ func (w *revokeWatch) run(ctx context.Context, key string, ttl time.Duration) {
 
 // found tells the holder of a request. It is one for the claim, which is not handed on from now on.
 func (w *revokeWatch) found(request *Standing) {
-	g, cl := w.grant, w.grant.claim
+	l, cl := w.lease, w.lease.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if g.over {
+	if !l.heldLocked() {
 		return
 	}
 	w.by = &Revocation{Owner: request.Owner, Reason: request.Note, Since: request.Since}
-	cl.revoked = true
 	close(w.asked)
 	if events := &cl.c.events; events.on != nil {
-		e := g.event()
+		e := l.event()
 		e.Revoked = w.by
 		events.send(EventRevoked, e)
 	}
+}
+
+// revokedLocked reports whether a holder of the claim was asked to release it.
+func (cl *claim) revokedLocked() bool {
+	w := cl.readRare().watch
+	return w != nil && w.by != nil
 }

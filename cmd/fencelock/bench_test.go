@@ -17,7 +17,6 @@ import (
 func TestBenchMeasuresAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		t.Parallel()
 		holder := s.start("fencelock", "run", "nightly", "--", "sh", "-c", "echo yes >held; exec sleep 600")
 		eventually(t, "nightly is held", func() bool { return s.read("held") != "" })
 

@@ -19,6 +19,7 @@ import (
 // and an application one. One command holds n and five wait; more of them have no connection, and wait
 // for that. The application is not shut out, and all get their turn.
 func TestWaitingCommandsHaveOneConnectionEach(t *testing.T) {
+	t.Parallel()
 	server := testserver.Postgres(t, testserver.Config("max_connections = 8", "superuser_reserved_connections = 0"))
 	s := newStage(t, server.URL())
 	test, application := sqlOn(t, server), sqlOn(t, server)
@@ -60,7 +61,9 @@ func TestWaitingCommandsHaveOneConnectionEach(t *testing.T) {
 // TestFullServerIsWaitedFor: an application has all connections that the server takes. A command that
 // may wait begins once one is free. Programs and the service are told the same.
 func TestFullServerIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	t.Run("MariaDB", func(t *testing.T) {
+		t.Parallel()
 		server := testserver.MariaDB(t)
 		db := openURL(t, server.URL())
 		_, err := db.ExecContext(t.Context(), "SET GLOBAL max_connections = 10")
@@ -68,6 +71,7 @@ func TestFullServerIsWaitedFor(t *testing.T) {
 		waitForFull(t, server.URL(), "Too many connections")
 	})
 	t.Run("PgBouncer", func(t *testing.T) {
+		t.Parallel()
 		server := testserver.PgBouncer(t, testserver.Postgres(t), testserver.Config("max_client_conn = 10"))
 		waitForFull(t, server.URL(), "no more connections allowed")
 	})

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -41,8 +40,12 @@ func TestAcquireOutlivesItsProcess(t *testing.T) {
 		s.expect(0, "fencelock", "run", "-n", "n", "--", "true")
 
 		_, p = s.run("fencelock", "acquire", "n", "--ttl", "1s")
-		time.Sleep(1200 * time.Millisecond)
-		s.expect(exitLost, "fencelock", "renew", strings.TrimSpace(p.out.String())) // nobody renewed it
+		handle = strings.TrimSpace(p.out.String())
+		eventually(t, "the lease that nobody renews is over", func() bool {
+			code, _ := s.run("fencelock", "check", handle)
+			return code == exitLost
+		})
+		s.expect(exitLost, "fencelock", "renew", handle)
 	}
 }
 
@@ -85,7 +88,7 @@ func TestAcquireWaitsInLine(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
 	first := strings.TrimSpace(s.expect(0, "fencelock", "acquire", "n").out.String())
-	waits := s.start("fencelock", "acquire", "n", "-w", "30")
+	waits := s.start("fencelock", "acquire", "n", "-w", "120")
 	eventually(t, "it waits", func() bool {
 		return strings.Contains(s.expect(0, "fencelock", "ls").out.String(), "waits #1")
 	})

@@ -37,6 +37,7 @@ func one[T any](t *testing.T, conn *pgx.Conn, query string) (v T) {
 // goes on, and the address leads to the new one from then on. No connection is cut. run keeps its lock,
 // who waits gets the lock, and serve grants locks.
 func TestFailoverOfPostgresWithoutACut(t *testing.T) {
+	t.Parallel()
 	primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
 	standby := testserver.PostgresStandby(t, primary, primary.Addr())
 	address := faultproxy.Start(t, primary.Addr(), faultproxy.Framer{})

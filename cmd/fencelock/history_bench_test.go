@@ -73,7 +73,7 @@ func freePairs(b *testing.B, u *storeurl.URL, remember bool, pause time.Duration
 		b.Fatal(err)
 	}
 	defer c.Close()
-	for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(pause) {
+	for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(pause) { // real time: the load of a benchmark
 		start := time.Now()
 		l, err := c.Lock(ctx, "orders/42")
 		if err != nil {

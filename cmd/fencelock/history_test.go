@@ -18,10 +18,11 @@ import (
 func onHistorians(t *testing.T, f func(t *testing.T, s *stage)) {
 	onEach(t, f)
 	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
 		f(t, newStage(t, "redis+cluster://"+strings.Join(testserver.RedisCluster(t).Addrs(), ",")))
 	})
-	t.Run("postgres", func(t *testing.T) { f(t, newStage(t, testserver.Postgres(t).URL())) })
-	t.Run("mariadb", func(t *testing.T) { f(t, newStage(t, testserver.MariaDB(t).URL())) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, newStage(t, testserver.Postgres(t).URL())) })
+	t.Run("mariadb", func(t *testing.T) { t.Parallel(); f(t, newStage(t, testserver.MariaDB(t).URL())) })
 }
 
 // history is what the store remembers of name, the oldest first.
@@ -35,7 +36,7 @@ func (s *stage) history(name string) (grants []grantView) {
 // Three processes at a time take one name. The store remembers each of their grants, in order.
 func TestHistoryIsWhole(t *testing.T) {
 	t.Parallel()
-	const rounds = 12
+	const rounds = 5
 	onHistorians(t, func(t *testing.T, s *stage) {
 		var shells []*proc
 		for i := range 3 {
@@ -66,9 +67,9 @@ func TestHistoryIsWhole(t *testing.T) {
 
 // A holder that hangs is broken, and the next one is killed.
 func TestHistorySaysHowAHoldingEnded(t *testing.T) {
+	t.Parallel()
 	onHistorians(t, func(t *testing.T, s *stage) {
-		t.Setenv(envHistory, "1")
-		holder := s.holds(longRun, "--note", "nightly")
+		holder := s.holds(longRun, "--history", "--note", "nightly")
 		eventually(t, "the history has the holder", func() bool { return len(s.history("n")) == 1 })
 		if text := s.must("history", "n"); !strings.Contains(text, "still held") {
 			t.Errorf("of a holder it says\n%s", text)
@@ -81,7 +82,7 @@ func TestHistorySaysHowAHoldingEnded(t *testing.T) {
 			t.Errorf("of a broken holder it says %+v\n%s", g, text)
 		}
 
-		p := s.holds(longRun, "--ttl", "2")
+		p := s.holds(longRun, "--history", "--ttl", "5")
 		eventually(t, "the history has the next holder", func() bool { return len(s.history("n")) == 2 })
 		p.signal("KILL")
 		eventually(t, "the lease is over", func() bool { return !s.history("n")[1].Held })

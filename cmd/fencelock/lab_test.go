@@ -46,6 +46,7 @@ func TestLabIsPlayedByItsOwnProgram(t *testing.T) {
 
 // Inside a clone of the repository a contributor needs no installation.
 func TestLabIsBuiltInsideTheRepository(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, "")
 	p := s.command("fencelock", "lab", "--lang", "en")
 	p.cmd.Dir = filepath.Dir(mustGetwd(t))

@@ -26,6 +26,7 @@ func TestLostLockEndsTheCommandBeforeTheLease(t *testing.T) {
 		{"without grace", `trap "echo asked >>asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`, []string{"--grace", "0"}, "SIGKILL", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			server := testserver.Redis(t)
 			s := newStage(t, server.URL())
 			args := append([]string{"run", "--ttl", ttl.String(), "--report", "report", "n"}, c.flags...)
@@ -55,7 +56,7 @@ func TestLossIsToldAlsoWhenTheCommandRunsOn(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
 	s := newStage(t, server.URL())
-	holder := s.holds(untilTold+`; exit 0`, "-v", "--ttl", "1s", "--on-loss", "ignore")
+	holder := s.holds(untilTold+`; exit 0`, "-v", "--ttl", "5s", "--on-loss", "ignore")
 	pid := s.pid("pid")
 	must(t, server.Kill())
 	eventually(t, "the loss is told", func() bool { return strings.Contains(holder.err.String(), "the command runs on") })

@@ -70,13 +70,13 @@ func testMain(m *testing.M) int {
 	}
 	os.Setenv("HOME", dir)
 	heedSignals()
-	testserver.Parallel("8")
+	testserver.Parallel("16")
 	return m.Run()
 }
 
 // patience is how long a test waits for what must happen. It is no measurement: a
 // busy machine may take long.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // eventually waits until ok says so.
 func eventually(t testing.TB, what string, ok func() bool) {
@@ -124,9 +124,12 @@ type stage struct {
 	t   testing.TB
 	url string
 	dir string
+	env []string // of its programs, as NAME=value, on top of that of the test
 }
 
-func newStage(t testing.TB, url string) *stage { return &stage{t, url, t.TempDir()} }
+func newStage(t testing.TB, url string, env ...string) *stage {
+	return &stage{t, url, t.TempDir(), env}
+}
 
 // sqliteStage keeps locks in a file of its own.
 func sqliteStage(t testing.TB) *stage {
@@ -137,8 +140,8 @@ func sqliteStage(t testing.TB) *stage {
 
 // onEach runs f on every store, on a fresh one each.
 func onEach(t *testing.T, f func(t *testing.T, s *stage)) {
-	t.Run("sqlite", func(t *testing.T) { f(t, sqliteStage(t)) })
-	t.Run("redis", func(t *testing.T) { f(t, newStage(t, testserver.Redis(t).URL())) })
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, sqliteStage(t)) })
+	t.Run("redis", func(t *testing.T) { t.Parallel(); f(t, newStage(t, testserver.Redis(t).URL())) })
 }
 
 func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
@@ -187,6 +190,7 @@ func (s *stage) command(name string, args ...string) *proc {
 	p := &proc{t: s.t, cmd: exec.Command(name, args...), done: make(chan struct{})}
 	p.cmd.Dir = s.dir
 	p.cmd.Env = append(os.Environ(), envURL+"="+s.url, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	p.cmd.Env = append(p.cmd.Env, s.env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	// A grandchild that holds the pipe must not keep Wait from returning.
 	p.cmd.WaitDelay = time.Second
@@ -288,6 +292,7 @@ func (p *proc) wantLine(parts ...string) {
 //
 //verify:fault Security | passwords appear in no error, no report and no child process | /secrets
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	cmds := maps.Clone(serverCmds)
 	cmds["postgres"], cmds["sql"], cmds["exits"], cmds["until"] = startPostgres, runSQL, exits, until
 	testscript.Run(t, testscript.Params{

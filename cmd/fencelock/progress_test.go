@@ -28,7 +28,7 @@ func TestLogThatIsRotatedIsNoStall(t *testing.T) {
 			t.Parallel()
 			s := sqliteStage(t)
 			s.touch("log")
-			flags := []string{"--ttl", "2s", "--stall", "2s"}
+			flags := []string{"--ttl", "5s", "--stall", "4s"}
 			holder := s.start("fencelock", append(append([]string{"run"}, flags...), "--progress", "file:log", "n", "--",
 				"sh", "-c", "exec >>log; echo $$ >pid; until [ -e enough ]; do echo .; sleep 0.05; done; exit 3")...)
 			s.pid("pid")
@@ -48,7 +48,7 @@ func TestLogThatIsRotatedByItsWriterIsNoStall(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
 	s.touch("log")
-	flags := []string{"--ttl", "2s", "--stall", "2s"}
+	flags := []string{"--ttl", "5s", "--stall", "4s"}
 	holder := s.start("fencelock", append(append([]string{"run"}, flags...), "--progress", "file:log", "n", "--",
 		"sh", "-c", "exec >>log; mv log log.1; echo $$ >pid; until [ -e enough ]; do echo .; sleep 0.05; done; exit 3")...)
 	s.pid("pid")
@@ -61,7 +61,7 @@ func TestLogThatIsRotatedByItsWriterIsNoStall(t *testing.T) {
 func TestFileThatIsReplacedIsProgress(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	flags := []string{"--ttl", "2s", "--stall", "2s"}
+	flags := []string{"--ttl", "5s", "--stall", "4s"}
 	holder := s.start("fencelock", append(append([]string{"run"}, flags...), "--progress", "file:state", "n", "--",
 		"sh", "-c", "echo $$ >pid; until [ -e enough ]; do echo . >new; touch -d 2020-01-01 new; mv new state; sleep 0.05; done; exit 3")...)
 	s.pid("pid")
@@ -75,7 +75,7 @@ func TestFileThatIsReplacedIsProgress(t *testing.T) {
 func TestReaderOfTheOutputThatPausesIsNoStall(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	flags := []string{"--ttl", "2s", "--stall", "2s"}
+	flags := []string{"--ttl", "5s", "--stall", "4s"}
 	read, write, err := os.Pipe()
 	must(t, err)
 	defer read.Close()

@@ -27,8 +27,7 @@ type wrongURL struct {
 }
 
 func (w wrongURL) check(t *testing.T) {
-	s := newStage(t, w.url)
-	t.Setenv(envPassword, w.password)
+	s := newStage(t, w.url, envPassword+"="+w.password)
 	args := []string{"run", "n", "--", "true"}
 	if w.verb != "" {
 		args = strings.Fields(w.verb)
@@ -61,6 +60,7 @@ func (s *stage) runsWithoutPassword() {
 // What a user does first, on Redis with replicas: run, look, try, once; and what is
 // wrong with a URL or a password is said in one line without it.
 func TestRedisGroups(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) (url string, wrongs []wrongURL){
 		"sentinel": func(t *testing.T) (string, []wrongURL) {
 			g := testserver.RedisSentinel(t, testserver.Password("s3cr3t/#"))
@@ -99,6 +99,7 @@ func TestRedisGroups(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			url, wrongs := start(t)
 			usesRedisGroup(t, url, wrongs)
 		})
@@ -106,8 +107,7 @@ func TestRedisGroups(t *testing.T) {
 }
 
 func usesRedisGroup(t *testing.T, url string, wrongs []wrongURL) {
-	t.Setenv(envPassword, "s3cr3t/#")
-	s := newStage(t, url)
+	s := newStage(t, url, envPassword+"=s3cr3t/#")
 	s.runsWithoutPassword()
 	holder := s.start("fencelock", "run", "--ttl", "3", "nightly", "--", "sleep", "60")
 	eventually(t, "the lock is held", func() bool {
@@ -134,6 +134,7 @@ func usesRedisGroup(t *testing.T, url string, wrongs []wrongURL) {
 //
 //verify:fault Security | passwords appear in no error, no report and no child process
 func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
+	t.Parallel()
 	server := testserver.Etcd(t)
 	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Addr()}})
 	if err != nil {
@@ -159,8 +160,7 @@ func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 		{"etcd://root@" + server.Addr() + "/p", "wr0ng", exitConfig, "refuses the user or the password"},
 		{"etcd://" + server.Addr() + "/p", "", exitConfig, "wants a password"},
 	} {
-		s := newStage(t, c.url)
-		t.Setenv(envPassword, c.password)
+		s := newStage(t, c.url, envPassword+"="+c.password)
 		code, p := s.run("fencelock", "run", "-v", "n", "--", "env")
 		if code != c.code || !strings.Contains(p.err.String(), c.line) {
 			t.Errorf("exit %d, want %d and %q: %s", code, c.code, c.line, p.err.String())
@@ -180,7 +180,7 @@ func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 func TestDeletedDatabaseEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", "touch began; sleep 600")
+	holder := s.start("fencelock", "run", "--ttl", "5s", "n", "--", "sh", "-c", "touch began; sleep 600")
 	eventually(t, "the command runs", func() bool {
 		_, err := os.Stat(s.path("began"))
 		return err == nil

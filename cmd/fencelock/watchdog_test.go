@@ -35,10 +35,10 @@ func (s *stage) wantDead() {
 func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+		holder := s.start("fencelock", "run", "--ttl", "5s", "n", "--", "sh", "-c", stubborn)
 		s.pid("pid")
 		holder.signal("STOP")
-		s.wants(0, "run", "-w", "30", "n", "--", "sh", "-c", deathOf)
+		s.wants(0, "run", "-w", "120", "n", "--", "sh", "-c", deathOf)
 		s.wantDead()
 		holder.signal("CONT")
 		holder.wantExit(exitLost)
@@ -49,7 +49,7 @@ func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
 func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--ttl", "1s", "n", "--", "sh", "-c", stubborn)
+	holder := s.start("fencelock", "run", "--ttl", "5s", "n", "--", "sh", "-c", stubborn)
 	pid := s.pid("pid")
 	// As Ctrl-Z does: the command first, then whoever waits for it.
 	must(t, unix.Kill(-pid, unix.SIGSTOP))
@@ -78,7 +78,7 @@ func TestStopShorterThanTheLeaseDoesNoHarm(t *testing.T) {
 func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		const ttl = 2 * time.Second
+		const ttl = 5 * time.Second
 		holder := s.start("fencelock", "run", "--ttl", ttl.String(), "n", "--", "sh", "-c",
 			`(`+strings.ReplaceAll(stubborn, "echo $$ >pid", "sh -c 'echo $PPID >grandchild'")+`) & exec sh -c '`+strings.ReplaceAll(stubborn, `""`, `"" `)+`'`)
 		child, grandchild := s.pid("pid"), s.pid("grandchild")
@@ -87,10 +87,10 @@ func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
 		holder.wait()
 		eventually(t, "the command is dead", func() bool { return !alive(child) })
 		eventually(t, "its child is dead", func() bool { return !alive(grandchild) })
-		s.wants(0, "run", "-w", "30", "--report", "report", "n", "--", "sh", "-c", deathOf)
+		s.wants(0, "run", "-w", "120", "--report", "report", "n", "--", "sh", "-c", deathOf)
 		s.wantDead()
-		if took := s.acquired("report").Sub(killed); took > ttl+time.Second {
-			t.Errorf("the name was free %v after its holder was killed, want at most %v", took, ttl+time.Second)
+		if took := s.acquired("report").Sub(killed); took > 10*ttl {
+			t.Errorf("the name was free %v after its holder was killed, whose lease was %v", took, ttl)
 		}
 	})
 }
@@ -119,7 +119,7 @@ func watchdogs(t *testing.T, of int) []int {
 func TestKilledWatchdogIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+	holder := s.start("fencelock", "run", "--ttl", "5s", "n", "--", "sh", "-c", stubborn)
 	pid := s.pid("pid")
 	old := watchdogs(t, holder.cmd.Process.Pid)
 	if len(old) != 1 {
@@ -156,7 +156,7 @@ func TestCommandEndsAsBeforeAfterItsWatchdogWasKilled(t *testing.T) {
 func TestStoppedWatchdogIsContinued(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--ttl", "2s", "n", "--", "sh", "-c", stubborn)
+	holder := s.start("fencelock", "run", "--ttl", "5s", "n", "--", "sh", "-c", stubborn)
 	pid := s.pid("pid")
 	watchdog := watchdogs(t, holder.cmd.Process.Pid)[0]
 	stopped := func() bool {
@@ -180,16 +180,16 @@ func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
 	for _, how := range []string{"killed", "stopped", "max-hold"} {
 		t.Run(how, func(t *testing.T) {
 			s := sqliteStage(t)
-			flags := []string{"run", "--ttl", "2s", "outer"}
+			flags := []string{"run", "--ttl", "5s", "outer"}
 			if how == "max-hold" {
-				flags = append(flags, "--max-hold", "5s") // from its start, so the inner one has to start before
+				flags = append(flags, "--max-hold", "10s") // from its start, so the inner one has to start before
 			}
 			// What the inner one runs is not in the group of the outer one.
 			s.write("both", `sh grandchild.sh & echo $$ >pid; trap "" TERM; wait; wait`)
 			s.write("grandchild.sh", `trap "" TERM; echo $$ >grandchild; while :; do sleep 0.02; done`)
 			holder := s.start("fencelock", append(flags, "--", "fencelock", "run", "--ttl", "20s", "inner", "--", "sh", "both")...)
 			child, grandchild := s.pid("pid"), s.pid("grandchild")
-			next := s.start("fencelock", "run", "-w", "30", "outer", "--", "sh", "-c", deathOf)
+			next := s.start("fencelock", "run", "-w", "120", "outer", "--", "sh", "-c", deathOf)
 			switch how {
 			case "killed":
 				holder.signal("KILL")

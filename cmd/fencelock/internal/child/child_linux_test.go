@@ -31,7 +31,7 @@ func TestSignalsAreNoAnswerAndNoEnd(t *testing.T) {
 	}()
 	tid := <-thread
 	for range 20 {
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // real time: between two signals, so that each interrupts a read
 		if err := unix.Tgkill(os.Getpid(), tid, unix.SIGWINCH); err != nil {
 			t.Fatal(err)
 		}

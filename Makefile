@@ -25,7 +25,7 @@ verify: ## the proof that takes longer, all but torture and mutants, or WHAT='ev
 versions: ## the tests of the stores among the newest and the oldest servers that Debian has; as root there
 	scripts/with-debian.sh sid mysql-server-core postgresql pgbouncer redis-server etcd-server zookeeper default-jre-headless -- \
 		env FENCELOCK_ETCD=/usr/bin/etcd go test -count=1 -p 1 -timeout 15m ./redislock/... ./zklock/... \
-		./verify/sql ./verify/etcd ./verify/quorum ./verify/cut ./verify/fence
+		./verify/sql ./etcdlock ./verify/quorum ./verify/cut ./verify/fence
 	scripts/with-debian.sh sid mariadb-server valkey-server -- sh -c \
 		'go test -count=1 -p 1 -timeout 15m ./redislock/... && go test -count=1 -run "/^MariaDB$$" ./verify/sql && go test -count=1 -run Redis ./verify/quorum'
 	scripts/with-debian.sh sid prometheus redis-server -- go test -count=1 ./verify/observe

@@ -30,7 +30,7 @@ if [ -n "$stores" ]; then
 else
 	# The longest ones first.
 	all=$(go list $(go list -m -f '{{.Dir}}/...') | grep -vE "/verify/(${left_out%|})\$")
-	packages=(./cmd/fencelock ./verify/sql ./redislock/... ./verify/etcd ./zklock/... $all)
+	packages=(./cmd/fencelock ./verify/sql ./redislock/... ./etcdlock ./zklock/... $all)
 fi
 
 flags=("$@")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -38,7 +39,7 @@ type bareNode struct {
 
 func newBareNode(t testing.TB, s *testserver.Server, addr string, session time.Duration) contender {
 	conn, _, err := zk.Connect([]string{addr}, session, zk.WithLogger(log.New(io.Discard, "", 0)))
-	must(t, err)
+	steps.Must(t, err)
 	t.Cleanup(conn.Close)
 	l := &bareNode{conn: conn, path: "/bare-node", s: s}
 	l.work, l.finish = context.WithCancel(t.Context())
@@ -133,7 +134,7 @@ func sessionsEnd(t *testing.T, a, b, c contender, wireA, wireC *faultproxy.Proxy
 	var holders []context.Context
 	enters := func(holder context.Context, err error) {
 		t.Helper()
-		must(t, err)
+		steps.Must(t, err)
 		holders = append(slices.DeleteFunc(holders, func(h context.Context) bool { return h.Err() != nil }), holder)
 		inside = append(inside, len(holders))
 	}
@@ -155,7 +156,7 @@ func sessionsEnd(t *testing.T, a, b, c contender, wireA, wireC *faultproxy.Proxy
 	wireC.Resume()
 	eventually(t, "C is granted or waits again", func() bool { return len(granted) > 0 || c.waits() })
 	if len(granted) == 0 {
-		must(t, b.unlock())
+		steps.Must(t, b.unlock())
 	}
 	g := <-granted
 	enters(g.holder, g.err)

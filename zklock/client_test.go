@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -15,7 +16,7 @@ import (
 func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
 	t.Helper()
 	l, err := c.Lock(t.Context(), key, opts...)
-	must(t, err)
+	steps.Must(t, err)
 	return l
 }
 
@@ -34,7 +35,7 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 		slowest := time.Duration(0)
 		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); <-after(20 * time.Millisecond) {
 			began := time.Now()
-			must(t, other.Do(t.Context(), "probe", func(context.Context, *fencelock.Lease) error { return nil }))
+			steps.Must(t, other.Do(t.Context(), "probe", func(context.Context, *fencelock.Lease) error { return nil }))
 			slowest = max(slowest, time.Since(began))
 		}
 		err := lease.Err()
@@ -58,8 +59,8 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 			t.Errorf("the next Lock: %v", err)
 			return
 		}
-		rises(t, lease.Token(), l.Token())
-		ok(t, l.Release(context.WithoutCancel(t.Context())))
+		steps.Rises(t, lease.Token(), l.Token())
+		steps.OK(t, l.Release(context.WithoutCancel(t.Context())))
 	}()
 	<-lease.Context().Done()
 	told := time.Now()
@@ -74,7 +75,7 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 		t.Errorf("Release after the loss: %v; want ErrLost", err)
 	}
 	leaseAgain := lock(t, cutOff, "k")
-	ok(t, leaseAgain.Release(t.Context()))
+	steps.OK(t, leaseAgain.Release(t.Context()))
 	cutOff.Close()
 	empty(t, s)
 }
@@ -90,8 +91,8 @@ func TestCloseLeavesNoGoroutineAndNoSession(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	b := New([]string{s.Addr()}, below(t, long))
-	k := hold(t, b, exclusive("k"))
-	w := wait(t, b, exclusive("k"))
+	k := steps.Hold(t, b, steps.Claim("k"))
+	w := steps.Wait(t, b, steps.Claim("k"))
 	ended := make(chan error)
 	go func() {
 		for {
@@ -101,13 +102,13 @@ func TestCloseLeavesNoGoroutineAndNoSession(t *testing.T) {
 			}
 		}
 	}()
-	must(t, renew(b, k))
-	leave(t, b, w)
-	wantGone(t, "Await of a claim that left", <-ended)
-	leave(t, b, k)
+	steps.Must(t, renew(b, k))
+	steps.Leave(t, b, w)
+	steps.Gone(t, "Await of a claim that left", <-ended)
+	steps.Leave(t, b, k)
 	begun := time.Now()
-	must(t, b.Close())
-	tookAtMost(t, begun, 3*time.Second)
+	steps.Must(t, b.Close())
+	steps.TookAtMost(t, begun, 3*time.Second)
 	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 	// The session was ended, not left to run out for nine minutes.
 	if left := tree(t, a, prefix(t)+sessionsDir); len(left) > 0 {
@@ -130,6 +131,6 @@ func TestLeaseLongerThanTheSessionIsShortened(t *testing.T) {
 		if l.TTL() != 4*time.Second {
 			t.Errorf("%s: the lease lasts %v; want two thirds of six seconds", name, l.TTL())
 		}
-		ok(t, l.Release(t.Context()))
+		steps.OK(t, l.Release(t.Context()))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -18,7 +19,7 @@ func stayingLine(t testing.TB, b *Backend, c *zk.Conn, key string) (line string)
 		t.Fatal(err)
 	}
 	line = b.lineOf(key)
-	must(t, errOf(c.Create(line, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))))
+	steps.Must(t, steps.ErrOf(c.Create(line, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))))
 	t.Cleanup(func() { _ = c.Delete(line, -1) })
 	return line
 }
@@ -30,12 +31,12 @@ func stayingLine(t testing.TB, b *Backend, c *zk.Conn, key string) (line string)
 func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
 	s, p, b := quietly(t)
 	a := admin(t, s)
-	for i, c := range []driver.Claim{exclusive("a"), noWait(exclusive("b")), reader("c")} {
+	for i, c := range []driver.Claim{steps.Claim("a"), steps.NoWait(steps.Claim("b")), steps.Reader("c")} {
 		stayingLine(t, b, a, c.Key)
 		p.Forget()
 		for n := range 4 {
 			c.ID = fmt.Sprint("visit", i, n)
-			k := hold(t, b, c)
+			k := steps.Hold(t, b, c)
 			switch {
 			case n > 0:
 				sent(t, p, "Enter of a line that was left", opMulti)
@@ -44,7 +45,7 @@ func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
 			default:
 				sent(t, p, "the first Enter", opCreateContainer, opMulti)
 			}
-			leave(t, b, k)
+			steps.Leave(t, b, k)
 			sent(t, p, "Leave", opMulti)
 		}
 	}
@@ -58,31 +59,31 @@ func TestLineThatWasLeftMayBeTaken(t *testing.T) {
 	line := stayingLine(t, b, a, "k")
 	visit := func(b *Backend, id string) driver.Ticket {
 		t.Helper()
-		c := noWait(exclusive("k"))
+		c := steps.NoWait(steps.Claim("k"))
 		c.ID = id
-		return hold(t, b, c)
+		return steps.Hold(t, b, c)
 	}
-	leave(t, b, visit(b, "first"))
+	steps.Leave(t, b, visit(b, "first"))
 	k := visit(other, "other")
 	_, before, err := a.Get(line)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var busy *driver.BusyError
-	c := noWait(exclusive("k"))
+	c := steps.NoWait(steps.Claim("k"))
 	if _, err := b.Enter(t.Context(), c); !errors.As(err, &busy) || busy.Token != k.Token {
 		t.Errorf("a claim on a lock that another holds by now: %v; want that it is busy", err)
 	}
 	if _, now, err := a.Get(line); err != nil || *now != *before {
 		t.Errorf("the refusal changed the line from %+v to %+v, error %v", before, now, err)
 	}
-	leave(t, other, k)
+	steps.Leave(t, other, k)
 	// It was taken and left: its version is another one.
-	leave(t, b, visit(b, "second"))
+	steps.Leave(t, b, visit(b, "second"))
 	w := visit(other, "again")
-	waits := wait(t, b, exclusive("k"))
-	leave(t, other, w)
-	leave(t, b, granted(t, b, waits))
+	waits := steps.Wait(t, b, steps.Claim("k"))
+	steps.Leave(t, other, w)
+	steps.Leave(t, b, steps.Granted(t, b, waits))
 }
 
 // A line that is gone is made again, by those who wait and by those who do not.
@@ -92,19 +93,19 @@ func TestLineThatWasLeftMayBeGone(t *testing.T) {
 	b := connect(t, long, s)
 	a := admin(t, s)
 	line := b.lineOf("k")
-	for n, c := range []driver.Claim{exclusive("k"), noWait(exclusive("k")), exclusive("k")} {
+	for n, c := range []driver.Claim{steps.Claim("k"), steps.NoWait(steps.Claim("k")), steps.Claim("k")} {
 		c.ID = fmt.Sprint("visit", n)
-		leave(t, b, hold(t, b, c))
+		steps.Leave(t, b, steps.Hold(t, b, c))
 		if err := a.Delete(line, -1); err != nil && !errors.Is(err, zk.ErrNoNode) {
 			t.Fatal(err)
 		}
 	}
 	// Another version of it, as old as the one that was left.
-	leave(t, b, hold(t, b, exclusive("k")))
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("k")))
 	known := b.containers.byKey["k"]
 	other := connect(t, long, s)
 	for {
-		k := hold(t, other, exclusive("k"))
+		k := steps.Hold(t, other, steps.Claim("k"))
 		if _, stat, err := a.Get(line); err != nil {
 			t.Fatal(err)
 		} else if stat.Version >= known.version {
@@ -112,13 +113,13 @@ func TestLineThatWasLeftMayBeGone(t *testing.T) {
 			b.containers.byKey["k"] = container{time.Now(), stat.Version}
 			b.containers.mu.Unlock()
 			var busy *driver.BusyError
-			if _, err := b.Enter(t.Context(), noWait(exclusive("k"))); !errors.As(err, &busy) {
+			if _, err := b.Enter(t.Context(), steps.NoWait(steps.Claim("k"))); !errors.As(err, &busy) {
 				t.Errorf("a claim that does not wait, on a line whose version is as it was: %v; want that it is busy", err)
 			}
-			leave(t, other, k)
+			steps.Leave(t, other, k)
 			break
 		}
-		leave(t, other, k)
+		steps.Leave(t, other, k)
 	}
 	empty(t, s)
 }
@@ -136,7 +137,7 @@ func TestFewEmptyLinesAreLeft(t *testing.T) {
 	}
 	b.containers.mu.Unlock()
 	line := stayingLine(t, b, a, "k")
-	leave(t, b, hold(t, b, exclusive("k")))
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("k")))
 	if there, _, err := a.Exists(line); there || err != nil {
 		t.Errorf("the line is left behind: %v, error %v", there, err)
 	}
@@ -150,7 +151,7 @@ func TestFewEmptyLinesAreLeft(t *testing.T) {
 	}
 	b.containers.mu.Unlock()
 	line = stayingLine(t, b, a, "l")
-	leave(t, b, hold(t, b, exclusive("l")))
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("l")))
 	if there, _, err := a.Exists(line); !there || err != nil {
 		t.Errorf("the line is not left to whoever comes back: %v, error %v", there, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 )
 
@@ -20,7 +21,7 @@ var long = &Options{SessionTimeout: 9 * time.Minute}
 func quiet(t testing.TB, p *faultproxy.Proxy) *Backend {
 	t.Helper()
 	b := through(t, p, long)
-	leave(t, b, hold(t, b, exclusive("warm up "+p.Addr())))
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("warm up "+p.Addr())))
 	last := -1
 	eventually(t, "nothing more is asked", func() bool {
 		n := len(requests(p))
@@ -44,15 +45,15 @@ func sent(t *testing.T, p *faultproxy.Proxy, what string, want ...int32) {
 //verify:fault ZooKeeper | requests of a free lock and of its release
 func TestFreeLockCostsTwoRequestsAndItsReleaseOne(t *testing.T) {
 	s, p, b := quietly(t)
-	for _, c := range []driver.Claim{exclusive("orders/42"), noWait(exclusive("orders/43")), reader("orders/44")} {
-		k := hold(t, b, c)
+	for _, c := range []driver.Claim{steps.Claim("orders/42"), steps.NoWait(steps.Claim("orders/43")), steps.Reader("orders/44")} {
+		k := steps.Hold(t, b, c)
 		sent(t, p, "Enter of a free lock", opCreateContainer, opMulti)
-		must(t, renew(b, k))
+		steps.Must(t, renew(b, k))
 		sent(t, p, "Renew", opMulti)
 		if c.Weight == 1 && k.Mark != "" {
 			t.Error("there is no mark")
 		}
-		leave(t, b, k)
+		steps.Leave(t, b, k)
 		sent(t, p, "Leave of a lock that nobody waits for", opMulti)
 	}
 	empty(t, s)
@@ -62,7 +63,7 @@ func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
 	s, p, b := quietly(t)
 	ks := make([]driver.Ticket, 300)
 	for i := range ks {
-		ks[i] = hold(t, b, exclusive(fmt.Sprint("k", i)))
+		ks[i] = steps.Hold(t, b, steps.Claim(fmt.Sprint("k", i)))
 	}
 	p.Forget()
 	for i, err := range b.Renew(t.Context(), ks) {
@@ -72,7 +73,7 @@ func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
 	}
 	sent(t, p, "Renew of 300 locks", opMulti)
 	for _, k := range ks {
-		leave(t, b, k)
+		steps.Leave(t, b, k)
 	}
 	empty(t, s)
 }
@@ -80,14 +81,14 @@ func TestManyLocksAreRenewedByOneRequest(t *testing.T) {
 func TestRefusedClaimWritesNothing(t *testing.T) {
 	s, p, b := quietly(t)
 	holder := connect(t, long, s)
-	hold(t, holder, exclusive("k"))
+	steps.Hold(t, holder, steps.Claim("k"))
 	c := admin(t, s)
 	_, before, err := c.Get(prefix(t) + linesDir + "/k")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Forget()
-	if _, err := b.Enter(t.Context(), noWait(exclusive("k"))); err == nil {
+	if _, err := b.Enter(t.Context(), steps.NoWait(steps.Claim("k"))); err == nil {
 		t.Fatal("a claim was granted beside the holder")
 	}
 	sent(t, p, "a refusal", opCreateContainer, opChildren, opGetData)
@@ -101,20 +102,20 @@ func TestRefusedClaimWritesNothing(t *testing.T) {
 func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
 	s, p, b := quietly(t)
 	holder := connect(t, long, s)
-	h := hold(t, holder, exclusive("k"))
-	k := wait(t, b, exclusive("k"))
+	h := steps.Hold(t, holder, steps.Claim("k"))
+	k := steps.Wait(t, b, steps.Claim("k"))
 	sent(t, p, "Enter of a lock that another holds", opCreateContainer, opMulti, opChildren, opGetData)
 	if k.Head == nil || k.Head.Token != h.Token {
 		t.Errorf("the holder is shown as %+v; want token %d", k.Head, h.Token)
 	}
-	must(t, errOf(b.Await(t.Context(), k)))
+	steps.Must(t, steps.ErrOf(b.Await(t.Context(), k)))
 	sent(t, p, "the first Await", opGetData, opGetData) // watches on the one before it, and on itself
-	must(t, errOf(b.Await(t.Context(), k)))
+	steps.Must(t, steps.ErrOf(b.Await(t.Context(), k)))
 	sent(t, p, "a second of Await")
-	leave(t, holder, h)
-	granted(t, b, k)
+	steps.Leave(t, holder, h)
+	steps.Granted(t, b, k)
 	sent(t, p, "a grant", opChildren)
-	leave(t, b, k)
+	steps.Leave(t, b, k)
 	empty(t, s)
 }
 
@@ -125,16 +126,16 @@ func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 	other := connect(t, long, s)
 	var ahead []driver.Ticket
 	for range 5 {
-		ahead = append(ahead, enter(t, other, exclusive("k")))
+		ahead = append(ahead, steps.Enter(t, other, steps.Claim("k")))
 	}
-	leave(t, b, wait(t, b, exclusive("k"))) // its container is known from now on
+	steps.Leave(t, b, steps.Wait(t, b, steps.Claim("k"))) // its container is known from now on
 	p.Forget()
-	k := wait(t, b, exclusive("k"))
+	k := steps.Wait(t, b, steps.Claim("k"))
 	sent(t, p, "Enter behind many", opMulti, opChildren, opGetData)
 	if k.Head == nil || k.Head.Token != ahead[0].Token || k.Head.Ahead != len(ahead) {
 		t.Errorf("the first is shown as %+v; want token %d, %d ahead", k.Head, ahead[0].Token, len(ahead))
 	}
-	must(t, errOf(b.Await(t.Context(), k)))
+	steps.Must(t, steps.ErrOf(b.Await(t.Context(), k)))
 	sent(t, p, "the first Await", opGetData, opGetData)
 	next := make(chan driver.Ticket, 1)
 	go func() {
@@ -145,9 +146,9 @@ func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 		next <- now
 	}()
 	for _, a := range ahead {
-		leave(t, other, granted(t, other, a))
+		steps.Leave(t, other, steps.Granted(t, other, a))
 	}
-	leave(t, b, <-next)
+	steps.Leave(t, b, <-next)
 	sent(t, p, "the grant and the release", opChildren, opMulti)
 	empty(t, s)
 }
@@ -156,15 +157,15 @@ func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 // The one behind has the lock by then.
 func TestBrokenWaiterIsNotGranted(t *testing.T) {
 	s, b, other := twoSessions(t)
-	first := hold(t, other, exclusive("k"))
-	second, third := wait(t, b, exclusive("k")), wait(t, other, exclusive("k"))
-	must(t, other.Break(t.Context(), "k", second.Token, "go home", 0))
-	leave(t, other, first)
+	first := steps.Hold(t, other, steps.Claim("k"))
+	second, third := steps.Wait(t, b, steps.Claim("k")), steps.Wait(t, other, steps.Claim("k"))
+	steps.Must(t, other.Break(t.Context(), "k", second.Token, "go home", 0))
+	steps.Leave(t, other, first)
 	_, err := b.Await(t.Context(), second)
 	var g driver.GoneError
 	if !errors.As(err, &g) || g.Reason != "go home" {
 		t.Errorf("Await of a claim that was broken answered %v; want the reason", err)
 	}
-	leave(t, other, granted(t, other, third))
+	steps.Leave(t, other, steps.Granted(t, other, third))
 	empty(t, s)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -21,19 +22,19 @@ func TestProcessThatBeginsTakesNoPlaceOfAHolder(t *testing.T) {
 	s := testserver.ZooKeeper(t, testserver.Config(fmt.Sprint("maxClientCnxns=", allowed)))
 	p := faultproxy.Start(t, s.Addr(), faultproxy.ZooKeeper)
 	holder := process(t, p.Addr())
-	held := hold(t, holder, exclusive("k"))
+	held := steps.Hold(t, holder, steps.Claim("k"))
 	for range allowed - 2 {
-		wait(t, process(t, s.Addr()), exclusive("k"))
+		steps.Wait(t, process(t, s.Addr()), steps.Claim("k"))
 	}
 	other, err := net.Dial("tcp", s.Addr()) // of another program, which takes any place
-	must(t, err)
+	steps.Must(t, err)
 	t.Cleanup(func() { other.Close() })
 	eventually(t, "the server is full", func() bool { return !speaks(t, s) })
 
 	p.Refuse()
 	eventually(t, "the holder's place is free", func() bool { return speaks(t, s) })
 	for range allowed {
-		if _, err := process(t, s.Addr()).Enter(within(t, 10*time.Second), noWait(exclusive("other"))); !turnedAway(err) {
+		if _, err := process(t, s.Addr()).Enter(within(t, 10*time.Second), steps.NoWait(steps.Claim("other"))); !turnedAway(err) {
 			t.Fatalf("a process that begins: %v; want an error that names maxClientCnxns", err)
 		}
 	}
@@ -45,7 +46,7 @@ func TestProcessThatBeginsTakesNoPlaceOfAHolder(t *testing.T) {
 		}
 		return err == nil
 	})
-	leave(t, holder, held)
+	steps.Leave(t, holder, held)
 }
 
 // speaks reports whether the server has room for the connection that asks.
@@ -71,7 +72,7 @@ func TestLimitThatIsEnoughForAllProcesses(t *testing.T) {
 				all[i] = process(t, p.Addr())
 				begin := func() {
 					eventually(t, "a process begins", func() bool {
-						k, err := all[i].Enter(within(t, 10*time.Second), exclusive(fmt.Sprint(i)))
+						k, err := all[i].Enter(within(t, 10*time.Second), steps.Claim(fmt.Sprint(i)))
 						if err != nil && allowed == 2*n {
 							t.Errorf("a process that begins: %v", err)
 						}

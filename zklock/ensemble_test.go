@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -31,12 +32,12 @@ func TestEnsemble(t *testing.T) {
 		}
 		last := int64(0)
 		for i := range 60 {
-			k := hold(t, views[i%3], noWait(exclusive("k")))
+			k := steps.Hold(t, views[i%3], steps.NoWait(steps.Claim("k")))
 			if k.Token <= last {
 				t.Fatalf("token %d was granted after %d", k.Token, last)
 			}
 			last = k.Token
-			leave(t, views[i%3], k)
+			steps.Leave(t, views[i%3], k)
 			l, err := views[(i+1)%3].Line(t.Context(), "k")
 			if err != nil || len(l.Claims) > 0 {
 				t.Fatalf("after Leave the line is %+v, error %v", l, err)
@@ -80,9 +81,9 @@ func oneAtATime(t *testing.T, servers []*testserver.Server) {
 			}
 			return false
 		})
-		must(t, victim.Kill())
+		steps.Must(t, victim.Kill())
 		eventually(t, "locks are granted by the two that are left, after "+what+" died", func() bool { return grants.Load() > before+3 })
-		must(t, victim.Restart())
+		steps.Must(t, victim.Restart())
 	}
 	close(stop)
 	group.Wait()
@@ -92,12 +93,12 @@ func oneAtATime(t *testing.T, servers []*testserver.Server) {
 
 func outliveTheLeader(t *testing.T, servers []*testserver.Server) {
 	b, other := connect(t, long, servers...), connect(t, long, servers...)
-	k, w := hold(t, b, exclusive("stays")), wait(t, other, exclusive("stays"))
+	k, w := steps.Hold(t, b, steps.Claim("stays")), steps.Wait(t, other, steps.Claim("stays"))
 	for _, s := range servers {
 		if s.Leads() {
-			must(t, s.Kill())
+			steps.Must(t, s.Kill())
 			defer func() {
-				ok(t, s.Restart())
+				steps.OK(t, s.Restart())
 			}()
 		}
 	}
@@ -108,14 +109,14 @@ func outliveTheLeader(t *testing.T, servers []*testserver.Server) {
 		}
 		return err == nil
 	})
-	leave(t, b, k)
-	leave(t, other, granted(t, other, w))
+	steps.Leave(t, b, k)
+	steps.Leave(t, other, steps.Granted(t, other, w))
 }
 
 // once3 takes the lock once, as the core does: what was not answered is repeated, and
 // what was given up is left.
 func once3(t testing.TB, b *Backend, owner string, inside, last *atomic.Int64) error {
-	c := exclusive("shared")
+	c := steps.Claim("shared")
 	c.Owner = owner
 	k, err := b.Enter(within(t, 10*time.Second), c)
 	for err == nil && !k.Granted {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -37,19 +38,19 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 				p := newProxy(t, s)
 				b := quiet(t, p)
 				key := fmt.Sprint(name, op)
-				c := exclusive(key)
+				c := steps.Claim(key)
 				p.Handle(once(op, f))
 				_, err := b.Enter(within(t, 10*time.Second), c)
 				if err == nil || driver.Gone(err) {
 					t.Fatalf("an Enter that was not answered answered %v", err)
 				}
-				k := hold(t, b, c)
+				k := steps.Hold(t, b, c)
 				a := admin(t, s)
 				if n := nodes(t, a, key); len(n) != 1 {
 					t.Errorf("the line is %v; want the one claim", n)
 				}
-				ok(t, renew(b, k))
-				leave(t, b, k)
+				steps.OK(t, renew(b, k))
+				steps.Leave(t, b, k)
 				if n := nodes(t, a, key); len(n) != 0 {
 					t.Errorf("the line is %v; want it empty", n)
 				}
@@ -63,24 +64,24 @@ func TestRepeatedEnterAfterALostConnectionIsOneClaim(t *testing.T) {
 func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 	s, p, b := quietly(t)
 	a := admin(t, s)
-	c := exclusive("k")
-	first := hold(t, b, exclusive(c.Key))
+	c := steps.Claim("k")
+	first := steps.Hold(t, b, steps.Claim(c.Key))
 	of := claimRecord{Format: format, Owner: c.Owner, Span: c.Span, TTL: c.TTL.Milliseconds()}
 	node, err := a.Create(b.lineOf(c.Key)+"/"+nameOf(&c), write(of), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
 	if err != nil {
 		t.Fatal(err)
 	}
-	leave(t, b, first)
+	steps.Leave(t, b, first)
 	p.Handle(once(opMulti, faultproxy.DropRequest))
 	if k, err := b.Enter(within(t, 10*time.Second), c); err == nil || driver.Gone(err) {
 		t.Fatalf("an Enter that was not answered answered %+v, %v", k, err)
 	}
-	k := enter(t, b, c)
+	k := steps.Enter(t, b, c)
 	if k.Granted {
 		t.Errorf("the node %s of another session was taken for a grant", node)
 	}
-	must(t, a.Delete(node, -1))
-	leave(t, b, granted(t, b, k))
+	steps.Must(t, a.Delete(node, -1))
+	steps.Leave(t, b, steps.Granted(t, b, k))
 }
 
 // The ensemble applies an Enter late, when its caller has given up or repeated it. Without the
@@ -93,14 +94,14 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 	a := admin(t, s)
 	for _, repeated := range []bool{false, true} {
 		b := connect(t, long, s)
-		c := exclusive("k")
+		c := steps.Claim("k")
 		deliver := loseNextJoin(t, b)
 		if _, err := b.Enter(within(t, 10*time.Second), c); err == nil {
 			t.Fatal("an Enter that is still under way was answered")
 		}
 		k := driver.Ticket{Claim: c}
 		if repeated {
-			k = hold(t, b, c)
+			k = steps.Hold(t, b, c)
 		} else if err := b.Leave(within(t, 10*time.Second), k, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
 			t.Fatalf("Leave: %v", err)
 		}
@@ -111,9 +112,9 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 			t.Errorf("the line is %v; want the one claim if it was repeated: %v", n, repeated)
 		}
 		if !repeated {
-			k = hold(t, b, noWait(exclusive("k")))
+			k = steps.Hold(t, b, steps.NoWait(steps.Claim("k")))
 		}
-		leave(t, b, k)
+		steps.Leave(t, b, k)
 		empty(t, s)
 	}
 }
@@ -122,26 +123,26 @@ func TestDelayedEnterIsKeptOut(t *testing.T) {
 // is refused without ever having been in line.
 func TestRefusalAfterARaceWritesNothing(t *testing.T) {
 	s, b, other := twoSessions(t)
-	first := hold(t, other, reader("k"))
+	first := steps.Hold(t, other, steps.Reader("k"))
 	var writer driver.Ticket
 	raced := false
 	watchJoins(t, b, func([]any) error {
 		if !raced {
 			raced = true
-			writer = wait(t, other, exclusive("k"))
+			writer = steps.Wait(t, other, steps.Claim("k"))
 		}
 		return nil
 	})
 	var busy *driver.BusyError
-	if _, err := b.Enter(t.Context(), noWait(reader("k"))); !errors.As(err, &busy) || !raced {
+	if _, err := b.Enter(t.Context(), steps.NoWait(steps.Reader("k"))); !errors.As(err, &busy) || !raced {
 		t.Fatalf("the reader behind a writer was answered %v, raced %v; want a refusal", err, raced)
 	}
 	_, stat, err := admin(t, s).Get(b.lineOf("k"))
 	if err != nil || stat.Cversion != 2 {
 		t.Errorf("the line has seen %d arrivals and departures, error %v; want two arrivals", stat.Cversion, err)
 	}
-	leave(t, other, first)
-	leave(t, other, granted(t, other, writer))
+	steps.Leave(t, other, first)
+	steps.Leave(t, other, steps.Granted(t, other, writer))
 	empty(t, s)
 }
 
@@ -158,7 +159,7 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, s)
 			b := quiet(t, p)
-			k := hold(t, b, exclusive(name))
+			k := steps.Hold(t, b, steps.Claim(name))
 			p.Handle(once(opMulti, f))
 			err := b.Leave(within(t, 10*time.Second), k, driver.Exit{})
 			if err == nil {
@@ -166,7 +167,7 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 			}
 			a := admin(t, s)
 			eventually(t, "the node is gone", func() bool { return len(nodes(t, a, name)) == 0 })
-			wantGone(t, "Renew after Leave", renew(b, k))
+			steps.Gone(t, "Renew after Leave", renew(b, k))
 		})
 	}
 }
@@ -176,7 +177,7 @@ func TestLeaveIsFinishedBehind(t *testing.T) {
 //verify:fault ZooKeeper | connection lost in create, and in delete
 func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 	s, p, b := quietly(t)
-	k := hold(t, b, exclusive("k"))
+	k := steps.Hold(t, b, steps.Claim("k"))
 	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 		if op(r) == opMulti {
 			p.Refuse()
@@ -188,7 +189,7 @@ func TestLeaveIsFinishedAfterAnOutage(t *testing.T) {
 	if err := b.Leave(within(t, 300*time.Millisecond), k, driver.Exit{}); err == nil {
 		t.Fatal("a Leave that was not answered answered nil")
 	}
-	tookAtMost(t, begun, 5*time.Second)
+	steps.TookAtMost(t, begun, 5*time.Second)
 	a := admin(t, s)
 	if n := nodes(t, a, "k"); len(n) != 1 {
 		t.Fatalf("the line is %v before the network heals; want the claim", n)
@@ -207,7 +208,7 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 			t.Parallel()
 			p := newProxy(t, s)
 			b := quiet(t, p)
-			k := hold(t, b, exclusive(name))
+			k := steps.Hold(t, b, steps.Claim(name))
 			done := 0
 			p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 				// The one transaction writes the mark.
@@ -222,12 +223,12 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 			if err := b.Leave(within(t, 10*time.Second), k, e); err == nil {
 				t.Fatal("a Leave that was not answered answered nil")
 			}
-			must(t, b.Leave(t.Context(), k, e))
-			next := hold(t, b, exclusive(name))
+			steps.Must(t, b.Leave(t.Context(), k, e))
+			next := steps.Hold(t, b, steps.Claim(name))
 			if next.Mark != "done" {
 				t.Errorf("the next holder finds the mark %q", next.Mark)
 			}
-			leave(t, b, next)
+			steps.Leave(t, b, next)
 		})
 	}
 }
@@ -235,8 +236,8 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 // A connection that breaks is no loss: the claim is there, and is renewed again.
 func TestDisconnectedIsNotGone(t *testing.T) {
 	s, p, b := quietly(t)
-	k := hold(t, b, exclusive("k"))
-	w := wait(t, b, exclusive("k"))
+	k := steps.Hold(t, b, steps.Claim("k"))
+	w := steps.Wait(t, b, steps.Claim("k"))
 	p.Refuse()
 	if err := b.Renew(within(t, 300*time.Millisecond), []driver.Ticket{k})[0]; err == nil || driver.Gone(err) {
 		t.Errorf("Renew without a connection: %v; want an error that is no loss", err)
@@ -250,8 +251,8 @@ func TestDisconnectedIsNotGone(t *testing.T) {
 			t.Errorf("Renew after the connection came back: %v", err)
 		}
 	}
-	leave(t, b, k)
-	leave(t, b, granted(t, b, w))
+	steps.Leave(t, b, k)
+	steps.Leave(t, b, steps.Granted(t, b, w))
 	empty(t, s)
 }
 
@@ -266,11 +267,11 @@ func TestSilentServerIsLeftInTime(t *testing.T) {
 	p, q := newProxy(t, s), newProxy(t, s)
 	b := New([]string{p.Addr(), q.Addr()}, below(t, &Options{SessionTimeout: 6 * time.Second}))
 	t.Cleanup(func() { b.Close() })
-	k := hold(t, b, exclusive("k"))
+	k := steps.Hold(t, b, steps.Claim("k"))
 	if q.Open() > 0 {
 		p, q = q, p
 	}
-	must(t, renew(b, k))
+	steps.Must(t, renew(b, k))
 	sent := time.Now()
 	p.Discard(faultproxy.ToServer, faultproxy.ToClient)
 	eventually(t, "the claim is renewed", func() bool {
@@ -280,8 +281,8 @@ func TestSilentServerIsLeftInTime(t *testing.T) {
 		}
 		return err == nil
 	})
-	tookAtMost(t, sent, k.TTL)
-	leave(t, b, k)
+	steps.TookAtMost(t, sent, k.TTL)
+	steps.Leave(t, b, k)
 	empty(t, s)
 }
 
@@ -289,15 +290,15 @@ func TestSilentServerIsLeftInTime(t *testing.T) {
 func TestGrantDuringADisconnectionIsNotLost(t *testing.T) {
 	s, p, b := quietly(t)
 	holder := connect(t, long, s)
-	h := hold(t, holder, exclusive("k"))
-	w := wait(t, b, exclusive("k"))
+	h := steps.Hold(t, holder, steps.Claim("k"))
+	w := steps.Wait(t, b, steps.Claim("k"))
 	_, _ = b.Await(within(t, 300*time.Millisecond), w) // sets the watches
 	p.Refuse()
-	leave(t, holder, h)
+	steps.Leave(t, holder, h)
 	p.Resume()
 	begun := time.Now()
-	leave(t, b, granted(t, b, w))
-	tookAtMost(t, begun, 5*time.Second)
+	steps.Leave(t, b, steps.Granted(t, b, w))
+	steps.TookAtMost(t, begun, 5*time.Second)
 	empty(t, s)
 }
 
@@ -309,19 +310,19 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 	s, p := proxied(t)
 	b := through(t, p, &Options{SessionTimeout: 2 * time.Second})
 	other := connect(t, long, s)
-	c := exclusive("k")
-	k := hold(t, b, c)
+	c := steps.Claim("k")
+	k := steps.Hold(t, b, c)
 	if k.TTL != 2*time.Second*2/3 || k.Left > k.TTL {
 		t.Errorf("a session of 2s gives a lease of %v with %v left; want two thirds", k.TTL, k.Left)
 	}
-	w := wait(t, b, exclusive("k"))
+	w := steps.Wait(t, b, steps.Claim("k"))
 	var sent time.Time
 	eventually(t, "both claims are renewed", func() bool {
 		sent = time.Now()
 		return errors.Join(b.Renew(t.Context(), []driver.Ticket{k, w})...) == nil
 	})
 	p.Refuse()
-	next := granted(t, other, wait(t, other, exclusive("k")))
+	next := steps.Granted(t, other, steps.Wait(t, other, steps.Claim("k")))
 	if took := time.Since(sent); took < k.TTL {
 		t.Errorf("the next holder was granted %v after a renewal was sent that was answered; the lease is %v", took, k.TTL)
 	}
@@ -331,16 +332,16 @@ func TestExpiredSessionEndsAllItsClaims(t *testing.T) {
 			t.Errorf("Renew of claim %d after the session expired: %v; want GoneError", i, err)
 		}
 	}
-	wantGone(t, "Await after the session expired", errOf(b.Await(t.Context(), w)))
-	wantGone(t, "Leave after the session expired", b.Leave(t.Context(), k, driver.Exit{Mark: "late"}))
+	steps.Gone(t, "Await after the session expired", steps.ErrOf(b.Await(t.Context(), w)))
+	steps.Gone(t, "Leave after the session expired", b.Leave(t.Context(), k, driver.Exit{Mark: "late"}))
 	// The same ID may come again, behind the others.
-	again := wait(t, b, c)
-	rises(t, next.Token, again.Token)
-	leave(t, other, next)
-	if again = granted(t, b, again); again.Mark != "" {
+	again := steps.Wait(t, b, c)
+	steps.Rises(t, next.Token, again.Token)
+	steps.Leave(t, other, next)
+	if again = steps.Granted(t, b, again); again.Mark != "" {
 		t.Errorf("a dead claim wrote the mark %q", again.Mark)
 	}
-	leave(t, b, again)
+	steps.Leave(t, b, again)
 	empty(t, s)
 }
 
@@ -353,16 +354,16 @@ func TestNextHolderWaitsForOneLeaseAndOneSessionWhenAnswersAreLost(t *testing.T)
 	const session = 4500 * time.Millisecond
 	b := through(t, p, &Options{SessionTimeout: session})
 	other := connect(t, long, s)
-	k := hold(t, b, exclusive("k"))
-	w := wait(t, other, exclusive("k"))
-	must(t, renew(b, k))
+	k := steps.Hold(t, b, steps.Claim("k"))
+	w := steps.Wait(t, other, steps.Claim("k"))
+	steps.Must(t, renew(b, k))
 	p.Discard(faultproxy.ToClient)
 	muted := time.Now()
-	w = granted(t, other, w)
+	w = steps.Granted(t, other, w)
 	if took, most := time.Since(muted), k.TTL+session+serverAdds; took > most {
 		t.Errorf("the next holder waited %v after the last answer; want at most %v", took, most)
 	}
-	leave(t, other, w)
+	steps.Leave(t, other, w)
 }
 
 // What zk.Conn has queued when a session ends is not sent in the next session.
@@ -377,7 +378,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	}
 	a := admin(t, s)
 	dir := b.lineOf("k")
-	must(t, errOf(a.Create(dir, nil, 0, zk.WorldACL(zk.PermAll))))
+	steps.Must(t, steps.ErrOf(a.Create(dir, nil, 0, zk.WorldACL(zk.PermAll))))
 	p.Refuse()
 	eventually(t, "the server has ended the session", func() bool {
 		return len(tree(t, a, prefix(t)+sessionsDir)) == 0
@@ -386,7 +387,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	var group sync.WaitGroup
 	for range 100 {
 		group.Go(func() {
-			c := exclusive("k")
+			c := steps.Claim("k")
 			own := b.claims.acquire(driverutil.Ref(c.Key, c.ID))
 			for !old.isOver() {
 				e := &entry{b, old, own, c}
@@ -405,7 +406,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	if n := nodes(t, a, "k"); len(n) != 0 {
 		t.Errorf("they made %v", n)
 	}
-	ok(t, a.Delete(dir, -1))
+	steps.OK(t, a.Delete(dir, -1))
 }
 
 // An Enter that made the line's container and did not get into it leaves none: the server
@@ -416,7 +417,7 @@ func TestEnterThatIsGivenUpLeavesNoContainer(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b := connect(t, long, s)
-	c := exclusive("k")
+	c := steps.Claim("k")
 	loseNextJoin(t, b) // and it never arrives
 	if _, err := b.Enter(t.Context(), c); err == nil || driver.Gone(err) {
 		t.Errorf("an Enter that got no answer answered %v", err)
@@ -434,11 +435,11 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	var ks []driver.Ticket
 	for _, key := range keys {
-		ks = append(ks, hold(t, b, exclusive(key)))
+		ks = append(ks, steps.Hold(t, b, steps.Claim(key)))
 	}
 	a := admin(t, s)
 	for _, key := range []string{"a", "c"} {
-		must(t, a.Delete(b.lineOf(key)+"/"+nodes(t, a, key)[0], -1))
+		steps.Must(t, a.Delete(b.lineOf(key)+"/"+nodes(t, a, key)[0], -1))
 	}
 	for i, err := range b.Renew(t.Context(), ks) {
 		if deleted := i%2 == 0; driver.Gone(err) != deleted || !deleted && err != nil {
@@ -446,16 +447,16 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 		}
 	}
 	for _, call := range []func(){
-		func() { ok(t, renew(b, ks[1])) },
-		func() { leave(t, b, hold(t, b, exclusive("e"))) },
+		func() { steps.OK(t, renew(b, ks[1])) },
+		func() { steps.Leave(t, b, steps.Hold(t, b, steps.Claim("e"))) },
 	} {
 		for _, n := range tree(t, a, prefix(t)+sessionsDir) { // the barrier is a node too
-			must(t, a.Delete(n, -1))
+			steps.Must(t, a.Delete(n, -1))
 		}
 		call()
 	}
-	leave(t, b, ks[1])
-	leave(t, b, ks[3])
+	steps.Leave(t, b, ks[1])
+	steps.Leave(t, b, ks[3])
 	empty(t, s)
 }
 
@@ -463,39 +464,39 @@ func TestDeletedNodeIsGoneAtTheNextRenew(t *testing.T) {
 // live on with it, whichever was entered or renewed first.
 func TestShortLeasesEndThoughTheSessionLives(t *testing.T) {
 	s, b, other := twoSessions(t)
-	must(t, other.Connect(t.Context()))
-	stays := hold(t, b, exclusive("stays"))
+	steps.Must(t, other.Connect(t.Context()))
+	stays := steps.Hold(t, b, steps.Claim("stays"))
 	begun := time.Now()
 	after := map[string]time.Duration{"second": time.Second, "first": 500 * time.Millisecond, "third": 4 * time.Second}
 	held := map[string]driver.Ticket{}
 	for _, key := range []string{"second", "first", "third"} {
-		held[key] = hold(t, b, ttl(exclusive(key), after[key]))
+		held[key] = steps.Hold(t, b, steps.TTL(steps.Claim(key), after[key]))
 		if k := held[key]; k.TTL != after[key] || k.Left > k.TTL {
 			t.Errorf("asked for %v, got %v with %v left", after[key], k.TTL, k.Left)
 		}
 	}
 	since := map[string]time.Time{"first": begun, "second": begun}
 	for _, key := range []string{"first", "second", "third"} {
-		next := granted(t, other, enter(t, other, exclusive(key)))
+		next := steps.Granted(t, other, steps.Enter(t, other, steps.Claim(key)))
 		if took := time.Since(since[key]); took < after[key] || took > after[key]+5*time.Second {
 			t.Errorf("the %s claim, with a lease of %v, was in line for %v", key, after[key], took)
 		}
 		if key == "first" {
 			since["third"] = time.Now()
-			must(t, renew(b, held["third"]))
+			steps.Must(t, renew(b, held["third"]))
 		}
-		wantGone(t, "Renew after its lease", renew(b, held[key]))
-		leave(t, other, next)
+		steps.Gone(t, "Renew after its lease", renew(b, held[key]))
+		steps.Leave(t, other, next)
 	}
-	ok(t, renew(b, stays))
-	leave(t, b, stays)
+	steps.OK(t, renew(b, stays))
+	steps.Leave(t, b, stays)
 	empty(t, s)
 }
 
 func TestRenewalBeyondTheSessionIsRefused(t *testing.T) {
 	t.Parallel()
 	b := connect(t, &Options{SessionTimeout: 3 * time.Second}, server(t))
-	k := hold(t, b, exclusive("k"))
+	k := steps.Hold(t, b, steps.Claim("k"))
 	if k.TTL != 2*time.Second {
 		t.Errorf("a session of 3s gives a lease of %v; want 2s", k.TTL)
 	}
@@ -513,17 +514,17 @@ func TestRestartOfTheServerKeepsClaims(t *testing.T) {
 	s := testserver.ZooKeeper(t, testserver.Persist(true))
 	b := connect(t, long, s)
 	other := connect(t, long, s)
-	k := hold(t, b, exclusive("k"))
-	w := wait(t, other, exclusive("k"))
-	must(t, s.Restart())
-	ok(t, renew(b, k))
-	if again := hold(t, b, k.Claim); again.Token != k.Token {
+	k := steps.Hold(t, b, steps.Claim("k"))
+	w := steps.Wait(t, other, steps.Claim("k"))
+	steps.Must(t, s.Restart())
+	steps.OK(t, renew(b, k))
+	if again := steps.Hold(t, b, k.Claim); again.Token != k.Token {
 		t.Errorf("the claim has token %d after a restart, had %d", again.Token, k.Token)
 	}
-	leave(t, b, k)
-	w = granted(t, other, w)
-	rises(t, k.Token, w.Token)
-	leave(t, other, w)
+	steps.Leave(t, b, k)
+	w = steps.Granted(t, other, w)
+	steps.Rises(t, k.Token, w.Token)
+	steps.Leave(t, other, w)
 	empty(t, s)
 }
 
@@ -535,12 +536,12 @@ func TestDataLossEndsAllClaims(t *testing.T) {
 	s := testserver.ZooKeeper(t)
 	b := connect(t, &Options{SessionTimeout: 6 * time.Second}, s)
 	for i := range 20 { // so that the client has seen more than the server will know
-		leave(t, b, hold(t, b, exclusive(fmt.Sprint(i))))
+		steps.Leave(t, b, steps.Hold(t, b, steps.Claim(fmt.Sprint(i))))
 	}
-	k := hold(t, b, exclusive("k"))
-	must(t, s.Restart())
+	k := steps.Hold(t, b, steps.Claim("k"))
+	steps.Must(t, s.Restart())
 	eventually(t, "the claim is gone", func() bool { return driver.Gone(renew(b, k)) })
-	leave(t, b, hold(t, b, exclusive("k")))
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("k")))
 	empty(t, s)
 }
 
@@ -548,9 +549,9 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	crashed := connect(t, &Options{SessionTimeout: 3 * time.Second}, s)
-	k := hold(t, crashed, exclusive("k"))
+	k := steps.Hold(t, crashed, steps.Claim("k"))
 	b := connect(t, long, s)
-	must(t, b.Break(t.Context(), "k", k.Token, "it hangs", 0))
+	steps.Must(t, b.Break(t.Context(), "k", k.Token, "it hangs", 0))
 	crashed.crash()
 	a := admin(t, s)
 	records := tree(t, a, prefix(t)+brokenDir)
@@ -576,9 +577,9 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	a := admin(t, s)
-	must(t, errOf(a.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, "boss", "secret"))))
+	steps.Must(t, steps.ErrOf(a.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, "boss", "secret"))))
 	for _, p := range []string{"/foreign", "/foreign/lines", "/foreign/lines/k", "/foreign/lines/k/stranger"} {
-		must(t, errOf(a.Create(p, nil, 0, zk.WorldACL(zk.PermAll))))
+		steps.Must(t, steps.ErrOf(a.Create(p, nil, 0, zk.WorldACL(zk.PermAll))))
 	}
 	for _, c := range []struct {
 		name    string
@@ -603,7 +604,7 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := New(c.servers, c.o)
 			defer b.Close()
-			_, err := b.Enter(within(t, 20*time.Second), ttl(exclusive("k"), time.Second))
+			_, err := b.Enter(within(t, 20*time.Second), steps.TTL(steps.Claim("k"), time.Second))
 			if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("Enter: %v; want a permanent error that says %q", err, c.says)
 			}
@@ -616,7 +617,7 @@ func TestPermanentErrorsSayWhatToDo(t *testing.T) {
 		t.Errorf("beside the foreign node are claims that were told they had not joined: %v, error %v", names, err)
 	}
 	boss := connect(t, &Options{Prefix: "/closed/locks", Digest: "boss:secret"}, s)
-	leave(t, boss, hold(t, boss, ttl(exclusive("k"), time.Second)))
+	steps.Leave(t, boss, steps.Hold(t, boss, steps.TTL(steps.Claim("k"), time.Second)))
 }
 
 // A server does not say which right is missing on which node. The error does, and names
@@ -628,19 +629,19 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	world := func(perms int32) []zk.ACL { return zk.WorldACL(perms) }
 	prepared := func(name string) *Backend {
 		b := connect(t, &Options{Prefix: prefix(t) + name}, s)
-		leave(t, b, hold(t, b, ttl(exclusive("k"), time.Second)))
+		steps.Leave(t, b, steps.Hold(t, b, steps.TTL(steps.Claim("k"), time.Second)))
 		return b
 	}
 	restrict := func(node string, perms int32) {
-		must(t, errOf(a.SetACL(node, world(perms), -1)))
+		steps.Must(t, steps.ErrOf(a.SetACL(node, world(perms), -1)))
 	}
 	noCreate := prepared("/create")
 	restrict(noCreate.prefix+linesDir, zk.PermAll&^zk.PermCreate)
-	_, err := noCreate.Enter(t.Context(), ttl(exclusive("orders"), time.Second))
+	_, err := noCreate.Enter(t.Context(), steps.TTL(steps.Claim("orders"), time.Second))
 	denied(t, err, `"orders"`, `create nodes in "`+noCreate.prefix+linesDir+`"`, "permission c")
 
 	noDelete := prepared("/delete")
-	k := hold(t, noDelete, ttl(exclusive("k"), time.Second))
+	k := steps.Hold(t, noDelete, steps.TTL(steps.Claim("k"), time.Second))
 	restrict(noDelete.lineOf("k"), zk.PermAll&^zk.PermDelete)
 	err = noDelete.Leave(t.Context(), k, driver.Exit{})
 	denied(t, err, `"k"`, `delete nodes in "`+noDelete.lineOf("k")+`"`, "permission d")
@@ -648,7 +649,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 
 	// These lines are no containers: the server would remove them, with their rights.
 	line := func(b *Backend, key string, perms int32) {
-		must(t, errOf(a.Create(b.lineOf(key), nil, 0, world(perms))))
+		steps.Must(t, steps.ErrOf(a.Create(b.lineOf(key), nil, 0, world(perms))))
 	}
 	noRead := prepared("/read")
 	line(noRead, "r", zk.PermAll&^zk.PermRead)
@@ -657,10 +658,10 @@ func TestMissingRightsAreNamed(t *testing.T) {
 
 	noWrite := prepared("/write")
 	line(noWrite, "w", zk.PermAll&^zk.PermWrite)
-	_, err = noWrite.Enter(t.Context(), ttl(exclusive("w"), time.Second))
+	_, err = noWrite.Enter(t.Context(), steps.TTL(steps.Claim("w"), time.Second))
 	denied(t, err, `"w"`, `write to "`+noWrite.lineOf("w")+`"`, "permission w")
 
-	must(t, errOf(a.Create("/shut", nil, 0, world(zk.PermRead))))
+	steps.Must(t, steps.ErrOf(a.Create("/shut", nil, 0, world(zk.PermRead))))
 	err = connect(t, &Options{Prefix: "/shut/locks"}, s).Connect(t.Context())
 	denied(t, err, `"/shut/locks"`, `create nodes in "/shut"`, "permission c")
 }
@@ -683,33 +684,33 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t)
 	paused := connect(t, long, s)
-	k := hold(t, paused, exclusive("k"))
-	must(t, s.Pause())
+	k := steps.Hold(t, paused, steps.Claim("k"))
+	steps.Must(t, s.Pause())
 	fresh := connect(t, long, s)
 	refused := New([]string{"127.0.0.1:1"}, long)
 	t.Cleanup(func() { refused.Close() })
 	for name, b := range map[string]*Backend{"paused": paused, "no hello": fresh, "refused": refused} {
 		begun := time.Now()
 		ctx := within(t, 200*time.Millisecond)
-		_, err := b.Enter(ctx, exclusive("other"))
+		_, err := b.Enter(ctx, steps.Claim("other"))
 		errs := []error{err, b.Renew(ctx, []driver.Ticket{k})[0], b.Leave(ctx, k, driver.Exit{}), b.Break(ctx, "k", 1, "", 0)}
 		for i, err := range errs {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: call %d answered %v; want that its time is over", name, i, err)
 			}
 		}
-		tookAtMost(t, begun, 3*time.Second)
+		steps.TookAtMost(t, begun, 3*time.Second)
 	}
-	must(t, s.Continue())
+	steps.Must(t, s.Continue())
 	// What Enter and Leave had sent is settled when the server goes on.
-	wantGone(t, "Leave", paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: exclusive("other")}, driver.Exit{Tombstone: true}))
+	steps.Gone(t, "Leave", paused.Leave(within(t, 20*time.Second), driver.Ticket{Claim: steps.Claim("other")}, driver.Exit{Tombstone: true}))
 }
 
 // After a broken connection the client says what it has seen, so a server that has not heard of
 // the last write may not answer that the claim is not there.
 func TestClientSaysWhatItHasSeen(t *testing.T) {
 	_, p, b := quietly(t)
-	k := hold(t, b, exclusive("k"))
+	k := steps.Hold(t, b, steps.Claim("k"))
 	p.Forget()
 	p.Cut()
 	if err := renew(b, k); err != nil {
@@ -724,14 +725,14 @@ func TestClientSaysWhatItHasSeen(t *testing.T) {
 	if made := k.Token >> spanBits; seen < made {
 		t.Errorf("the client says that it has seen transaction %#x; its claim was made by %#x", seen, made)
 	}
-	leave(t, b, k)
+	steps.Leave(t, b, k)
 }
 
 // Nothing is asked on a new connection before it has been said who asks.
 func TestNothingIsAskedByNobody(t *testing.T) {
 	_, p := proxied(t)
 	b := through(t, p, &Options{SessionTimeout: 9 * time.Minute, Digest: "clerk:hush"})
-	k := hold(t, b, exclusive("k"))
+	k := steps.Hold(t, b, steps.Claim("k"))
 	for range 20 {
 		p.Forget()
 		p.Cut()
@@ -748,7 +749,7 @@ func TestNothingIsAskedByNobody(t *testing.T) {
 			t.Fatalf("the requests on a new connection are %v; want to be introduced by %d", ops, opSetAuth)
 		}
 	}
-	leave(t, b, k)
+	steps.Leave(t, b, k)
 }
 
 // A server says that the session has expired. Nothing is asked on that connection.
@@ -763,7 +764,7 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 	defer b.Close()
 	entered := make(chan error, 1)
 	go func() {
-		_, err := b.Enter(within(t, 5*time.Second), ttl(exclusive("k"), 100*time.Millisecond))
+		_, err := b.Enter(within(t, 5*time.Second), steps.TTL(steps.Claim("k"), 100*time.Millisecond))
 		entered <- err
 	}()
 	for range 3 {
@@ -778,12 +779,12 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 		}
 		expired := make([]byte, 40)
 		expired[3] = byte(len(expired) - 4)
-		must(t, errOf(far.Write(expired)))
+		steps.Must(t, steps.ErrOf(far.Write(expired)))
 		if b, _, err := faultproxy.ZooKeeper.Request(in, false); err == nil {
 			t.Errorf("the request %v was sent without a session", b)
 		}
 	}
-	ok(t, b.Close())
+	steps.OK(t, b.Close())
 	if err := <-entered; !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("Enter without a session: %v", err)
 	}
@@ -822,7 +823,7 @@ func TestBadPacketsEndTheConnection(t *testing.T) {
 func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 	s, p := proxied(t)
 	b := through(t, p, long)
-	k := hold(t, b, exclusive("k"))
+	k := steps.Hold(t, b, steps.Claim("k"))
 	p.Discard(faultproxy.ToServer, faultproxy.ToClient)
 	p.Forget()
 	p.Cut()
@@ -836,10 +837,10 @@ func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 		return faultproxy.Pass
 	})
 	began := time.Now()
-	ok(t, b.Renew(within(t, 60*time.Second), []driver.Ticket{k})[0])
+	steps.OK(t, b.Renew(within(t, 60*time.Second), []driver.Ticket{k})[0])
 	// It rests for a second then, for there is no other server.
-	tookAtMost(t, began, maxPatience+6*time.Second)
-	leave(t, b, k)
+	steps.TookAtMost(t, began, maxPatience+6*time.Second)
+	steps.Leave(t, b, k)
 	empty(t, s)
 }
 
@@ -847,9 +848,9 @@ func TestSilenceInsteadOfASessionIsNotWaitedFor(t *testing.T) {
 func TestWatchEndsWithItsConnection(t *testing.T) {
 	s, p, b := quietly(t)
 	other := connect(t, long, s)
-	h := hold(t, other, exclusive("k"))
-	w := wait(t, b, exclusive("k"))
-	must(t, errOf(b.Await(t.Context(), w)))
+	h := steps.Hold(t, other, steps.Claim("k"))
+	w := steps.Wait(t, b, steps.Claim("k"))
+	steps.Must(t, steps.ErrOf(b.Await(t.Context(), w)))
 	p.Forget()
 	p.Cut()
 	eventually(t, "the line is read and watched again", func() bool {
@@ -861,7 +862,7 @@ func TestWatchEndsWithItsConnection(t *testing.T) {
 		return slices.Contains(asked, opChildren) && slices.Contains(asked, opGetData)
 	})
 	p.Forget()
-	leave(t, other, h)
-	leave(t, b, granted(t, b, w))
+	steps.Leave(t, other, h)
+	steps.Leave(t, b, steps.Granted(t, b, w))
 	sent(t, p, "a grant and its release", opChildren, opMulti)
 }

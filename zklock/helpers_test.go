@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -15,136 +14,16 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/go-zookeeper/zk"
 )
 
-// exclusive is an exclusive claim with the longest lease that there is.
-func exclusive(key string) driver.Claim {
-	return driver.Claim{
-		Key: key, ID: rand.Text(), Owner: "somebody", Note: "a note",
-		Capacity: driver.RW, Weight: driver.RW, TTL: 6 * time.Minute, Span: 1,
-	}
-}
-
-func reader(key string) driver.Claim {
-	c := exclusive(key)
-	c.Weight = 1
-	return c
-}
-
-func noWait(c driver.Claim) driver.Claim {
-	c.NoWait = true
-	return c
-}
-
-func ttl(c driver.Claim, d time.Duration) driver.Claim {
-	c.TTL = d
-	return c
-}
-
-func enter(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	k, err := b.Enter(t.Context(), c)
-	if err != nil {
-		t.Fatalf("Enter on %q: %v", c.Key, err)
-	}
-	return k
-}
-
-// hold enters, and must be granted.
-func hold(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	k := enter(t, b, c)
-	if !k.Granted {
-		t.Fatalf("the claim on %q waits, %d ahead; want it granted", c.Key, k.Ahead)
-	}
-	return k
-}
-
-// wait enters, and must not be granted.
-func wait(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	k := enter(t, b, c)
-	if k.Granted {
-		t.Fatalf("the claim on %q is granted; want it to wait", c.Key)
-	}
-	return k
-}
-
-// granted waits for the grant of k, as the core does: an error that may pass is no
-// end.
-func granted(t testing.TB, b *Backend, k driver.Ticket) driver.Ticket {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for !k.Granted {
-		now, err := b.Await(ctx, k)
-		if driver.Gone(err) || ctx.Err() != nil {
-			t.Fatalf("Await on %q: %v", k.Key, err)
-		}
-		if err == nil {
-			k = now
-		}
-	}
-	return k
-}
-
-func leave(t testing.TB, b *Backend, k driver.Ticket) {
-	t.Helper()
-	if err := b.Leave(t.Context(), k, driver.Exit{}); err != nil {
-		t.Fatalf("Leave on %q: %v", k.Key, err)
-	}
-}
-
 func renew(b *Backend, k driver.Ticket) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return b.Renew(ctx, []driver.Ticket{k})[0]
-}
-
-// must ends the test unless err is nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ok reports err unless it is nil.
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// errOf is the error of a call whose other result does not matter.
-func errOf[T any](_ T, err error) error { return err }
-
-// rises holds the tokens of two grants to their order.
-func rises[T ~int64](t testing.TB, before, after T) {
-	t.Helper()
-	if after <= before {
-		t.Errorf("token %v was granted after %v", after, before)
-	}
-}
-
-// tookAtMost checks that start was no longer ago.
-func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
-	t.Helper()
-	if d := time.Since(start); d > most {
-		t.Errorf("it took %v; want at most %v", d, most)
-	}
-}
-
-// wantGone holds err to saying that the claim is gone.
-func wantGone(t testing.TB, what string, err error) {
-	t.Helper()
-	if !driver.Gone(err) {
-		t.Errorf("%s: %v; want GoneError", what, err)
-	}
 }
 
 // within is a context for one call that may not be answered.
@@ -360,7 +239,7 @@ func through(t testing.TB, p *faultproxy.Proxy, o *Options) *Backend {
 	t.Helper()
 	b := New([]string{p.Addr()}, below(t, o))
 	t.Cleanup(func() { b.Close() })
-	eventually(t, "the session has begun", func() bool { return errOf(b.Line(t.Context(), "warm up")) == nil })
+	eventually(t, "the session has begun", func() bool { return steps.ErrOf(b.Line(t.Context(), "warm up")) == nil })
 	eventually(t, "the session is swept for", func() bool { return len(requests(p)) > 0 })
 	return b
 }

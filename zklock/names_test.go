@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -64,10 +65,10 @@ func TestLineKeepsItsOrderWhenTheCountRunsOver(t *testing.T) {
 	dir := stayingLine(t, b, a, "k")
 	seqs := []string{"2147483646", "2147483647", "-2147483648", "-2147483647"}
 	for i, seq := range seqs {
-		c := exclusive("k")
+		c := steps.Claim("k")
 		c.ID = fmt.Sprint("claim", i)
 		data := write(claimRecord{Format: format, Owner: c.ID, Span: 1, TTL: 60000})
-		must(t, errOf(a.Create(dir+"/"+nameOf(&c)+seq, data, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))))
+		steps.Must(t, steps.ErrOf(a.Create(dir+"/"+nameOf(&c)+seq, data, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))))
 	}
 	l, err := b.Line(t.Context(), "k")
 	if err != nil || len(l.Claims) != len(seqs) {

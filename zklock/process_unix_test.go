@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
 )
@@ -49,15 +50,15 @@ func TestWaiterInAnotherProcessIsWoken(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	b := connect(t, long, s)
-	h := hold(t, b, exclusive("k"))
+	h := steps.Hold(t, b, steps.Claim("k"))
 	p := start(t, s, worker.Hold)
 	p.Hears("waits")
-	behind := wait(t, b, exclusive("k"))
-	leave(t, b, h)
+	behind := steps.Wait(t, b, steps.Claim("k"))
+	steps.Leave(t, b, h)
 	p.Held()
 	p.Tell()
 	p.Hears("left ok")
-	leave(t, b, granted(t, b, behind))
+	steps.Leave(t, b, steps.Granted(t, b, behind))
 	empty(t, s)
 }
 
@@ -85,9 +86,9 @@ func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
 	p := start(t, s, worker.Renew)
 	p.Held()
 	b := connect(t, long, s)
-	w := wait(t, b, exclusive("k"))
+	w := steps.Wait(t, b, steps.Claim("k"))
 	p.Signal(syscall.SIGSTOP)
-	w = granted(t, b, w)
+	w = steps.Granted(t, b, w)
 	p.Signal(syscall.SIGCONT)
 	// A connection that broke, and a session still on its way, are no answer.
 	for !strings.HasPrefix(p.Hears("renew"), "gone") {
@@ -95,7 +96,7 @@ func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
 	for !strings.HasPrefix(p.Hears("left"), "gone") {
 	}
 	p.Succeeds()
-	ok(t, renew(b, w))
-	leave(t, b, w)
+	steps.OK(t, renew(b, w))
+	steps.Leave(t, b, w)
 	empty(t, s)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/go-zookeeper/zk"
@@ -28,7 +29,7 @@ func TestQuotaThatIsUsedUp(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.Config("enforceQuota=true"))
 	b := connect(t, &Options{}, s)
-	held := hold(t, b, exclusive("held"))
+	held := steps.Hold(t, b, steps.Claim("held"))
 	c := admin(t, s)
 	limits := func(count int) []byte {
 		return fmt.Appendf(nil, "count=%d,bytes=-1=;byteHardLimit=-1;countHardLimit=%[1]d", count)
@@ -36,17 +37,17 @@ func TestQuotaThatIsUsedUp(t *testing.T) {
 	quota := "/zookeeper/quota" + prefix(t)
 	for _, node := range []string{quota, quota + "/zookeeper_limits", quota + "/zookeeper_stats"} {
 		_, err := c.Create(node, limits(1), 0, zk.WorldACL(zk.PermAll))
-		must(t, err)
+		steps.Must(t, err)
 	}
-	_, err := b.Enter(t.Context(), exclusive("new"))
+	_, err := b.Enter(t.Context(), steps.Claim("new"))
 	isRefused(t, err, "quota")
-	_, err = b.Enter(t.Context(), exclusive("held"))
+	_, err = b.Enter(t.Context(), steps.Claim("held"))
 	isRefused(t, err, "quota")
-	ok(t, renew(b, held))
-	leave(t, b, held)
+	steps.OK(t, renew(b, held))
+	steps.Leave(t, b, held)
 
-	must(t, errOf(c.Set(quota+"/zookeeper_limits", limits(1000), -1)))
-	leave(t, b, hold(t, b, exclusive("new")))
+	steps.Must(t, steps.ErrOf(c.Set(quota+"/zookeeper_limits", limits(1000), -1)))
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("new")))
 	empty(t, s)
 }
 
@@ -62,7 +63,7 @@ func TestServerThatThrottles(t *testing.T) {
 		errs := make([]error, 50)
 		for i := range errs {
 			all.Go(func() {
-				k, err := b.Enter(within(t, 20*time.Second), exclusive(fmt.Sprint("k", i)))
+				k, err := b.Enter(within(t, 20*time.Second), steps.Claim(fmt.Sprint("k", i)))
 				if errs[i] = err; err != nil {
 					return // a claim that was refused is not in line: no Leave
 				}
@@ -85,7 +86,7 @@ func TestServerThatThrottles(t *testing.T) {
 	t.Logf("%d claims were refused", throttled)
 	for i := range 50 {
 		eventually(t, "the server takes a request", func() bool {
-			k, err := b.Enter(within(t, 20*time.Second), exclusive(fmt.Sprint("k", i)))
+			k, err := b.Enter(within(t, 20*time.Second), steps.Claim(fmt.Sprint("k", i)))
 			if err == nil && !k.Granted {
 				t.Fatalf("a claim is in the line of %q; want none", k.Key)
 			}
@@ -98,11 +99,11 @@ func TestServerThatThrottles(t *testing.T) {
 func TestServerThatAdmitsNobodyUnnamed(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.Config("enforce.auth.enabled=true", "enforce.auth.schemes=digest"))
-	_, err := connect(t, &Options{}, s).Enter(within(t, 20*time.Second), exclusive("k"))
+	_, err := connect(t, &Options{}, s).Enter(within(t, 20*time.Second), steps.Claim("k"))
 	if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "Digest") {
 		t.Errorf("%v; want driver.ErrPermanent, and a text that names the Digest", err)
 	}
-	hold(t, connect(t, &Options{Digest: "user:password"}, s), exclusive("k"))
+	steps.Hold(t, connect(t, &Options{Digest: "user:password"}, s), steps.Claim("k"))
 }
 
 // A user may put a claim into a line, and may not read who is before it. The claim is refused,
@@ -112,11 +113,11 @@ func TestClaimThatMayNotReadItsLineLeavesIt(t *testing.T) {
 	s := server(t)
 	alice := &Options{Digest: "alice:secret", ACL: append(zk.WorldACL(zk.PermAll&^zk.PermRead), zk.DigestACL(zk.PermAll, "alice", "secret")...)}
 	a := connect(t, alice, s)
-	held := hold(t, a, exclusive("k"))
-	_, err := connect(t, &Options{}, s).Enter(t.Context(), exclusive("k"))
+	held := steps.Hold(t, a, steps.Claim("k"))
+	_, err := connect(t, &Options{}, s).Enter(t.Context(), steps.Claim("k"))
 	if !errors.Is(err, driver.ErrPermanent) || !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("%v; want driver.ErrPermanent", err)
 	}
-	leave(t, a, held)
-	leave(t, a, hold(t, a, exclusive("k")))
+	steps.Leave(t, a, held)
+	steps.Leave(t, a, steps.Hold(t, a, steps.Claim("k")))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 )
 
@@ -16,14 +17,14 @@ func TestServerThatSwallowsRequestsHoldsFewGoroutines(t *testing.T) {
 	p := newProxy(t, s)
 	b := connect(t, &Options{SessionTimeout: 60 * time.Second}, s)
 	b.servers = []string{p.Addr()}
-	leave(t, b, hold(t, b, exclusive("k")))
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("k")))
 	before := runtime.NumGoroutine()
 	p.Discard(faultproxy.ToServer, faultproxy.ToClient)
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
 			for n := range 50 {
-				_, _ = b.Enter(within(t, 20*time.Millisecond), exclusive(fmt.Sprint("k", i, "-", n)))
+				_, _ = b.Enter(within(t, 20*time.Millisecond), steps.Claim(fmt.Sprint("k", i, "-", n)))
 			}
 		})
 	}
@@ -34,9 +35,9 @@ func TestServerThatSwallowsRequestsHoldsFewGoroutines(t *testing.T) {
 	p.Resume()
 	p.Cut()
 	eventually(t, "the server is asked again", func() bool {
-		k, err := b.Enter(within(t, time.Second), noWait(exclusive("k")))
+		k, err := b.Enter(within(t, time.Second), steps.NoWait(steps.Claim("k")))
 		if err == nil {
-			leave(t, b, k)
+			steps.Leave(t, b, k)
 		}
 		return err == nil
 	})

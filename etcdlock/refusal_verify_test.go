@@ -1,6 +1,6 @@
 //go:build verify
 
-package etcd_test
+package etcdlock_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -17,15 +18,14 @@ func TestMemberWithoutALeader(t *testing.T) {
 	t.Parallel()
 	members := testserver.EtcdCluster(t, 3)
 	b := backend(t, client(t, members[0]), newPrefix())
-	leave(t, b, hold(t, b, claim("k")))
-	must(t, members[1].Kill())
-	must(t, members[2].Kill())
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("k")))
+	steps.Must(t, members[1].Kill())
+	steps.Must(t, members[2].Kill())
 	var err error
-	for end := time.Now().Add(30 * time.Second); !isRefused(err); sleep(50 * time.Millisecond) {
-		if _, err = b.Enter(soon(t), claim("k")); time.Now().After(end) {
-			t.Fatalf("Enter: %v; want driver.ErrRefused", err)
-		}
-	}
+	testserver.Eventually(t, time.Minute, "Enter is refused", func() bool {
+		_, err = b.Enter(steps.Soon(t), steps.Claim("k"))
+		return isRefused(err)
+	})
 	if !errors.Is(err, rpctypes.ErrNoLeader) {
 		t.Errorf("Enter: %v; want %v", err, rpctypes.ErrNoLeader)
 	}

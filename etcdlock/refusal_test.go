@@ -1,4 +1,4 @@
-package etcd_test
+package etcdlock_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -33,8 +34,8 @@ func TestPutThatIsRefusedForSpaceIsTakenOutAgain(t *testing.T) {
 		d.pass()
 		return nil, rpctypes.ErrNoSpace
 	}
-	c := claim("k")
-	if _, err := b.Enter(soon(t), c); !isRefused(err) || !strings.Contains(err.Error(), "disarm") {
+	c := steps.Claim("k")
+	if _, err := b.Enter(steps.Soon(t), c); !isRefused(err) || !strings.Contains(err.Error(), "disarm") {
 		t.Errorf("Enter: %v; want driver.ErrRefused that says what to do", err)
 	}
 	if left := x.keys("k"); len(left) > 0 {
@@ -42,16 +43,16 @@ func TestPutThatIsRefusedForSpaceIsTakenOutAgain(t *testing.T) {
 	}
 
 	// A claim that is in line already stays: this answer may be about it.
-	held := hold(t, b, c)
+	held := steps.Hold(t, b, c)
 	d.commit = func(send sending) (*clientv3.TxnResponse, error) {
 		d.pass()
 		return nil, rpctypes.ErrNoSpace
 	}
-	if _, err := b.Enter(soon(t), c); err == nil || errors.Is(err, driver.ErrRefused) {
+	if _, err := b.Enter(steps.Soon(t), c); err == nil || errors.Is(err, driver.ErrRefused) {
 		t.Errorf("Enter of a claim in line: %v; want an unknown outcome", err)
 	}
-	ok(t, renew(t, b, held))
-	leave(t, b, held)
+	steps.OK(t, steps.Renew(t, b, held))
+	steps.Leave(t, b, held)
 }
 
 // Many programs write to a server that is about to run out of space. Every claim that is refused,
@@ -61,7 +62,7 @@ func TestServerThatRunsOutOfSpace(t *testing.T) {
 	const quota = 8 << 20
 	x := sceneOn(t, testserver.Etcd(t, testserver.Config(fmt.Sprint("--quota-backend-bytes=", quota))))
 	a := x.backend()
-	held := hold(t, a, claim("held"))
+	held := steps.Hold(t, a, steps.Claim("held"))
 	large := strings.Repeat("x", 100<<10)
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -71,9 +72,9 @@ func TestServerThatRunsOutOfSpace(t *testing.T) {
 		all.Go(func() {
 			for n := 0; n < 200 && !full(); n++ {
 				_, _ = x.etcd.Put(context.Background(), x.prefix[:4]+"large", large)
-				c := claim(fmt.Sprint("k", i, "-", n))
-				if ticket, err := a.Enter(soon(t), c); err == nil {
-					leave(t, a, ticket)
+				c := steps.Claim(fmt.Sprint("k", i, "-", n))
+				if ticket, err := a.Enter(steps.Soon(t), c); err == nil {
+					steps.Leave(t, a, ticket)
 				} else {
 					mu.Lock()
 					refused[c.Key] = err
@@ -94,6 +95,6 @@ func TestServerThatRunsOutOfSpace(t *testing.T) {
 			t.Errorf("%q is left of a claim that was refused: %v", left, err)
 		}
 	}
-	ok(t, renew(t, a, held))
-	leave(t, a, held)
+	steps.OK(t, steps.Renew(t, a, held))
+	steps.Leave(t, a, held)
 }

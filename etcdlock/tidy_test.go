@@ -1,4 +1,4 @@
-package etcd_test
+package etcdlock_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -29,14 +30,14 @@ func TestNothingIsLeft(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
-			for _, c := range []driver.Claim{claim("k"), reader("k"), permits("s", 1, 2), ttl(claim("k"), lease)} {
+			for _, c := range []driver.Claim{steps.Claim("k"), steps.Reader("k"), steps.Permits("s", 1, 2), steps.TTL(steps.Claim("k"), lease)} {
 				view := []driver.Backend{a, b}[i%2]
-				k, err := view.Enter(soon(t), c)
+				k, err := view.Enter(steps.Soon(t), c)
 				for err == nil && !k.Granted {
-					k, err = view.Await(soon(t), k)
+					k, err = view.Await(steps.Soon(t), k)
 				}
 				if err == nil {
-					err = view.Leave(soon(t), k, driver.Exit{})
+					err = view.Leave(steps.Soon(t), k, driver.Exit{})
 				}
 				if err != nil {
 					t.Error(err)
@@ -65,14 +66,14 @@ func TestLeaseInItsLastSecondIsGivenBack(t *testing.T) {
 	x := sceneOn(t, testserver.Etcd(t))
 	b := x.backend()
 	left := int64(1)
-	for asked := soon(t); left > 0; sleep(10 * time.Millisecond) {
+	for asked := steps.Soon(t); left > 0; sleep(10 * time.Millisecond) {
 		ids := x.leases()
 		if len(ids) == 0 { // at first, and if the last second was missed
-			leave(t, b, hold(t, b, ttl(claim("k"), lease)))
+			steps.Leave(t, b, steps.Hold(t, b, steps.TTL(steps.Claim("k"), lease)))
 			continue
 		}
 		l, err := x.etcd.TimeToLive(asked, ids[0])
-		must(t, err)
+		steps.Must(t, err)
 		if l.GrantedTTL > 0 {
 			left = l.TTL
 		}
@@ -89,18 +90,14 @@ func TestTombstonesExpire(t *testing.T) {
 	x := sceneOn(t, testserver.Etcd(t))
 	b := x.backend()
 	for range 5 {
-		if err := b.Leave(soon(t), driver.Ticket{Claim: ttl(claim("k"), lease)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
+		if err := b.Leave(steps.Soon(t), driver.Ticket{Claim: steps.TTL(steps.Claim("k"), lease)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
 			t.Fatal(err)
 		}
 	}
-	broken := hold(t, b, ttl(claim("k"), lease))
-	must(t, b.Break(soon(t), "k", broken.Token, "x", 0))
+	broken := steps.Hold(t, b, steps.TTL(steps.Claim("k"), lease))
+	steps.Must(t, b.Break(steps.Soon(t), "k", broken.Token, "x", 0))
 	b.Close()
-	for end := time.Now().Add(2*lease + 2*lag); len(x.keys(""))+len(x.leases()) > 0; sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d keys and %d leases are left", len(x.keys("")), len(x.leases()))
-		}
-	}
+	testserver.Eventually(t, time.Minute, "no key and no lease is left", func() bool { return len(x.keys(""))+len(x.leases()) == 0 })
 }
 
 // TestCloseKeepsTheLeaseOfAClaim: a lease that something hangs on is not revoked.
@@ -113,7 +110,7 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 	var held []driver.Ticket
 	for i := range 20 {
 		group.Go(func() {
-			k, err := a.Enter(soon(t), claim(fmt.Sprint(i)))
+			k, err := a.Enter(steps.Soon(t), steps.Claim(fmt.Sprint(i)))
 			if err == nil {
 				mu.Lock()
 				held = append(held, k)
@@ -123,7 +120,7 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 			}
 		})
 	}
-	first := hold(t, a, claim("first"))
+	first := steps.Hold(t, a, steps.Claim("first"))
 	sleep(2 * time.Millisecond)
 	a.Close()
 	group.Wait()
@@ -132,11 +129,11 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 			t.Errorf("a claim that was granted is gone after Close")
 		}
 	}
-	for l, err := range b.Lines(soon(t), "") {
+	for l, err := range b.Lines(steps.Soon(t), "") {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ok(t, b.Break(soon(t), l.Key, l.Claims[0].Token, "end", 0))
+		steps.OK(t, b.Break(steps.Soon(t), l.Key, l.Claims[0].Token, "end", 0))
 	}
 }
 
@@ -147,7 +144,7 @@ func TestTriesOnASemaphoreLeaveNoTrace(t *testing.T) {
 	x := newScene(t)
 	const size, tries = 3, 24
 	a, b := x.backend(), x.backend()
-	watching, stop := context.WithCancel(soon(t))
+	watching, stop := context.WithCancel(steps.Soon(t))
 	defer stop()
 	var most atomic.Int64
 	watched := make(chan struct{})
@@ -174,7 +171,7 @@ func TestTriesOnASemaphoreLeaveNoTrace(t *testing.T) {
 	held := make(chan driver.Ticket, tries)
 	for i := range tries {
 		group.Go(func() {
-			k, err := []driver.Backend{a, b}[i%2].Enter(soon(t), noWait(permits("s", 1, size)))
+			k, err := []driver.Backend{a, b}[i%2].Enter(steps.Soon(t), steps.NoWait(steps.Permits("s", 1, size)))
 			var busy *driver.BusyError
 			switch {
 			case err == nil && k.Granted:
@@ -190,7 +187,7 @@ func TestTriesOnASemaphoreLeaveNoTrace(t *testing.T) {
 		t.Errorf("%d of %d slots were given away", len(held), size)
 	}
 	for k := range held {
-		leave(t, a, k)
+		steps.Leave(t, a, k)
 	}
 	<-watched
 	if n := most.Load(); n > size {
@@ -203,16 +200,16 @@ func TestRefusedReaderAndWriterAreNotWritten(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	a := x.backend()
-	k := hold(t, a, claim("k"))
-	before, err := x.etcd.Get(soon(t), x.prefix, clientv3.WithPrefix())
+	k := steps.Hold(t, a, steps.Claim("k"))
+	before, err := x.etcd.Get(steps.Soon(t), x.prefix, clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []driver.Claim{claim("k"), reader("k"), permits("k", 1, 2)} {
-		refused(t, a, c)
+	for _, c := range []driver.Claim{steps.Claim("k"), steps.Reader("k"), steps.Permits("k", 1, 2)} {
+		steps.Refused(t, a, c)
 	}
-	history := x.etcd.Watch(soon(t), x.prefix, clientv3.WithPrefix(), clientv3.WithRev(before.Header.Revision+1))
-	leave(t, a, k)
+	history := x.etcd.Watch(steps.Soon(t), x.prefix, clientv3.WithPrefix(), clientv3.WithRev(before.Header.Revision+1))
+	steps.Leave(t, a, k)
 	r := <-history
 	puts := slices.ContainsFunc(r.Events, func(e *clientv3.Event) bool { return e.Type != clientv3.EventTypeDelete })
 	if len(r.Events) != 1 || puts {
@@ -228,10 +225,10 @@ func TestFormatOfAnotherVersion(t *testing.T) {
 	for _, value := range []string{`{"v":2,"x":1}`, "something else", ""} {
 		name := x.prefix + "k/wAAAA"
 		x.put(name, value)
-		_, err := b.Enter(soon(t), noWait(claim("k")))
-		permanent(t, fmt.Sprintf("Enter beside a claim %q", value), err)
-		_, err = b.Line(soon(t), "k")
-		permanent(t, fmt.Sprintf("Line with a claim %q", value), err)
+		_, err := b.Enter(steps.Soon(t), steps.NoWait(steps.Claim("k")))
+		steps.Permanent(t, fmt.Sprintf("Enter beside a claim %q", value), err)
+		_, err = b.Line(steps.Soon(t), "k")
+		steps.Permanent(t, fmt.Sprintf("Line with a claim %q", value), err)
 		x.remove(name)
 	}
 }
@@ -241,10 +238,10 @@ func TestFormatOfAnotherVersion(t *testing.T) {
 func TestUnreadableLineIsNotJoined(t *testing.T) {
 	x, b := sceneOfOne(t)
 	for name, c := range map[string]driver.Claim{
-		"k/w0": claim("k"), "k/w1": reader("k"), "k/p0": permits("k", 1, 2), "k/m": claim("k"),
+		"k/w0": steps.Claim("k"), "k/w1": steps.Reader("k"), "k/p0": steps.Permits("k", 1, 2), "k/m": steps.Claim("k"),
 	} {
 		x.put(x.prefix+name, `{"v":1,"id":"x","capacity":2,"weight":-1,"mark":5}`)
-		permanent(t, "Enter beside "+name, errOf(b.Enter(soon(t), c)))
+		steps.Permanent(t, "Enter beside "+name, steps.ErrOf(b.Enter(steps.Soon(t), c)))
 		if names := x.keys("k/"); len(names) != 1 {
 			t.Errorf("after an Enter that was refused for %s the line has %v", name, names)
 		}
@@ -258,7 +255,7 @@ func TestKeysOfOneLineAreNotAnothers(t *testing.T) {
 	keys := []string{"a", "a/", "a/b", "a%2F", "a%", "/", "a\x00", "ä", "a b"}
 	var ts []driver.Ticket
 	for _, key := range keys {
-		ts = append(ts, hold(t, b, noWait(claim(key))))
+		ts = append(ts, steps.Hold(t, b, steps.NoWait(steps.Claim(key))))
 	}
 	names := x.keys("")
 	for _, n := range names {
@@ -268,14 +265,14 @@ func TestKeysOfOneLineAreNotAnothers(t *testing.T) {
 		}
 	}
 	for _, k := range ts {
-		leave(t, b, k)
+		steps.Leave(t, b, k)
 	}
 }
 
 func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
 	t.Helper()
 	l, err := c.Lock(t.Context(), key, opts...)
-	must(t, err)
+	steps.Must(t, err)
 	return l
 }
 
@@ -286,21 +283,21 @@ func TestHolderIsToldOfARevokedLease(t *testing.T) {
 	c := testclient.New(t, x.backend(), &fencelock.Options{TTL: 3 * time.Second})
 	defer c.Close()
 	l := lock(t, c, "k")
-	sleep(3500 * time.Millisecond) // renewed more than once
-	must(t, l.Err())
+	testserver.Eventually(t, time.Minute, "it is renewed more than once", func() bool { return requests(t, x.server)["LeaseKeepAlive"] > 1 })
+	steps.Must(t, l.Err())
 	x.revoke(x.leases()...)
 	select {
 	case <-l.Context().Done():
 		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrBroken) {
 			t.Errorf("the context ended with %v; want ErrBroken", err)
 		}
-	case <-time.After(3 * time.Second):
-		t.Error("a holder whose lease was revoked is not told within a TTL")
+	case <-time.After(time.Minute):
+		t.Error("a holder whose lease was revoked is not told")
 	}
-	again, err := c.TryLock(soon(t), "k")
+	again, err := c.TryLock(steps.Soon(t), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rises(t, l.Token(), again.Token())
-	ok(t, again.Release(soon(t)))
+	steps.Rises(t, l.Token(), again.Token())
+	steps.OK(t, again.Release(steps.Soon(t)))
 }

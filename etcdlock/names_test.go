@@ -1,4 +1,4 @@
-package etcd_test
+package etcdlock_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // each plays a test with each of these claims.
@@ -24,26 +25,26 @@ func each(t *testing.T, claims map[string]driver.Claim, play func(t *testing.T, 
 // it was compacted. A lock that is taken a hundred thousand times may not leave as many.
 func TestNamesAreUsedAgain(t *testing.T) {
 	x, a, b := sceneOfTwo(t)
-	begin, err := x.etcd.Get(soon(t), x.prefix)
+	begin, err := x.etcd.Get(steps.Soon(t), x.prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const rounds = 20
 	for range rounds {
-		first := hold(t, a, claim("k"))
-		second, third := wait(t, b, claim("k")), wait(t, a, reader("k"))
-		refused(t, a, claim("k"))
-		leave(t, a, first)
-		leave(t, b, granted(t, b, second))
-		leave(t, a, granted(t, a, third))
-		leave(t, b, hold(t, b, permits("s", 1, 2)))
-		broken := hold(t, a, claim("k"))
-		must(t, b.Break(soon(t), "k", broken.Token, "it hangs", 0))
-		wantGone(t, "Renew of a broken claim", renew(t, a, broken))
+		first := steps.Hold(t, a, steps.Claim("k"))
+		second, third := steps.Wait(t, b, steps.Claim("k")), steps.Wait(t, a, steps.Reader("k"))
+		steps.Refused(t, a, steps.Claim("k"))
+		steps.Leave(t, a, first)
+		steps.Leave(t, b, steps.Granted(t, b, second))
+		steps.Leave(t, a, steps.Granted(t, a, third))
+		steps.Leave(t, b, steps.Hold(t, b, steps.Permits("s", 1, 2)))
+		broken := steps.Hold(t, a, steps.Claim("k"))
+		steps.Must(t, b.Break(steps.Soon(t), "k", broken.Token, "it hangs", 0))
+		steps.Gone(t, "Renew of a broken claim", steps.Renew(t, a, broken))
 	}
 	end := x.put(x.prefix+"m", "the end")
 	names, puts := map[string]bool{}, 0
-	events := x.etcd.Watch(soon(t), x.prefix, clientv3.WithPrefix(), clientv3.WithRev(begin.Header.Revision+1))
+	events := x.etcd.Watch(steps.Soon(t), x.prefix, clientv3.WithPrefix(), clientv3.WithRev(begin.Header.Revision+1))
 	for last := int64(0); last < end; {
 		for _, e := range (<-events).Events {
 			if last = e.Kv.ModRevision; e.IsCreate() && isClaim(string(e.Kv.Key)) {
@@ -63,17 +64,17 @@ func TestNamesAreUsedAgain(t *testing.T) {
 func TestNameIsTakenByALateEnter(t *testing.T) {
 	each(t, exclusive(), func(t *testing.T, x *scene, c driver.Claim) {
 		b := x.backend()
-		first := hold(t, b, c)
+		first := steps.Hold(t, b, c)
 		late := x.keys("k/")[0]
 		was := x.value(late)
-		leave(t, b, first)
+		steps.Leave(t, b, first)
 		x.put(late, was)
-		next := wait(t, b, another(c))
+		next := steps.Wait(t, b, steps.Another(c))
 		if l := claims(t, b, "k"); len(l) != 2 {
 			t.Errorf("the line is %+v; want the late claim and the next", l)
 		}
 		x.remove(late)
-		leave(t, b, granted(t, b, next))
+		steps.Leave(t, b, steps.Granted(t, b, next))
 	})
 }
 
@@ -81,13 +82,13 @@ func TestNameIsTakenByALateEnter(t *testing.T) {
 func TestClaimDeletedByHandEntersAgain(t *testing.T) {
 	each(t, exclusive(), func(t *testing.T, x *scene, c driver.Claim) {
 		a, b := x.backend(), x.backend()
-		first := hold(t, a, c)
+		first := steps.Hold(t, a, c)
 		x.remove(x.keys("k/")[0])
-		behind := hold(t, b, another(c)) // so that the line is not empty
-		again := wait(t, a, c)
-		rises(t, first.Token, again.Token)
-		leave(t, b, behind)
-		leave(t, a, granted(t, a, again))
+		behind := steps.Hold(t, b, steps.Another(c)) // so that the line is not empty
+		again := steps.Wait(t, a, c)
+		steps.Rises(t, first.Token, again.Token)
+		steps.Leave(t, b, behind)
+		steps.Leave(t, a, steps.Granted(t, a, again))
 	})
 }
 
@@ -96,10 +97,10 @@ func TestClaimDeletedByHandEntersAgain(t *testing.T) {
 func TestClaimIsFoundFromElsewhere(t *testing.T) {
 	each(t, kinds(), func(t *testing.T, x *scene, c driver.Claim) {
 		a, b := x.backend(), x.backend()
-		first := hold(t, a, c)
-		ok(t, renew(t, b, first))
-		leave(t, b, first, driver.Exit{Tombstone: true})
-		wantGone(t, "Renew of what another Backend has taken out of the line", renew(t, a, first))
+		first := steps.Hold(t, a, c)
+		steps.OK(t, steps.Renew(t, b, first))
+		steps.Leave(t, b, first, driver.Exit{Tombstone: true})
+		steps.Gone(t, "Renew of what another Backend has taken out of the line", steps.Renew(t, a, first))
 	})
 }
 
@@ -109,28 +110,28 @@ func TestEnterArrivesAfterARefusal(t *testing.T) {
 	each(t, kinds(), func(t *testing.T, x *scene, c driver.Claim) {
 		a, kv := x.delayed()
 		b := x.backend()
-		late := kv.hold(t, func() error { _, err := a.Enter(soon(t), noWait(c)); return err })
-		in := another(c)
+		late := kv.hold(t, func() error { _, err := a.Enter(steps.Soon(t), steps.NoWait(c)); return err })
+		in := steps.Another(c)
 		if c.Capacity == driver.RW {
-			in = claim("k")
+			in = steps.Claim("k")
 		}
-		holder := hold(t, b, in)
-		refused(t, a, c)
-		second := wait(t, a, another(c))
+		holder := steps.Hold(t, b, in)
+		steps.Refused(t, a, c)
+		second := steps.Wait(t, a, steps.Another(c))
 		kv.commit = func(send sending) (*clientv3.TxnResponse, error) {
 			kv.pass()
-			leave(t, b, holder)
-			leave(t, a, second)
+			steps.Leave(t, b, holder)
+			steps.Leave(t, a, second)
 			if put, err := late(); err != nil || !put.Succeeded {
 				t.Errorf("the late Enter: %+v, %v", put, err)
 			}
 			return send()
 		}
-		got := hold(t, a, c)
+		got := steps.Hold(t, a, c)
 		if names := x.keys("k/"); len(names) != 1 {
 			t.Errorf("one claim is in line as %q", names)
 		}
-		leave(t, a, got, driver.Exit{Tombstone: true})
+		steps.Leave(t, a, got, driver.Exit{Tombstone: true})
 		if l := claims(t, b, "k"); len(l) != 0 {
 			t.Errorf("after its Leave the line is %+v", l)
 		}
@@ -142,19 +143,19 @@ func TestEnterArrivesAfterACollision(t *testing.T) {
 	each(t, exclusive(), func(t *testing.T, x *scene, c driver.Claim) {
 		a, kv := x.delayed()
 		b := x.backend()
-		first := hold(t, a, another(c))
+		first := steps.Hold(t, a, steps.Another(c))
 		stray := x.keys("k/")[0]
 		was := x.value(stray)
-		leave(t, a, first)
-		holder := hold(t, b, another(c))
+		steps.Leave(t, a, first)
+		holder := steps.Hold(t, b, steps.Another(c))
 		kv.skip = 1 // the line is not empty: the second transaction puts the claim
-		late := kv.hold(t, func() error { _, err := a.Enter(soon(t), c); return err })
+		late := kv.hold(t, func() error { _, err := a.Enter(steps.Soon(t), c); return err })
 		x.put(stray, was)
-		wantGone(t, "an Enter that finds its name taken", errOf(a.Enter(soon(t), c)))
+		steps.Gone(t, "an Enter that finds its name taken", steps.ErrOf(a.Enter(steps.Soon(t), c)))
 		x.remove(stray)
-		ok(t, errOf(late()))
-		leave(t, b, holder)
-		leave(t, a, driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
+		steps.OK(t, steps.ErrOf(late()))
+		steps.Leave(t, b, holder)
+		steps.Leave(t, a, driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
 		if l := claims(t, b, "k"); len(l) != 0 {
 			t.Errorf("after its Leave the line is %+v", l)
 		}
@@ -168,7 +169,7 @@ func TestEnterArrivesDuringItsLeave(t *testing.T) {
 		t.Run(fmt.Sprintf("through another Backend: %v", elsewhere), func(t *testing.T) {
 			each(t, kinds(), func(t *testing.T, x *scene, c driver.Claim) {
 				b, kv := x.delayed()
-				late := kv.hold(t, func() error { _, err := b.Enter(soon(t), c); return err })
+				late := kv.hold(t, func() error { _, err := b.Enter(steps.Soon(t), c); return err })
 				if elsewhere {
 					b, kv = x.delayed()
 				}
@@ -182,7 +183,7 @@ func TestEnterArrivesDuringItsLeave(t *testing.T) {
 					}
 					return answer, err
 				}
-				if err := b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
+				if err := b.Leave(steps.Soon(t), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
 					t.Fatal(err)
 				}
 				if looks < 3 {
@@ -203,13 +204,13 @@ func TestLeaveDeletesOnlyItsOwnClaim(t *testing.T) {
 		t.Run(fmt.Sprintf("mark %q", e.Mark), func(t *testing.T) {
 			x := newScene(t)
 			a, b := x.backend(), x.backend()
-			first := hold(t, a, claim("k"))
+			first := steps.Hold(t, a, steps.Claim("k"))
 			name := x.keys("k/")[0]
-			must(t, b.Break(soon(t), "k", first.Token, "it hangs", 0))
+			steps.Must(t, b.Break(steps.Soon(t), "k", first.Token, "it hangs", 0))
 			// An Enter that was given up long ago.
 			put := x.put(name, `{"v":1,"id":"late","capacity":1048576,"weight":1048576,"span":1,"ttl":60}`)
-			wantGone(t, "Leave of a claim that was broken", a.Leave(soon(t), first, e))
-			now, err := x.etcd.Get(soon(t), name)
+			steps.Gone(t, "Leave of a claim that was broken", a.Leave(steps.Soon(t), first, e))
+			now, err := x.etcd.Get(steps.Soon(t), name)
 			if err != nil || len(now.Kvs) != 1 || now.Kvs[0].ModRevision != put {
 				t.Errorf("what has the name of a claim that was broken is %v, %v after its Leave", now, err)
 			}
@@ -226,17 +227,17 @@ func TestLeaveArrivesLate(t *testing.T) {
 		t.Run(fmt.Sprintf("after a failure: %v", failed), func(t *testing.T) {
 			x := newScene(t)
 			b, kv := x.delayed()
-			first := hold(t, b, claim("k"))
+			first := steps.Hold(t, b, steps.Claim("k"))
 			names := x.keys("k/")
 			var second driver.Ticket
 			others := func() {
-				leave(t, b, first)
-				second = hold(t, b, claim("k"))
+				steps.Leave(t, b, first)
+				second = steps.Hold(t, b, steps.Claim("k"))
 			}
 			if !failed {
 				kv.meanwhile = others
 			}
-			late := kv.hold(t, func() error { return b.Leave(soon(t), first, driver.Exit{}) })
+			late := kv.hold(t, func() error { return b.Leave(steps.Soon(t), first, driver.Exit{}) })
 			if failed {
 				others()
 			}
@@ -246,8 +247,8 @@ func TestLeaveArrivesLate(t *testing.T) {
 			if answer, err := late(); err != nil || answer.Succeeded {
 				t.Errorf("the late Leave: %+v, %v", answer, err)
 			}
-			ok(t, renew(t, b, second))
-			leave(t, b, second)
+			steps.OK(t, steps.Renew(t, b, second))
+			steps.Leave(t, b, second)
 		})
 	}
 }
@@ -258,19 +259,19 @@ func TestEnterAfterALeaveWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	b, kv := x.delayed()
-	first := hold(t, b, claim("k"))
-	late := kv.hold(t, func() error { return b.Leave(soon(t), first, driver.Exit{}) })
+	first := steps.Hold(t, b, steps.Claim("k"))
+	late := kv.hold(t, func() error { return b.Leave(steps.Soon(t), first, driver.Exit{}) })
 	name := x.keys("k/")[0]
 	x.remove(name)
-	again := hold(t, b, first.Claim)
+	again := steps.Hold(t, b, first.Claim)
 	if now := x.keys("k/"); len(now) != 1 || now[0] != name {
 		t.Errorf("the claim enters again as %q; it was %q", now, name)
 	}
 	if answer, err := late(); err != nil || answer.Succeeded {
 		t.Errorf("the late Leave: %+v, %v", answer, err)
 	}
-	ok(t, renew(t, b, again))
-	leave(t, b, again)
+	steps.OK(t, steps.Renew(t, b, again))
+	steps.Leave(t, b, again)
 }
 
 // TestSecondLeaveKeepsALingeringClaim: whoever leaves once more does not end it, also when the
@@ -280,7 +281,7 @@ func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
 	x := newScene(t)
 	b, kv := x.delayed()
 	for _, lost := range []bool{false, true} {
-		first := hold(t, b, claim("k"))
+		first := steps.Hold(t, b, steps.Claim("k"))
 		sent := 0
 		kv.commit = func(send sending) (*clientv3.TxnResponse, error) {
 			answer, err := send()
@@ -289,10 +290,10 @@ func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
 			}
 			return answer, err
 		}
-		if err := b.Leave(soon(t), first, driver.Exit{Linger: time.Minute}); (err != nil) != lost {
+		if err := b.Leave(steps.Soon(t), first, driver.Exit{Linger: time.Minute}); (err != nil) != lost {
 			t.Fatalf("the first Leave: %v", err)
 		}
-		wantGone(t, "a second Leave", b.Leave(soon(t), first, driver.Exit{}))
+		steps.Gone(t, "a second Leave", b.Leave(steps.Soon(t), first, driver.Exit{}))
 		if l := claims(t, x.backend(), "k"); len(l) != 1 {
 			t.Errorf("after it the line is %+v; want what lingers", l)
 		}
@@ -303,11 +304,11 @@ func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
 // TestLingeringClaimKeepsItsName: the next claim does not take the name of what stays.
 func TestLingeringClaimKeepsItsName(t *testing.T) {
 	_, b := sceneOfOne(t)
-	must(t, b.Leave(soon(t), hold(t, b, ttl(claim("k"), lease)), driver.Exit{Linger: lease}))
+	steps.Must(t, b.Leave(steps.Soon(t), steps.Hold(t, b, steps.TTL(steps.Claim("k"), lease)), driver.Exit{Linger: lease}))
 	began := time.Now()
-	next := granted(t, b, wait(t, b, ttl(claim("k"), 20*time.Second)))
+	next := steps.Granted(t, b, steps.Wait(t, b, steps.TTL(steps.Claim("k"), 20*time.Second)))
 	if time.Since(began) < lease/2 {
 		t.Errorf("a claim did not wait for one that lingers for %v", lease)
 	}
-	leave(t, b, next)
+	steps.Leave(t, b, next)
 }

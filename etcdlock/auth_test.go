@@ -1,4 +1,4 @@
-package etcd_test
+package etcdlock_test
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/storeurl"
 )
 
 // The users of a secured server. The user app may read and write keys that begin with
@@ -31,9 +31,9 @@ const (
 func secured(t *testing.T, flags ...string) *testserver.Server {
 	t.Helper()
 	s := testserver.Etcd(t, testserver.Persist(true), testserver.Config(append(flags, "--bcrypt-cost=4")...))
-	root, ctx := client(t, s), soon(t)
-	must(t, errOf(root.UserAdd(ctx, "root", rootPassword)))
-	must(t, errOf(root.UserGrantRole(ctx, "root", "root")))
+	root, ctx := client(t, s), steps.Soon(t)
+	steps.Must(t, steps.ErrOf(root.UserAdd(ctx, "root", rootPassword)))
+	steps.Must(t, steps.ErrOf(root.UserGrantRole(ctx, "root", "root")))
 	end := clientv3.GetPrefixRangeEnd("fencelock/")
 	for _, user := range []struct {
 		name, password string
@@ -42,12 +42,12 @@ func secured(t *testing.T, flags ...string) *testserver.Server {
 		{"app", appPassword, clientv3.PermissionType(clientv3.PermReadWrite)},
 		{"viewer", viewerPassword, clientv3.PermissionType(clientv3.PermRead)},
 	} {
-		must(t, errOf(root.RoleAdd(ctx, user.name)))
-		must(t, errOf(root.RoleGrantPermission(ctx, user.name, "fencelock/", end, user.right)))
-		must(t, errOf(root.UserAdd(ctx, user.name, user.password)))
-		must(t, errOf(root.UserGrantRole(ctx, user.name, user.name)))
+		steps.Must(t, steps.ErrOf(root.RoleAdd(ctx, user.name)))
+		steps.Must(t, steps.ErrOf(root.RoleGrantPermission(ctx, user.name, "fencelock/", end, user.right)))
+		steps.Must(t, steps.ErrOf(root.UserAdd(ctx, user.name, user.password)))
+		steps.Must(t, steps.ErrOf(root.UserGrantRole(ctx, user.name, user.name)))
 	}
-	must(t, errOf(root.AuthEnable(ctx)))
+	steps.Must(t, steps.ErrOf(root.AuthEnable(ctx)))
 	return s
 }
 
@@ -78,7 +78,7 @@ func TestLeastPrivilege(t *testing.T) {
 func TestMissingPermissionIsNamed(t *testing.T) {
 	t.Parallel()
 	s := secured(t)
-	ctx := soon(t)
+	ctx := steps.Soon(t)
 	app, viewer := login(t, s, "app", appPassword), login(t, s, "viewer", viewerPassword)
 	grants := func(right, prefix string) string {
 		return "etcdctl role grant-permission ROLE --prefix=true " + right + " " + prefix
@@ -103,8 +103,8 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 			write: []string{`"nightly"`, "user and a password"}, look: []string{`"nightly"`, "user and a password"},
 		},
 	} {
-		ticket := driver.Ticket{Claim: claim("nightly"), Token: 1 << 16}
-		_, err := test.b.Enter(soon(t), ticket.Claim)
+		ticket := driver.Ticket{Claim: steps.Claim("nightly"), Token: 1 << 16}
+		_, err := test.b.Enter(steps.Soon(t), ticket.Claim)
 		checkRefusal(t, test.who, "Enter", err, test.write)
 		if _, err := test.b.Line(ctx, "nightly"); err != nil || !test.lookPermitted {
 			checkRefusal(t, test.who, "Line", err, test.look)
@@ -121,7 +121,7 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 
 func checkRefusal(t *testing.T, who, method string, err error, words []string) {
 	t.Helper()
-	if permanent(t, method+" with "+who, err); err == nil {
+	if steps.Permanent(t, method+" with "+who, err); err == nil {
 		return
 	}
 	for _, word := range words {
@@ -148,23 +148,6 @@ func TestRestartWithAuthenticationKeepsClaims(t *testing.T) {
 		t.Parallel()
 		outlivesRestart(t, secured(t, oldLogins...), etcdlock.Relogin())
 	})
-	t.Run("old server, store URL", func(t *testing.T) {
-		t.Parallel()
-		s := secured(t, oldLogins...)
-		u, err := storeurl.Parse("etcd://app@"+s.Addr(), storeurl.Source{Name: "test", Password: appPassword})
-		if err != nil {
-			t.Fatal(err)
-		}
-		store, err := u.Open(soon(t), storeurl.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
-		held := hold(t, store.Backend, ttl(claim("k"), 15*time.Second))
-		restartWithoutTokens(t, s)
-		persistRenew(t, store.Backend, held)
-		persistLeave(t, store.Backend, held)
-	})
 	if os.Getenv("FENCELOCK_ETCD") != "" {
 		return
 	}
@@ -181,7 +164,7 @@ func TestRestartWithAuthenticationKeepsClaims(t *testing.T) {
 		t.Parallel()
 		s := secured(t, oldLogins...)
 		b := backend(t, login(t, s, "app", appPassword), "")
-		held := hold(t, b, claim("k"))
+		held := steps.Hold(t, b, steps.Claim("k"))
 		restartWithoutTokens(t, s)
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
@@ -195,17 +178,15 @@ func TestRestartWithAuthenticationKeepsClaims(t *testing.T) {
 func outlivesRestart(t *testing.T, s *testserver.Server, dial ...grpc.DialOption) {
 	a := backend(t, login(t, s, "app", appPassword, dial...), "")
 	b := backend(t, login(t, s, "app", appPassword, dial...), "")
-	held := hold(t, a, ttl(claim("k"), 15*time.Second))
-	next := wait(t, b, ttl(claim("k"), 15*time.Second))
+	held := steps.Hold(t, a, steps.TTL(steps.Claim("k"), 15*time.Second))
+	next := steps.Wait(t, b, steps.TTL(steps.Claim("k"), 15*time.Second))
 	restartWithoutTokens(t, s)
-	restarted := time.Now()
-	persistRenew(t, a, held)
-	persistRenew(t, b, next)
-	tookAtMost(t, restarted, 10*time.Second)
-	leave(t, a, held)
-	next = granted(t, b, next)
-	rises(t, held.Token, next.Token)
-	leave(t, b, next)
+	steps.PersistRenew(t, a, held)
+	steps.PersistRenew(t, b, next)
+	steps.Leave(t, a, held)
+	next = steps.Granted(t, b, next)
+	steps.Rises(t, held.Token, next.Token)
+	steps.Leave(t, b, next)
 }
 
 // restartWithoutTokens kills the server and starts it again. It writes the database first, because
@@ -213,6 +194,6 @@ func outlivesRestart(t *testing.T, s *testserver.Server, dial ...grpc.DialOption
 func restartWithoutTokens(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	root := login(t, s, "root", rootPassword)
-	must(t, errOf(root.Defragment(soon(t), s.Addr())))
-	must(t, s.Restart())
+	steps.Must(t, steps.ErrOf(root.Defragment(steps.Soon(t), s.Addr())))
+	steps.Must(t, s.Restart())
 }

@@ -1,4 +1,4 @@
-package etcd_test
+package etcdlock_test
 
 import (
 	"context"

@@ -1,7 +1,8 @@
-package etcd_test
+package etcdlock_test
 
 import (
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -30,7 +31,7 @@ func TestAnswersAsTheModelSays(t *testing.T) {
 func trial(t *testing.T) worker.Trial[store] {
 	t.Parallel()
 	x := newScene(t)
-	return worker.Trial[store]{Store: store{x.server.Addr(), x.prefix}, Backend: x.backend(), Lease: lease, Late: lag}
+	return worker.Trial[store]{Store: store{x.server.Addr(), x.prefix}, Backend: x.backend(), Lease: 5 * time.Second, Late: lag}
 }
 
 func TestProcessesNeverOverlap(t *testing.T) { trial(t).NeverOverlap(t, 4, 50) }

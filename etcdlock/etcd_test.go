@@ -1,14 +1,16 @@
-// Package etcd_test holds etcdlock to the laws of package driver on real servers,
+// Package etcdlock_test holds etcdlock to the laws of package driver on real servers,
 // of one member and of three, and to what leases, watches and elections do to it.
-package etcd_test
+package etcdlock_test
 
 import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,14 +18,33 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
 )
+
+// lease is short for a test, and the shortest that the server grants.
+const lease = 2 * time.Second
+
+// lag is how much later than its lease a claim may end: the server looks twice a
+// second, and the removal is a step of the cluster.
+const lag = 2 * time.Second
+
+// newPrefix is one that nobody else uses.
+func newPrefix() string { return rand.Text() + "/" }
+
+// exclusive are claims that exclude one another. kinds are claims of all kinds.
+func exclusive() map[string]driver.Claim {
+	return map[string]driver.Claim{"writer": steps.Claim("k"), "semaphore": steps.Permits("k", 1, 1)}
+}
+
+func kinds() map[string]driver.Claim {
+	return map[string]driver.Claim{"writer": steps.Claim("k"), "reader": steps.Reader("k"), "semaphore": steps.Permits("k", 1, 1)}
+}
 
 // store is what a worker process opens.
 type store struct{ Addr, Prefix string }
@@ -39,14 +60,28 @@ func TestMain(m *testing.M) {
 	testserver.Parallel("24")
 	// Goroutines are counted after the tests, so the server that all of them share ends
 	// before.
+	before := runtime.NumGoroutine()
 	code := m.Run()
-	for _, check := range []func() error{shared.nothingLeft, shared.stop, func() error { return goleak.Find() }} {
+	for _, check := range []func() error{shared.nothingLeft, shared.stop, func() error { return asManyGoroutines(before) }} {
 		if err := check(); err != nil && code == 0 {
 			fmt.Fprintln(os.Stderr, "after all tests:", err)
 			code = 1
 		}
 	}
 	os.Exit(code)
+}
+
+// asManyGoroutines waits until there are no more than n.
+func asManyGoroutines(n int) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > n; <-tick.C {
+		if time.Now().After(end) {
+			all := make([]byte, 1<<20)
+			return fmt.Errorf("%d goroutines are left, of %d before:\n%s", runtime.NumGoroutine(), n, all[:runtime.Stack(all, true)])
+		}
+	}
+	return nil
 }
 
 // sharedServer has one member, and each test its own prefix.
@@ -85,13 +120,19 @@ func (s *sharedServer) nothingLeft() error {
 		return err
 	}
 	defer c.Close()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); sleep(100 * time.Millisecond) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
 		if err = s.leftNow(c); err == nil {
 			return nil
 		}
 	}
 	return err
 }
+
+// sleep lets time pass for the server: it counts a lease by its own clock, and a watch does not say
+// that it is open.
+func sleep(d time.Duration) { <-time.After(d) } // real time: as above
 
 func (s *sharedServer) leftNow(c *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -224,7 +265,7 @@ func (x *scene) keys(begin string) (keys []string) {
 // value is what a key holds.
 func (x *scene) value(name string) string {
 	x.t.Helper()
-	answer, err := x.etcd.Get(soon(x.t), name)
+	answer, err := x.etcd.Get(steps.Soon(x.t), name)
 	if err != nil || len(answer.Kvs) != 1 {
 		x.t.Fatalf("%q has %v, %v", name, answer, err)
 	}
@@ -234,7 +275,7 @@ func (x *scene) value(name string) string {
 // put and remove do by hand what others may do to our keys. They return the revision.
 func (x *scene) put(name, value string) int64 {
 	x.t.Helper()
-	answer, err := x.etcd.Put(soon(x.t), name, value)
+	answer, err := x.etcd.Put(steps.Soon(x.t), name, value)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -243,7 +284,7 @@ func (x *scene) put(name, value string) int64 {
 
 func (x *scene) remove(name string, opts ...clientv3.OpOption) int64 {
 	x.t.Helper()
-	answer, err := x.etcd.Delete(soon(x.t), name, opts...)
+	answer, err := x.etcd.Delete(steps.Soon(x.t), name, opts...)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -253,7 +294,7 @@ func (x *scene) remove(name string, opts ...clientv3.OpOption) int64 {
 // leases lists the leases of the server.
 func (x *scene) leases() (ids []clientv3.LeaseID) {
 	x.t.Helper()
-	answer, err := x.etcd.Leases(soon(x.t))
+	answer, err := x.etcd.Leases(steps.Soon(x.t))
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -266,14 +307,14 @@ func (x *scene) leases() (ids []clientv3.LeaseID) {
 func (x *scene) revoke(ids ...clientv3.LeaseID) {
 	x.t.Helper()
 	for _, id := range ids {
-		must(x.t, errOf(x.etcd.Revoke(soon(x.t), id)))
+		steps.Must(x.t, steps.ErrOf(x.etcd.Revoke(steps.Soon(x.t), id)))
 	}
 }
 
 // claims are what b shows of a line.
 func claims(t testing.TB, b *etcdlock.Backend, key string) []driver.Standing {
 	t.Helper()
-	l, err := b.Line(soon(t), key)
+	l, err := b.Line(steps.Soon(t), key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package etcd_test
+package etcdlock_test
 
 import (
 	"syscall"

@@ -1,4 +1,4 @@
-package etcd_test
+package etcdlock_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -24,20 +25,20 @@ func TestRestartKeepsClaims(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t, testserver.Persist(true)))
 	a, b := x.backend(), x.backend()
-	holder := hold(t, a, claim("k"))
-	next := wait(t, b, claim("k"))
-	leave(t, a, holder)
-	holder = granted(t, b, next)
-	next = wait(t, a, claim("k"))
-	must(t, x.server.Restart())
-	persistRenew(t, b, holder)
-	persistRenew(t, a, next)
-	must(t, b.Leave(soon(t), holder, driver.Exit{Mark: "m"}))
-	next = granted(t, a, next)
+	holder := steps.Hold(t, a, steps.Claim("k"))
+	next := steps.Wait(t, b, steps.Claim("k"))
+	steps.Leave(t, a, holder)
+	holder = steps.Granted(t, b, next)
+	next = steps.Wait(t, a, steps.Claim("k"))
+	steps.Must(t, x.server.Restart())
+	steps.PersistRenew(t, b, holder)
+	steps.PersistRenew(t, a, next)
+	steps.Must(t, b.Leave(steps.Soon(t), holder, driver.Exit{Mark: "m"}))
+	next = steps.Granted(t, a, next)
 	if next.Token <= holder.Token || next.Mark != "m" {
 		t.Errorf("after a restart the next has token %d and mark %q; want one above %d, and the mark", next.Token, next.Mark, holder.Token)
 	}
-	leave(t, a, next)
+	steps.Leave(t, a, next)
 }
 
 //verify:fault etcd | lease revoked, or session expired
@@ -45,28 +46,28 @@ func TestRevokedLeaseIsALoss(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
 	a, b := x.backend(), x.backend()
-	one, two := hold(t, a, claim("one")), hold(t, a, claim("two"))
-	next := wait(t, b, claim("one"))
-	other := hold(t, b, claim("other"))
+	one, two := steps.Hold(t, a, steps.Claim("one")), steps.Hold(t, a, steps.Claim("two"))
+	next := steps.Wait(t, b, steps.Claim("one"))
+	other := steps.Hold(t, b, steps.Claim("other"))
 	for _, id := range x.leases() {
-		if l, err := x.etcd.TimeToLive(soon(t), id, clientv3.WithAttachedKeys()); err != nil {
+		if l, err := x.etcd.TimeToLive(steps.Soon(t), id, clientv3.WithAttachedKeys()); err != nil {
 			t.Fatal(err)
 		} else if len(l.Keys) == 2 && strings.Contains(fmt.Sprintf("%s", l.Keys), "/two/") {
 			x.revoke(id)
 		}
 	}
-	next = granted(t, b, next)
-	for _, err := range a.Renew(soon(t), []driver.Ticket{one, two}) {
+	next = steps.Granted(t, b, next)
+	for _, err := range a.Renew(steps.Soon(t), []driver.Ticket{one, two}) {
 		if !driver.Gone(err) {
 			t.Errorf("Renew after the lease was revoked answered %v; want GoneError", err)
 		}
 	}
-	ok(t, renew(t, b, other))
-	wantGone(t, "Leave after the lease was revoked", a.Leave(soon(t), one, driver.Exit{Mark: "late"}))
+	steps.OK(t, steps.Renew(t, b, other))
+	steps.Gone(t, "Leave after the lease was revoked", a.Leave(steps.Soon(t), one, driver.Exit{Mark: "late"}))
 	// The lease is not used again, and no claim is put on it.
-	leave(t, a, hold(t, a, claim("two")))
-	leave(t, b, next)
-	leave(t, b, other)
+	steps.Leave(t, a, steps.Hold(t, a, steps.Claim("two")))
+	steps.Leave(t, b, next)
+	steps.Leave(t, b, other)
 }
 
 //verify:fault etcd | lease revoked, or session expired
@@ -74,25 +75,25 @@ func TestRevokedLeaseIsReplacedByEnter(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
 	a := x.backend()
-	leave(t, a, hold(t, a, claim("k")))
+	steps.Leave(t, a, steps.Hold(t, a, steps.Claim("k")))
 	x.revoke(x.leases()...)
-	k := hold(t, a, claim("k")) // it finds out
-	leave(t, a, k, driver.Exit{Tombstone: true})
+	k := steps.Hold(t, a, steps.Claim("k")) // it finds out
+	steps.Leave(t, a, k, driver.Exit{Tombstone: true})
 	x.revoke(x.leases()...)
-	leave(t, a, hold(t, a, claim("k")))
+	steps.Leave(t, a, steps.Hold(t, a, steps.Claim("k")))
 }
 
 //verify:fault etcd | key deleted
 func TestDeletedKeyIsALossOfThatClaimAlone(t *testing.T) {
 	x, a, b := sceneOfTwo(t)
-	one, two := hold(t, a, claim("one")), hold(t, a, claim("two"))
+	one, two := steps.Hold(t, a, steps.Claim("one")), steps.Hold(t, a, steps.Claim("two"))
 	x.remove(x.prefix+"one/", clientv3.WithPrefix())
-	errs := a.Renew(soon(t), []driver.Ticket{one, two})
+	errs := a.Renew(steps.Soon(t), []driver.Ticket{one, two})
 	if !driver.Gone(errs[0]) || errs[1] != nil {
 		t.Errorf("Renew answered %v; want GoneError for the claim whose key was deleted, and nil for the other", errs)
 	}
-	leave(t, b, hold(t, b, claim("one")))
-	leave(t, a, two)
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("one")))
+	steps.Leave(t, a, two)
 }
 
 // TestLostAnswers cuts the connection after each kind of step was applied and
@@ -118,45 +119,41 @@ func TestLostAnswers(t *testing.T) {
 	lost := func(what string, answers int64, applied func() bool, call func(ctx context.Context) error) {
 		t.Helper()
 		passing.Store(answers)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		answer := make(chan error, 1)
 		go func() { answer <- call(ctx) }()
-		for end := time.Now().Add(9 * time.Second); !applied(); sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s was not applied", what)
-			}
-		}
+		testserver.Eventually(t, 30*time.Second, what+" is applied", applied)
 		p.Cut()
 		p.Resume()
-		unknown(t, what+" whose answer was lost", <-answer)
+		steps.Unknown(t, what+" whose answer was lost", <-answer)
 	}
 	inLine := func(want int) func() bool { return func() bool { return len(claims(t, near, "k")) == want } }
 	passing.Store(1000)
-	leave(t, far, hold(t, far, claim("warm"))) // the connection stands, and a lease
+	steps.Leave(t, far, steps.Hold(t, far, steps.Claim("warm"))) // the connection stands, and a lease
 
-	c := claim("k")
+	c := steps.Claim("k")
 	lost("Enter", 0, inLine(1), func(ctx context.Context) error { _, err := far.Enter(ctx, c); return err })
-	held := persistEnter(t, far, c)
+	held := steps.PersistEnter(t, far, c)
 	if !held.Granted || !inLine(1)() {
 		t.Fatalf("after a repeated Enter there is not one granted claim: %+v", held)
 	}
 
-	waits := claim("k")
+	waits := steps.Claim("k")
 	lost("Enter of a waiter", 1, inLine(2), func(ctx context.Context) error { _, err := far.Enter(ctx, waits); return err })
-	persist(t, "Leave without a token", func(ctx context.Context) error {
+	steps.Persist(t, "Leave without a token", func(ctx context.Context) error {
 		return far.Leave(ctx, driver.Ticket{Claim: waits}, driver.Exit{Tombstone: true})
 	})
-	wantGone(t, "an Enter delayed beyond its Leave", errOf(far.Enter(soon(t), waits)))
+	steps.Gone(t, "an Enter delayed beyond its Leave", steps.ErrOf(far.Enter(steps.Soon(t), waits)))
 
 	done := func(ctx context.Context) error { return far.Leave(ctx, held, driver.Exit{Mark: "done"}) }
 	lost("Leave", 1, inLine(0), done) // after the reading of the mark
-	persist(t, "the repeated Leave", done)
-	next := hold(t, near, claim("k"))
+	steps.Persist(t, "the repeated Leave", done)
+	next := steps.Hold(t, near, steps.Claim("k"))
 	if next.Mark != "done" {
 		t.Errorf("the mark is %q; want the one of the Leave whose answer was lost", next.Mark)
 	}
-	leave(t, near, next)
+	steps.Leave(t, near, next)
 }
 
 func TestOutageIsAnErrorAndHeals(t *testing.T) {
@@ -164,19 +161,19 @@ func TestOutageIsAnErrorAndHeals(t *testing.T) {
 	x := newScene(t)
 	p := faultproxy.Start(t, x.server.Addr(), faultproxy.Framer{})
 	far, near := backend(t, dial(t, clientv3.Config{}, p.Addr()), x.prefix), x.backend()
-	holder := hold(t, far, claim("k"))
-	next := wait(t, near, claim("k"))
+	holder := steps.Hold(t, far, steps.Claim("k"))
+	next := steps.Wait(t, near, steps.Claim("k"))
 	p.Refuse()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	began := time.Now()
-	unknown(t, "Renew without a server", far.Renew(ctx, []driver.Ticket{holder})[0])
-	unknown(t, "Leave without a server", far.Leave(ctx, holder, driver.Exit{}))
-	tookAtMost(t, began, 3*time.Second)
+	steps.Unknown(t, "Renew without a server", far.Renew(ctx, []driver.Ticket{holder})[0])
+	steps.Unknown(t, "Leave without a server", far.Leave(ctx, holder, driver.Exit{}))
+	steps.TookAtMost(t, began, 3*time.Second)
 	p.Resume()
-	persistRenew(t, far, holder)
-	persist(t, "Leave after the outage", func(ctx context.Context) error { return far.Leave(ctx, holder, driver.Exit{}) })
-	leave(t, near, granted(t, near, next))
+	steps.PersistRenew(t, far, holder)
+	steps.Persist(t, "Leave after the outage", func(ctx context.Context) error { return far.Leave(ctx, holder, driver.Exit{}) })
+	steps.Leave(t, near, steps.Granted(t, near, next))
 }
 
 // TestHungMemberDoesNotStopRenewals: a client asks its members in turn, so of the two
@@ -186,19 +183,19 @@ func TestHungMemberDoesNotStopRenewals(t *testing.T) {
 	x := newScene(t)
 	p := faultproxy.Start(t, x.server.Addr(), faultproxy.Framer{})
 	b := backend(t, dial(t, clientv3.Config{}, p.Addr(), x.server.Addr()), x.prefix)
-	held := hold(t, b, claim("k"))
+	held := steps.Hold(t, b, steps.Claim("k"))
 	for range 4 { // both members are connected
-		must(t, renew(t, b, held))
+		steps.Must(t, steps.Renew(t, b, held))
 	}
 	p.Hold(faultproxy.ToServer, faultproxy.ToClient)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		ok(t, b.Renew(ctx, []driver.Ticket{held})[0])
+		steps.OK(t, b.Renew(ctx, []driver.Ticket{held})[0])
 		cancel()
 	}
 	p.Cut()
 	p.Resume()
-	persistLeave(t, b, held)
+	steps.PersistLeave(t, b, held)
 }
 
 // TestCompactionWhileWaiting compacts what a waiter has not seen: before it watches, and
@@ -215,37 +212,38 @@ func TestCompactionWhileWaiting(t *testing.T) {
 		for range 10 {
 			x.put("elsewhere", "x")
 		}
-		must(t, errOf(x.etcd.Compact(soon(t), x.remove("elsewhere"), clientv3.WithCompactPhysical())))
+		steps.Must(t, steps.ErrOf(x.etcd.Compact(steps.Soon(t), x.remove("elsewhere"), clientv3.WithCompactPhysical())))
 	}
-	first := hold(t, near, claim("k"))
-	w := wait(t, far, claim("k"))
+	first := steps.Hold(t, near, steps.Claim("k"))
+	w := steps.Wait(t, far, steps.Claim("k"))
 	compact()
 	began := time.Now()
 	for range 2 {
-		now, err := far.Await(soon(t), w)
+		now, err := far.Await(steps.Soon(t), w)
 		if err != nil || now.Granted {
 			t.Fatalf("Await after a compaction answered granted %v, error %v", now.Granted, err)
 		}
 	}
-	if took := time.Since(began); took > 5*time.Second || took < time.Second/2 {
+	if took := time.Since(began); took > 20*time.Second || took < time.Second/2 {
 		t.Errorf("two Awaits took %v; want a second each", took)
 	}
-	waiting := await(t, far, w)
+	waiting := steps.Await(t, far, w)
 	sleep(50 * time.Millisecond)
 	p.Refuse()
-	leave(t, near, first)
+	steps.Leave(t, near, first)
 	compact() // the waiter never hears of the Leave
 	healed := time.Now()
 	p.Resume()
-	w = within(t, 20*time.Second, waiting)
+	w = steps.Within(t, 20*time.Second, waiting)
 	t.Logf("granted %v after the connection was back", time.Since(healed))
-	leave(t, near, w)
+	steps.Leave(t, near, w)
 }
 
 // silent swallows and counts the events of a watch, as if its member were cut off.
 type silent struct {
 	grpc.ClientStream
 	swallowed *atomic.Int64
+	created   *atomic.Int64
 }
 
 func (s silent) RecvMsg(m any) error {
@@ -254,6 +252,9 @@ func (s silent) RecvMsg(m any) error {
 	}
 	for {
 		r, ok := m.(interface{ GetCreated() bool })
+		if ok && r.GetCreated() {
+			s.created.Add(1)
+		}
 		if !ok || r.GetCreated() {
 			return nil
 		}
@@ -279,11 +280,11 @@ func TestCallersMetadataIsSent(t *testing.T) {
 			return send(ctx, method, q, a, cc, opts...)
 		},
 	)}}, x.server.Addr()), x.prefix)
-	ticket, err := b.Enter(metadata.AppendToOutgoingContext(soon(t), "who", "me"), claim("k"))
+	ticket, err := b.Enter(metadata.AppendToOutgoingContext(steps.Soon(t), "who", "me"), steps.Claim("k"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	leave(t, b, ticket)
+	steps.Leave(t, b, ticket)
 	if len(sent) != 2 {
 		t.Fatalf("%d requests were sent: %v", len(sent), sent)
 	}
@@ -298,31 +299,48 @@ func TestCallersMetadataIsSent(t *testing.T) {
 func TestLostWatchFallsBackToReading(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
-	var swallowed atomic.Int64
+	var swallowed, created atomic.Int64
 	etcd := dial(t, clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(
 		func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			s, err := open(ctx, d, cc, method, opts...)
 			if err == nil && strings.HasSuffix(method, "/Watch") {
-				s = silent{s, &swallowed}
+				s = silent{s, &swallowed, &created}
 			}
 			return s, err
 		},
 	)}}, x.server.Addr())
 	far, near := backend(t, etcd, x.prefix), x.backend()
-	for _, next := range []driver.Claim{claim("k"), reader("k")} {
-		holder := hold(t, near, claim("k"))
-		w := wait(t, far, next)
-		waiting := await(t, far, w)
-		sleep(100 * time.Millisecond)
-		left := time.Now()
-		leave(t, near, holder)
-		within(t, 20*time.Second, waiting)
-		tookAtMost(t, left, 2500*time.Millisecond) // await ends a call after three seconds
-		leave(t, far, w)
+	for _, next := range []driver.Claim{steps.Claim("k"), steps.Reader("k")} {
+		holder := steps.Hold(t, near, steps.Claim("k"))
+		w := steps.Wait(t, far, next)
+		before := created.Load()
+		waiting := awaitOnce(t, far, w)
+		testserver.Eventually(t, time.Minute, "the watch is open", func() bool { return created.Load() > before })
+		steps.Leave(t, near, holder)
+		steps.Within(t, time.Minute, waiting)
+		steps.Leave(t, far, w)
 	}
 	if swallowed.Load() == 0 {
 		t.Error("no event of a watch was swallowed: the watch was not lost")
 	}
+}
+
+// awaitOnce is steps.Await with calls that go on for as long as the test has.
+func awaitOnce(t testing.TB, b driver.Backend, ticket driver.Ticket) <-chan driver.Ticket {
+	done, ctx := make(chan driver.Ticket, 1), steps.Soon(t)
+	go func() {
+		defer close(done)
+		for !ticket.Granted {
+			now, err := b.Await(ctx, ticket)
+			if err != nil {
+				t.Errorf("Await: %v", err)
+				return
+			}
+			ticket = now
+		}
+		done <- ticket
+	}()
+	return done
 }
 
 // TestFullStore has etcd refuse to grow: what ends claims and keeps them alive works
@@ -333,26 +351,26 @@ func TestFullStore(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--quota-backend-bytes=1048576")))
 	b := x.backend()
-	held, waits := hold(t, b, claim("k")), claim("k")
-	w := wait(t, b, waits)
+	held, waits := steps.Hold(t, b, steps.Claim("k")), steps.Claim("k")
+	w := steps.Wait(t, b, waits)
 	filler := strings.Repeat("x", 100<<10)
 	for i := 0; ; i++ {
-		if _, err := x.etcd.Put(soon(t), "filler", filler); err != nil {
+		if _, err := x.etcd.Put(steps.Soon(t), "filler", filler); err != nil {
 			break
 		}
 		if i > 100 {
 			t.Fatal("the store does not fill up")
 		}
 	}
-	_, err := b.Enter(soon(t), claim("other"))
-	unknown(t, "Enter on a full store", err)
-	for _, err := range b.Renew(soon(t), []driver.Ticket{held, w}) {
+	_, err := b.Enter(steps.Soon(t), steps.Claim("other"))
+	steps.Unknown(t, "Enter on a full store", err)
+	for _, err := range b.Renew(steps.Soon(t), []driver.Ticket{held, w}) {
 		if err != nil {
 			t.Errorf("Renew on a full store: %v", err)
 		}
 	}
-	leave(t, b, w)
-	leave(t, b, held)
+	steps.Leave(t, b, w)
+	steps.Leave(t, b, held)
 }
 
 func TestLowMaxTxnOpsIsNamedInTheError(t *testing.T) {
@@ -361,15 +379,15 @@ func TestLowMaxTxnOpsIsNamedInTheError(t *testing.T) {
 	b := x.backend()
 	var ts []driver.Ticket
 	for range 60 {
-		ts = append(ts, hold(t, b, claim(newPrefix())))
+		ts = append(ts, steps.Hold(t, b, steps.Claim(newPrefix())))
 	}
-	err := b.Renew(soon(t), ts)[0]
-	permanent(t, "Renew of 60 claims", err)
+	err := b.Renew(steps.Soon(t), ts)[0]
+	steps.Permanent(t, "Renew of 60 claims", err)
 	if !strings.Contains(err.Error(), "max-txn-ops") {
 		t.Errorf("Renew of 60 claims answered %v; want it to name max-txn-ops", err)
 	}
 	for _, k := range ts {
-		leave(t, b, k)
+		steps.Leave(t, b, k)
 	}
 }
 
@@ -378,6 +396,6 @@ func TestClosedClientIsNamedInTheError(t *testing.T) {
 	c := client(t, server(t))
 	b := backend(t, c, "")
 	c.Close()
-	_, err := b.Enter(soon(t), claim("k"))
-	permanent(t, "Enter with a closed client", err)
+	_, err := b.Enter(steps.Soon(t), steps.Claim("k"))
+	steps.Permanent(t, "Enter with a closed client", err)
 }

@@ -1,8 +1,9 @@
-package etcd_test
+package etcdlock_test
 
 import (
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -12,10 +13,10 @@ func BenchmarkFreeLock(b *testing.B) {
 	for name, fsync := range map[string]string{"fsync": "--unsafe-no-fsync=false", "nofsync": "--unsafe-no-fsync"} {
 		b.Run(name, func(b *testing.B) {
 			s := testserver.Etcd(b, testserver.Config(fsync))
-			locks, c := backend(b, client(b, s), ""), claim("k")
+			locks, c := backend(b, client(b, s), ""), steps.Claim("k")
 			b.ReportAllocs()
 			for b.Loop() {
-				leave(b, locks, hold(b, locks, c))
+				steps.Leave(b, locks, steps.Hold(b, locks, c))
 			}
 		})
 	}

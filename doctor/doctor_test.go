@@ -58,8 +58,8 @@ func (p *patient) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if p.enters != nil {
 		before, after = p.enters(p.ins)
 	}
-	time.Sleep(before)
-	defer time.Sleep(after)
+	time.Sleep(before)      // real time: how long a step of a store takes
+	defer time.Sleep(after) // real time: the same
 	if p.entered != nil {
 		return driver.Ticket{}, p.entered
 	}
@@ -69,7 +69,7 @@ func (p *patient) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 func (p *patient) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	p.n++
 	if p.took != nil {
-		time.Sleep(p.took(p.n))
+		time.Sleep(p.took(p.n)) // real time: how long a step of a store takes
 	}
 	if p.renewed != nil {
 		if err := p.renewed(p.n); err != nil {

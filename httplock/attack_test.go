@@ -19,6 +19,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -274,12 +275,8 @@ func (s *site) waiting(key string) int {
 	return len(l.Waiters)
 }
 
-// eventually asks again and again, for at most 20 s.
+// eventually asks again and again.
 func (s *site) eventually(what string, is func() bool) {
 	s.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.Fatalf("%s: not within 20 s", what)
-		}
-	}
+	testserver.Eventually(s, time.Minute, what, is)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -158,10 +159,5 @@ func TestQuietStreamsOutliveTheirDeadlines(t *testing.T) {
 
 func waitUntil(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !f(); {
-		if time.Now().After(end) {
-			t.Fatal(what + ": not in a minute")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	testserver.Eventually(t, time.Minute, what, f)
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, golangci-lint (.golangci.yml) over all modules, and that the twins of the
-# documentation have the same headings and code blocks.
+# Formatting, golangci-lint (.golangci.yml) over all modules, tests that measure the machine, and
+# that the twins of the documentation have the same headings and code blocks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 modules=(. redislock etcdlock zklock storeurl httplock promfence otelfence lab cmd/fencelock verify examples)
@@ -21,6 +21,9 @@ for module in "${modules[@]}" integrations tools; do
 	# A module must be complete without the workspace: users have none.
 	(cd "$module" && GOWORK=off go mod verify >/dev/null && GOWORK=off go build -o /dev/null ./...)
 done
+
+# No test measures the machine.
+(cd tools && GOWORK=off go run ./realtime ..)
 
 # Its yaml module is not the one that golangci-lint builds with, so it has no line in tools/go.mod.
 go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes= "$PWD"/.github/workflows/*.yml

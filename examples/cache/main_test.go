@@ -37,7 +37,7 @@ func TestOneMachineAsksTheDatabase(t *testing.T) {
 	var asked atomic.Int64
 	machines(t, func(context.Context, string) (string, error) {
 		asked.Add(1)
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // real time: how long the database takes
 		return "42", nil
 	}, func(c *cache) {
 		if v, err := c.get(t.Context(), "answer"); v != "42" || err != nil {

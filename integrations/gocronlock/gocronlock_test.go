@@ -3,6 +3,7 @@ package gocronlock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/integrations/gocronlock"
 	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -53,7 +55,8 @@ func TestShortJobRunsOnOneMachine(t *testing.T) {
 	machines(t, 4, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
 		return gocron.WithDistributedLocker(gocronlock.NewLocker(c, 2*time.Second))
 	}, func(int) { runs.Add(1) })
-	time.Sleep(time.Second)
+	testserver.Eventually(t, time.Minute, "it runs", func() bool { return runs.Load() > 0 })
+	time.Sleep(time.Second) // real time: so that it could run once more
 	if n := runs.Load(); n != 1 {
 		t.Errorf("it ran %d times", n)
 	}
@@ -65,10 +68,7 @@ func TestShortJobRunsEverywhereWithoutAPeriod(t *testing.T) {
 	machines(t, 4, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
 		return gocron.WithDistributedLocker(gocronlock.NewLocker(c, 0))
 	}, func(int) { runs.Add(1) })
-	time.Sleep(time.Second)
-	if n := runs.Load(); n != 4 {
-		t.Errorf("it ran %d times", n)
-	}
+	testserver.Eventually(t, time.Minute, "it runs on all machines", func() bool { return runs.Load() == 4 })
 }
 
 // TestDurationJobRunsOnceInEachPeriod starts three machines a third of a period apart: their ticks
@@ -149,15 +149,12 @@ func TestOneMachineLeadsAndTheNextFollows(t *testing.T) {
 		all = append(all, candidate{gocronlock.NewElector(ctx, open(t, store), "scheduler"), stop})
 	}
 	leader := func() int {
-		for begun := time.Now(); time.Since(begun) < 5*time.Second; time.Sleep(time.Millisecond) {
-			for i, c := range all {
-				if c.IsLeader(t.Context()) == nil {
-					return i
-				}
-			}
-		}
-		t.Fatal("nobody leads")
-		return -1
+		leads := -1
+		testserver.Eventually(t, time.Minute, "one leads", func() bool {
+			leads = slices.IndexFunc(all, func(c candidate) bool { return c.IsLeader(t.Context()) == nil })
+			return leads >= 0
+		})
+		return leads
 	}
 	seen := map[int]bool{}
 	for range all {
@@ -192,7 +189,12 @@ func TestOnlyTheLeaderRunsJobs(t *testing.T) {
 		defer mu.Unlock()
 		ran[i]++
 	})
-	time.Sleep(time.Second)
+	testserver.Eventually(t, time.Minute, "the job runs", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(ran) > 0
+	})
+	time.Sleep(time.Second) // real time: so that another machine could run it
 	mu.Lock()
 	defer mu.Unlock()
 	if len(ran) != 1 {
@@ -204,9 +206,7 @@ func TestOnlyTheLeaderRunsJobs(t *testing.T) {
 func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 	store := memlock.New()
 	e := gocronlock.NewElector(t.Context(), open(t, store), "scheduler")
-	for e.IsLeader(t.Context()) != nil {
-		time.Sleep(time.Millisecond)
-	}
+	testserver.Eventually(t, time.Minute, "it leads", func() bool { return e.IsLeader(t.Context()) == nil })
 	c := open(t, store)
 	line, err := c.Line(t.Context(), "scheduler")
 	if err != nil || len(line.Claims()) != 1 {
@@ -219,18 +219,15 @@ func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 			rival <- l
 		}
 	}()
-	for begun := time.Now(); len(line.Claims()) < 2 && time.Since(begun) < 5*time.Second; time.Sleep(time.Millisecond) {
+	testserver.Eventually(t, time.Minute, "the rival waits", func() bool {
 		line, _ = c.Line(t.Context(), "scheduler")
-	}
+		return len(line.Claims()) == 2
+	})
 	if err := c.Break(t.Context(), "scheduler", fence.Token(line.Claims()[0].Token), "test"); err != nil {
 		t.Fatal(err)
 	}
 	<-rival
-	for begun := time.Now(); e.IsLeader(t.Context()) == nil; time.Sleep(time.Millisecond) {
-		if time.Since(begun) > 2*time.Second {
-			t.Fatal("it leads for longer than a lease after it was broken")
-		}
-	}
+	testserver.Eventually(t, time.Minute, "it says that it does not lead", func() bool { return e.IsLeader(t.Context()) != nil })
 }
 
 func TestSlotIsTheTickThatNowIsFor(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 func TestGuardCountsWhatMustNotHappen(t *testing.T) {
@@ -52,9 +54,7 @@ func TestWorkersSeeALockThatExcludesNobody(t *testing.T) {
 	g := new(guard)
 	ws := onOneKey(open, 8, "k", g)
 	ws.start()
-	for begun := time.Now(); g.violations() == 0 && time.Since(begun) < time.Minute; {
-		time.Sleep(time.Millisecond)
-	}
+	testserver.Eventually(t, time.Minute, "two are inside at once", func() bool { return g.violations() > 0 })
 	if err := ws.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -174,7 +174,7 @@ func (b *browser) await(what, expression string) {
 		if time.Now().After(end) || b.ctx.Err() != nil {
 			b.Fatalf("waited in vain until %s: %s is %v, %v", what, expression, v, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // real time: between two looks at the page
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,18 +79,13 @@ func (s *service) wait(key, owner string, options ...fencelock.Option) {
 		_, _ = client.Lock(ctx, key, append(options, fencelock.Owner(owner))...)
 	}()
 	s.Cleanup(func() { cancel(); <-done })
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	testserver.Eventually(s, patience, owner+" is in the line of "+key, func() bool {
 		l, err := s.locks.Line(s.Context(), key)
 		if err != nil {
 			s.Fatal(err)
 		}
-		for _, w := range l.Waiters {
-			if w.Owner == owner {
-				return
-			}
-		}
-	}
-	s.Fatalf("%s does not come into the line of %s", owner, key)
+		return slices.ContainsFunc(l.Waiters, func(c fencelock.Standing) bool { return c.Owner == owner })
+	})
 }
 
 func check(t *testing.T, err error) {

@@ -244,7 +244,7 @@ func play(t *testing.T, p store, other *fencelock.Client, s scene, c cut) bool {
 			t.Errorf("cut %s request %d: left in line: %+v, %v", c.when, c.n, line.Claims(), err)
 			return false
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // real time: between two looks
 	}
 	return requests.Load() >= int64(c.n)
 }
@@ -344,12 +344,12 @@ func wait(r *round) {
 	go func() {
 		// Once cl stands in line, and a little later: what it does while it waits is to be
 		// cut, too.
-		for end := time.Now().Add(limit / 2); time.Now().Before(end) && r.ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(limit / 2); time.Now().Before(end) && r.ctx.Err() == nil; time.Sleep(time.Millisecond) { // real time: between two looks
 			if line, err := r.other.Line(context.Background(), r.key); err == nil && len(line.Claims()) > 1 {
 				break
 			}
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // real time: what it does while it waits takes some
 		released <- time.Now()
 		if err := first.Release(context.Background()); err != nil {
 			r.Error(err)
@@ -368,9 +368,7 @@ func wait(r *round) {
 		if !r.interrupts || !errors.Is(err, context.Canceled) {
 			r.Errorf("it was not granted: %v", err)
 		}
-		for first.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
+		<-first.Context().Done()
 		return
 	}
 	r.took(l, err)

@@ -109,7 +109,7 @@ func (r *breaking) run(t *testing.T, delay time.Duration) *broken {
 			if n == 0 {
 				begun <- true
 			}
-			<-time.After(slowWrite)
+			<-time.After(slowWrite) // real time: work under the lock
 			last = time.Now()
 		}
 		ended <- last

@@ -306,11 +306,11 @@ func TestLinkThatFlaps(t *testing.T) {
 		began := time.Now()
 		for round := 0; round < 2 || w.count("near") == before && time.Since(began) < 3*ttl+s.lag; round++ {
 			mends := []func(){s.cut(t, addr, toServer), s.cut(t, addr, toClient)}
-			<-time.After(ttl / 2) // down, and as long up
+			<-time.After(ttl / 2) // real time: the link is down, and as long up
 			for _, mend := range mends {
 				mend()
 			}
-			<-time.After(ttl / 2)
+			<-time.After(ttl / 2) // real time: as above
 		}
 		if w.count("near") == before {
 			t.Errorf("who has a good link was not served in %v", time.Since(began))
@@ -357,7 +357,7 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 		w.served(t, "with answers that take a twentieth of a lease", "slow", 1, 4*ttl+s.lag)
 		w.served(t, "with answers that take a twentieth of a lease", "quick", 1, 4*ttl)
 		slow(ttl * 4 / 5)
-		<-time.After(ttl) // who held the lock when it became so slow holds it no longer
+		<-time.After(ttl) // real time: who held the lock when it became so slow holds it no longer
 		w.served(t, "with answers that take four fifths of a lease", "quick", 1, 3*ttl+s.lag)
 		slow(0)
 		w.served(t, "without a delay", "slow", 1, 2*ttl+s.lag+10*time.Second)

@@ -40,7 +40,7 @@ func TestTraceOfThreeProcesses(t *testing.T) {
 	for i, w := range all {
 		eventually(t, w.name+" holds the key", claims(w.name, len(all)-1-i))
 		if *draw != "" {
-			time.Sleep(300 * time.Millisecond) // for the eye
+			time.Sleep(300 * time.Millisecond) // real time: for the eye
 		}
 		w.order("release " + key)
 	}

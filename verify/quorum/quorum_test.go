@@ -50,7 +50,7 @@ func hold(addrs []string) error {
 	// It says each moment that it still believes, and when it no longer does.
 	for l.Err() == nil {
 		worker.Say("believes", time.Now().UnixNano())
-		<-time.After(2 * time.Millisecond)
+		<-time.After(2 * time.Millisecond) // real time: between two reports
 	}
 	worker.Say("lost")
 	return nil
@@ -197,7 +197,8 @@ func leftovers(t *testing.T, s *testserver.Server) string {
 	return ""
 }
 
-func pause(d time.Duration) { <-time.After(d) }
+// pause lets time pass between two looks, or between two renewals.
+func pause(d time.Duration) { <-time.After(d) } // real time: as above
 
 // client opens a Client on the servers.
 func client(t *testing.T, all []*testserver.Server, ttl time.Duration) *fencelock.Client {

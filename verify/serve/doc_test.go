@@ -21,6 +21,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -360,16 +361,11 @@ func (r *reader) ended(store *memlock.Store) {
 // untilWaiting waits until somebody waits for key.
 func (r *reader) untilWaiting(c *fencelock.Client, key string) {
 	r.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	testserver.Eventually(r, time.Minute, "somebody waits", func() bool {
 		l, err := c.Line(r.Context(), key)
 		if err != nil {
 			r.Fatal(err)
 		}
-		if len(l.Waiters) > 0 {
-			return
-		}
-		if time.Now().After(end) {
-			r.Fatal("nobody waits")
-		}
-	}
+		return len(l.Waiters) > 0
+	})
 }

@@ -207,7 +207,7 @@ func (s *stage) work(key int, h *held) {
 		s.Errorf("token %d after %d", h.token(), before)
 	}
 	s.grants.Add(1)
-	time.Sleep(5 * time.Millisecond)
+	time.Sleep(5 * time.Millisecond) // real time: work under the lock
 	s.inside[key].Add(-1)
 }
 

@@ -13,7 +13,10 @@ type Backend struct {
 	store *Store
 }
 
-var _ record.Store = (*Backend)(nil)
+var (
+	_ record.Store     = (*Backend)(nil)
+	_ swaplock.Arriver = (*Store)(nil)
+)
 
 // Open returns a Backend on s.
 func Open(s *Store) *Backend { return &Backend{swaplock.New(s), s} }

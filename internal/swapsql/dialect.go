@@ -17,9 +17,10 @@ type Dialect struct {
 	name     string
 	words    []string // what differs from one dialect to the next, in pairs
 	args     argStyle
-	oneWrite bool // one writer at a time in each process, or all wait for the file
-	notifies bool // there is NOTIFY
-	guarded  bool // sessions may be in a transaction that is not a statement's own
+	oneWrite bool  // one writer at a time in each process, or all wait for the file
+	notifies bool  // there is NOTIFY
+	slack    int64 // µs that the clock of the database lags behind
+	guarded  bool  // sessions may be in a transaction that is not a statement's own
 	// code returns the code of a driver's error, or "". A statement that failed with one of undone has
 	// done nothing and may be sent again; duplicate says that the row is there.
 	code      func(error) string
@@ -41,7 +42,7 @@ var schemas embed.FS
 // The dialects.
 var (
 	SQLite = &Dialect{
-		name: "sqlite", oneWrite: true, undone: []string{"busy"}, code: busyCode,
+		name: "sqlite", oneWrite: true, slack: 1000, undone: []string{"busy"}, code: busyCode,
 		words: []string{
 			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
@@ -49,7 +50,7 @@ var (
 			"{text}", "entry",
 			"{now}", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
 			"{later}", "(1000 + CAST(unixepoch('subsec') * 1000000 AS INTEGER))", // its clock counts milliseconds
-			"{max}", "max",
+			"{max}", "max", "{min}", "min", "{in}", "instr", "{bytes}", "", "{int}", "", "{txt}", "", "{no}", "x''",
 			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = max(fencelock_lease.ending, " +
@@ -65,7 +66,8 @@ var (
 			"{text}", "entry",
 			"{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{later}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
-			"{max}", "GREATEST",
+			"{max}", "GREATEST", "{min}", "LEAST", "{in}", "strpos", "{bytes}", "::bytea", "{int}", "::bigint",
+			"{txt}", "::text", "{no}", "''",
 			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +

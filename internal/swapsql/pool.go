@@ -28,6 +28,8 @@ type Statement struct {
 	// Rows is told that rows follow, also of a repeated statement, before Row takes them.
 	Begin func()
 	Row   func(scan func(to ...any) error) error // nil: there are no rows
+	// Inserted takes what MariaDB and MySQL return as LAST_INSERT_ID.
+	Inserted *int64
 	// Then are done in the same transaction, if the statement has changed something. Only SQLite is asked for
 	// that: it has no network between the statements.
 	Then []*Statement
@@ -112,6 +114,11 @@ func (st *Statement) on(ctx context.Context, conn *sql.Conn, d *Dialect) (int64,
 		}
 		if err != nil {
 			return 0, err
+		}
+		if st.Inserted != nil {
+			if *st.Inserted, err = res.LastInsertId(); err != nil {
+				return 0, err
+			}
 		}
 		return res.RowsAffected()
 	}

@@ -9,7 +9,6 @@ import (
 	"database/sql"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,15 +56,18 @@ func (s *Store) Traits() swaplock.Traits {
 const (
 	// A line is read by one statement, so that it and the leases are of one moment. The rows of leases have no
 	// time. The bound outdoes sql_select_limit.
-	readSQL = `SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder, l.expires, l.line
+	readSQL = `SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder, l.expires, l.line,
+	l.arrivals, l.open_until, l.capacity
 FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ? WHERE {alone}
-UNION ALL SELECT 0, 0, 0, id, id, id, ending, '' FROM fencelock_lease
+UNION ALL SELECT 0, 0, 0, id, id, id, ending, '', '', 0, 0 FROM fencelock_lease
 WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
-	listSQL = `SELECT lock_key FROM fencelock_swap WHERE lock_key >= ? AND length(line) > 0 AND {alone}
+	listSQL = `SELECT lock_key FROM fencelock_swap WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone}
 ORDER BY lock_key LIMIT 200`
-	purgeSQL        = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
-	forgetSQL       = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) = 0 AND length(mark) = 0 AND {alone}`
-	staleSQL        = `SELECT lock_key FROM fencelock_swap WHERE last < ? AND length(line) > 0 AND {alone} LIMIT 200`
+	purgeSQL  = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
+	forgetSQL = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) + length(arrivals) = 0
+	AND length(mark) = 0 AND {alone}`
+	staleSQL = `SELECT lock_key FROM fencelock_swap WHERE last < ?
+	AND length(line) + length(arrivals) > 0 AND {alone} LIMIT 200`
 	forgetLeasesSQL = `DELETE FROM fencelock_lease WHERE ending <= {now} AND {alone}`
 )
 
@@ -82,14 +84,15 @@ func (s *Store) write(ctx context.Context, what, key, text string, args ...any) 
 }
 
 // Read reads the row of key, and its leases.
-func (s *Store) Read(ctx context.Context, key string, _ int) (st swaplock.State, err error) {
+func (s *Store) Read(ctx context.Context, key string, arrivals int) (st swaplock.State, err error) {
 	q := s.statement("read the line of", key, readSQL, []byte(key), []byte(key))
 	q.Begin = func() { st = swaplock.State{Records: map[string]time.Time{}} }
 	q.Row = func(scan func(to ...any) error) error {
-		var now, version, last, expires sql.NullInt64
+		var now, version, last, expires, open, capacity sql.NullInt64
 		var mark, markedBy, holder []byte
-		var line sql.NullString
-		if err := scan(&now, &version, &last, &mark, &markedBy, &holder, &expires, &line); err != nil {
+		var line, arrived sql.NullString
+		err := scan(&now, &version, &last, &mark, &markedBy, &holder, &expires, &line, &arrived, &open, &capacity)
+		if err != nil {
 			return err
 		}
 		if now.Int64 == 0 {
@@ -100,10 +103,17 @@ func (s *Store) Read(ctx context.Context, key string, _ int) (st swaplock.State,
 		st.Content = swaplock.Content{
 			Last: last.Int64, Mark: string(mark), MarkedBy: string(markedBy), Holder: string(holder),
 			Expires: fromMicros(expires.Int64), Document: []byte(line.String),
+			Open: fromMicros(open.Int64), Capacity: capacity.Int64,
 		}
-		if version.Valid {
-			st.Version = strconv.FormatInt(version.Int64, 10)
+		if !version.Valid {
+			return nil
 		}
+		var ends []int
+		if st.Arrivals, ends, err = s.parseArrivals(key, arrived.String, arrivals); err != nil {
+			return err
+		}
+		st.More = len(ends) > 0 && ends[len(ends)-1] < len(arrived.String) || len(ends) == 0 && arrived.String != ""
+		st.Version = writeVersion(version.Int64, ends)
 		return nil
 	}
 	_, err = s.conns.Run(ctx, q)
@@ -186,6 +196,14 @@ func micros(t time.Time) int64 {
 		return 0
 	}
 	return t.Add(time.Microsecond - 1).UnixMicro()
+}
+
+// floorMicros rounds down: nobody arrives a moment too late.
+func floorMicros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
 }
 
 func ttl(l swaplock.Lease) int64 { return (l.TTL + time.Microsecond - 1).Microseconds() }

@@ -13,12 +13,14 @@ import (
 // The statements of a swap. The text of a swap that makes or removes leases depends on the dialect.
 const (
 	insertSQL = `INSERT INTO fencelock_swap
-	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line)
-{values}?, ?, ?, ?, ?, ?, ?, 0, ?{end}`
+	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity)
+{values}?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0, ?, ?{end}`
 	// The order matters: MariaDB and MySQL read what they have assigned.
 	setSQL = ` SET expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?,
-	version = ?, last = {max}(last, ?), mark = ?, marked_by = ?, line = ?`
+	version = ?, last = {max}(last, ?), mark = ?, marked_by = ?, line = ?,
+	arrivals = substr(arrivals, ?), open_until = ?, capacity = ?`
 	ifSQL     = ` WHERE lock_key = ? AND version = ? AND {alone}`
+	lastSQL   = ` AND last = ?`
 	endedSQL  = ` AND expires = ?`
 	beforeSQL = ` AND {now} < ?`
 
@@ -46,9 +48,9 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (versi
 	if c.If == "" {
 		return s.insert(ctx, key, c)
 	}
-	seen, err := strconv.ParseInt(c.If, 10, 64)
-	if err != nil {
-		return "", err
+	seen, ends, err := readVersion(c.If)
+	if err != nil || c.Arrivals > len(ends) {
+		return "", err // a key is read before as many arrivals are taken
 	}
 	if s.d.args == literals {
 		for _, l := range c.Lend {
@@ -57,11 +59,19 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (versi
 			}
 		}
 	}
-	n, err := s.conns.Run(ctx, s.swap(key, seen, c))
+	taken := 0 // bytes of arrivals
+	if c.Arrivals > 0 {
+		taken = ends[c.Arrivals-1]
+	}
+	n, err := s.conns.Run(ctx, s.swap(key, seen, int64(taken), c))
 	if n == 0 || err != nil {
 		return "", err
 	}
-	return strconv.FormatInt(seen+1, 10), nil
+	ends = ends[c.Arrivals:]
+	for i := range ends {
+		ends[i] -= taken
+	}
+	return writeVersion(seen+1, ends), nil
 }
 
 // insert writes the first row of key, and one that makes leases in two steps: there is nobody in line yet.
@@ -72,7 +82,8 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (ver
 		content = swaplock.Content{}
 	}
 	n, err := s.write(ctx, "write the line of", key, insertSQL, []byte(key), first, content.Last, []byte(content.Mark),
-		[]byte(content.MarkedBy), []byte(content.Holder), micros(content.Expires), ascii(content.Document))
+		[]byte(content.MarkedBy), []byte(content.Holder), micros(content.Expires), ascii(content.Document), "",
+		floorMicros(content.Open), content.Capacity)
 	version = strconv.FormatInt(first, 10)
 	switch {
 	case n == 0 || err != nil:
@@ -86,7 +97,7 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (ver
 }
 
 // swap is the statement of a swap.
-func (s *Store) swap(key string, seen int64, c *swaplock.Change) *Statement {
+func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Statement {
 	b := &builder{s: s, key: []byte(key)}
 	holder, expires := []byte(c.Holder), micros(c.Expires)
 	b.add("UPDATE fencelock_swap")
@@ -94,11 +105,14 @@ func (s *Store) swap(key string, seen int64, c *swaplock.Change) *Statement {
 		b.join(c)
 	}
 	b.add(setSQL, holder, expires, expires, holder, seen+1, c.Last, []byte(c.Mark), []byte(c.MarkedBy),
-		ascii(c.Document))
+		ascii(c.Document), taken+1, floorMicros(c.Open), c.Capacity)
 	if s.d.args == literals && len(c.Lend)+len(c.Drop) > 0 {
 		b.leases(c)
 	}
 	b.add(ifSQL, b.key, seen)
+	if c.IfLast != 0 {
+		b.add(lastSQL, c.IfLast)
+	}
 	if !c.Ended.IsZero() {
 		b.add(endedSQL, micros(c.Ended))
 	}

@@ -87,7 +87,7 @@ func (w *watch) look(ctx context.Context) error {
 			var key []byte
 			var version string
 			err := scan(&key, &version)
-			if err == nil && known[string(key)] != version {
+			if seen, _, _ := strings.Cut(known[string(key)], ":"); err == nil && seen != version {
 				w.stirred = time.Now()
 				w.hear(string(key), nil)
 			}

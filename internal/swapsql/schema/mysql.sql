@@ -24,7 +24,11 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     holder    VARBINARY(256)  NOT NULL, -- the claim that found nobody in line; its lease is here
     expires   BIGINT          NOT NULL, -- the end of that lease
     renewals  BIGINT          NOT NULL,
-    line      LONGTEXT CHARACTER SET ascii NOT NULL -- who is in line, in order of arrival: JSON
+    line      LONGTEXT CHARACTER SET ascii NOT NULL, -- who is in line, in order of arrival: JSON
+    arrivals  LONGTEXT CHARACTER SET ascii NOT NULL, -- who has arrived since, behind those: a JSON object each
+    came      BIGINT          NOT NULL, -- when the last one arrived
+    open_until BIGINT         NOT NULL, -- until then others may arrive and wait
+    capacity  BIGINT          NOT NULL  -- of those
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- The leases of claims that came behind others, from their first renewal on. A transaction that holds

@@ -24,7 +24,11 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     holder    bytea  NOT NULL,   -- the claim that found nobody in line; its lease is here
     expires   bigint NOT NULL,   -- the end of that lease
     renewals  bigint NOT NULL,
-    line      text   NOT NULL    -- who is in line, in order of arrival: JSON
+    line      text   NOT NULL,   -- who is in line, in order of arrival: JSON
+    arrivals  text   NOT NULL,   -- who has arrived since, behind those: a JSON object each
+    came      bigint NOT NULL,   -- when the last one arrived
+    open_until bigint NOT NULL,  -- until then others may arrive and wait
+    capacity  bigint NOT NULL    -- of those
 ) WITH (fillfactor = 50);
 
 -- The leases of claims that came behind others, from their first renewal on. A transaction that holds

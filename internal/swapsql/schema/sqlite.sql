@@ -19,7 +19,11 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     holder    BLOB    NOT NULL,   -- the claim that found nobody in line; its lease is here
     expires   INTEGER NOT NULL,   -- the end of that lease
     renewals  INTEGER NOT NULL,
-    line      TEXT    NOT NULL    -- who is in line, in order of arrival: JSON
+    line      TEXT    NOT NULL,   -- who is in line, in order of arrival: JSON
+    arrivals  TEXT    NOT NULL,   -- who has arrived since, behind those: a JSON object each
+    came      INTEGER NOT NULL,   -- when the last one arrived
+    open_until INTEGER NOT NULL,  -- until then others may arrive and wait
+    capacity  INTEGER NOT NULL    -- of those
 ) STRICT, WITHOUT ROWID;
 
 -- The leases of claims that came behind others, from their first renewal on.

@@ -1,0 +1,209 @@
+package swapsql
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/swaplock"
+)
+
+// The arrivals of a key are a text to which one is appended for each, so that no arrival is in the way of
+// another one, or of a swap. A version has their ends in it, by which a swap takes the first ones away.
+const (
+	freeSQL = `(f.line = '' AND f.arrivals = '')`
+	// The clock is read once: everything else goes by what it was then.
+	arriveSQL = `INSERT INTO fencelock_swap AS f (lock_key, version, last, mark, marked_by, holder, expires, renewals, line,
+	arrivals, came, open_until, capacity)
+SELECT ?{bytes}, n.now, n.now + ?{int} - 1, {no}, {no}, ?{bytes}, n.now + ?{int}, 0, '',
+	'{"token":' || n.now || ',"at":' || n.now || ?{txt}, n.now, n.now * ?{int} + ?{int}, ?{int}
+FROM (SELECT {now} AS now) n WHERE 1 = 1
+ON CONFLICT (lock_key) DO UPDATE SET
+	version = CASE WHEN {free} THEN {max}(f.version + 1, excluded.version) ELSE f.version END,
+	last = {max}(f.last + 1, excluded.came) + excluded.last - excluded.came,
+	holder = CASE WHEN {free} THEN excluded.holder ELSE f.holder END,
+	expires = CASE WHEN {free} THEN excluded.expires ELSE f.expires END,
+	arrivals = f.arrivals || '{"token":' || {max}(f.last + 1, excluded.came) || ',"at":' || excluded.came || ?{txt},
+	came = excluded.came,
+	open_until = CASE WHEN {free} THEN excluded.open_until ELSE {min}(f.open_until, excluded.came + ?{int}) END,
+	capacity = CASE WHEN {free} THEN excluded.capacity ELSE f.capacity END
+WHERE {free} OR ?{int} = 1 AND {now} < f.open_until AND f.capacity = excluded.capacity
+	AND {in}(f.line, ?{txt}) = 0 AND {in}(f.arrivals, ?{txt}) = 0
+RETURNING last, came, version, open_until, mark, marked_by, CASE WHEN holder = ?{bytes} THEN 1 ELSE 0 END,
+	length(arrivals), length(arrivals) - length(replace(arrivals, ',"at":', ''))
+		+ length(line) - length(replace(line, '"token":', '""'))`
+
+	// MariaDB and MySQL return one number: what has become of the claim, and its token. It is chosen first, because
+	// what comes behind an assignment may or may not see it. A key with a mark is left to a swap.
+	arriveMySQL = `INSERT INTO fencelock_swap (lock_key, version, last, mark, marked_by, holder, expires, renewals, line,
+	arrivals, came, open_until, capacity)
+SELECT ?, n.now, LAST_INSERT_ID(n.now * 4 + 1) DIV 4 + ? - 1, X'', X'', ?, n.now + ?, 0, X'',
+	CONCAT('{"token":', n.now, ',"at":', n.now, ?), n.now, n.now * ? + ?, ?
+FROM (SELECT {now} AS now FROM DUAL LIMIT 1) n WHERE {alone}
+ON DUPLICATE KEY UPDATE
+	came = IF(LAST_INSERT_ID(CASE
+		WHEN LENGTH(line) + LENGTH(arrivals) + LENGTH(mark) = 0 AND last < VALUES(came) THEN VALUES(came) * 4 + 1
+		WHEN ? = 1 AND LENGTH(line) + LENGTH(arrivals) > 0 AND VALUES(came) < open_until AND capacity = VALUES(capacity)
+			AND INSTR(line, ?) = 0 AND INSTR(arrivals, ?) = 0 THEN GREATEST(last + 1, VALUES(came)) * 4 + 2
+		ELSE 0 END) = 0, came, VALUES(came)),
+	holder = IF(LAST_INSERT_ID() % 4 = 1, VALUES(holder), holder),
+	expires = IF(LAST_INSERT_ID() % 4 = 1, VALUES(expires), expires),
+	version = IF(LAST_INSERT_ID() % 4 = 1, GREATEST(version + 1, VALUES(version)), version),
+	open_until = CASE LAST_INSERT_ID() % 4 WHEN 1 THEN VALUES(open_until)
+		WHEN 2 THEN LEAST(open_until, VALUES(came) + ?) ELSE open_until END,
+	capacity = IF(LAST_INSERT_ID() % 4 = 1, VALUES(capacity), capacity),
+	last = IF(LAST_INSERT_ID() = 0, last, LAST_INSERT_ID() DIV 4 + VALUES(last) - VALUES(came)),
+	arrivals = IF(LAST_INSERT_ID() = 0, arrivals,
+		CONCAT(arrivals, '{"token":', LAST_INSERT_ID() DIV 4, ',"at":', VALUES(came), ?))`
+	// A claim that is still among the arrivals is not granted yet, so a change of this version is news.
+	placeMySQL = `SELECT version, open_until, (LENGTH(line) - LENGTH(REPLACE(line, '"token":', '""'))
+	+ LENGTH(before_it) - LENGTH(REPLACE(before_it, ',"at":', ''))) DIV 6 - 1
+FROM (SELECT version, open_until, line, LEFT(arrivals, INSTR(arrivals, ?)) AS before_it FROM fencelock_swap
+	WHERE lock_key = ? AND INSTR(arrivals, ?) > 0 AND {alone}) l WHERE {alone} LIMIT 1`
+)
+
+// arrival is one line of the arrivals of a key.
+type arrival struct {
+	Token    int64           `json:"token"`
+	At       int64           `json:"at"` // µs since 1970
+	Span     int64           `json:"span"`
+	Capacity int64           `json:"capacity"`
+	ID       string          `json:"id"`
+	TTL      int64           `json:"ttl"` // µs
+	WaitTTL  int64           `json:"wait_ttl"`
+	Full     bool            `json:"full,omitempty"`
+	Claim    json.RawMessage `json:"claim"`
+}
+
+// tail is what comes behind the token and the time of an arrival.
+func tail(a *swaplock.Arrival) (string, error) {
+	text, err := json.Marshal(&arrival{
+		Span: a.Span, Capacity: a.Capacity, ID: a.ID, TTL: a.TTL.Microseconds(), WaitTTL: a.WaitTTL.Microseconds(),
+		Full: a.Full, Claim: a.Claim,
+	})
+	if err != nil {
+		return "", &driver.PermanentError{Err: err}
+	}
+	return strings.TrimPrefix(ascii(text), `{"token":0,"at":0`) + "\n", nil
+}
+
+// parseArrivals reads at most so many of the first arrivals, and where each ends.
+func (s *Store) parseArrivals(key, text string, most int) (all []swaplock.Arrival, ends []int, err error) {
+	for end := 0; end < len(text) && len(all) != most; {
+		line, _, _ := strings.Cut(text[end:], "\n")
+		end += len(line) + 1
+		var a arrival
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			return nil, nil, &driver.PermanentError{Err: fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err)}
+		}
+		all = append(all, swaplock.Arrival{
+			ID: a.ID, Claim: a.Claim, Span: a.Span, Capacity: a.Capacity, Full: a.Full,
+			TTL: time.Duration(a.TTL) * time.Microsecond, WaitTTL: time.Duration(a.WaitTTL) * time.Microsecond,
+			Token: a.Token, At: fromMicros(a.At + s.d.slack),
+		})
+		ends = append(ends, end)
+	}
+	return all, ends, nil
+}
+
+// writeVersion is the version of a row with the ends of those arrivals that were read.
+func writeVersion(version int64, ends []int) string {
+	text := strconv.AppendInt(nil, version, 10)
+	for i, end := range ends {
+		text = strconv.AppendInt(append(text, ":,"[min(i, 1)]), int64(end), 10)
+	}
+	return string(text)
+}
+
+func readVersion(text string) (version int64, ends []int, err error) {
+	number, rest, more := strings.Cut(text, ":")
+	if version, err = strconv.ParseInt(number, 10, 64); err != nil || !more {
+		return version, nil, err
+	}
+	for part := range strings.SplitSeq(rest, ",") {
+		end, err := strconv.Atoi(part)
+		if err != nil {
+			return 0, nil, err
+		}
+		ends = append(ends, end)
+	}
+	return version, ends, nil
+}
+
+// Arrive takes a free lock, or puts a claim behind all others, by one statement.
+func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
+	text, err := tail(a)
+	if err != nil {
+		return nil, err
+	}
+	lease := ttl(swaplock.Lease{TTL: a.TTL}) + s.d.slack
+	full, waits, open := int64(0), int64(0), int64(0)
+	if a.Full {
+		full, open = 1, lease
+	}
+	if a.Waits {
+		waits = 1
+	}
+	quoted, wait := `"`+a.ID+`"`, a.WaitTTL.Microseconds()
+	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
+	if s.d.args == literals {
+		return s.arriveMySQL(ctx, key, quoted, append(insert, waits, quoted, quoted, wait, text))
+	}
+	q := s.statement("enter the line of", key, strings.ReplaceAll(arriveSQL, "{free}", freeSQL),
+		append(insert, text, wait, waits, quoted, quoted, []byte(a.ID))...)
+	q.Keeps, q.Writes = false, true
+	var p *swaplock.Place
+	q.Begin = func() { p = nil }
+	q.Row = func(scan func(to ...any) error) error {
+		var last, came, version, open int64
+		var mark, markedBy []byte
+		var granted, length, ahead int
+		if err := scan(&last, &came, &version, &open, &mark, &markedBy, &granted, &length, &ahead); err != nil {
+			return err
+		}
+		p = &swaplock.Place{
+			Token: last - a.Span + 1, At: fromMicros(came + s.d.slack), Granted: granted == 1, Version: writeVersion(version, nil),
+			Open: fromMicros(open), Mark: string(mark), MarkedBy: string(markedBy),
+		}
+		if p.Granted {
+			p.Version = writeVersion(version, []int{length})
+		} else {
+			p.Ahead = ahead/6 - 1 // six bytes of each claim are left out
+		}
+		return nil
+	}
+	_, err = s.conns.Run(ctx, q)
+	return p, err
+}
+
+// arriveMySQL does it on MariaDB and MySQL. Where a claim stands that waits is asked behind; if that cannot be told,
+// whoever polls looks once.
+func (s *Store) arriveMySQL(ctx context.Context, key, quoted string, args []any) (*swaplock.Place, error) {
+	var got int64
+	q := s.statement("enter the line of", key, arriveMySQL, args...)
+	q.Keeps, q.Writes, q.Inserted = false, true, &got
+	if _, err := s.conns.Run(ctx, q); err != nil || got == 0 {
+		return nil, err
+	}
+	p := &swaplock.Place{Token: got / 4, At: fromMicros(got / 4), Granted: got%4 == 1}
+	if p.Granted {
+		text := args[4].(string)
+		length := len(`{"token":`) + len(`,"at":`) + 2*len(strconv.FormatInt(p.Token, 10)) + len(text)
+		p.Version = writeVersion(p.Token, []int{length})
+		return p, nil
+	}
+	p.Ahead, p.Open = 1, p.At.Add(time.Second)
+	q = s.statement("read the line of", key, placeMySQL, quoted, []byte(key), quoted)
+	q.Row = func(scan func(to ...any) error) error {
+		var version, open int64
+		err := scan(&version, &open, &p.Ahead)
+		p.Version, p.Open = writeVersion(version, nil), fromMicros(open)
+		return err
+	}
+	_, _ = s.conns.Run(ctx, q) // the claim is in line, whatever this says
+	return p, nil
+}

@@ -17,8 +17,8 @@ import (
 const (
 	freeSQL = `(f.line = '' AND f.arrivals = '')`
 	// The clock is read once: everything else goes by what it was then.
-	arriveSQL = `INSERT INTO fencelock_swap AS f (lock_key, version, last, mark, marked_by, holder, expires, renewals, line,
-	arrivals, came, open_until, capacity)
+	arriveSQL = `INSERT INTO fencelock_swap AS f (lock_key, version, last, mark, marked_by, holder, expires,
+	renewals, line, arrivals, came, open_until, capacity)
 SELECT ?{bytes}, n.now, n.now + ?{int} - 1, {no}, {no}, ?{bytes}, n.now + ?{int}, 0, '',
 	'{"token":' || n.now || ',"at":' || n.now || ?{txt}, n.now, n.now * ?{int} + ?{int}, ?{int}
 FROM (SELECT {now} AS now) n WHERE 1 = 1
@@ -39,8 +39,8 @@ RETURNING last, came, version, open_until, mark, marked_by, CASE WHEN holder = ?
 
 	// MariaDB and MySQL return one number: what has become of the claim, and its token. It is chosen first, because
 	// what comes behind an assignment may or may not see it. A key with a mark is left to a swap.
-	arriveMySQL = `INSERT INTO fencelock_swap (lock_key, version, last, mark, marked_by, holder, expires, renewals, line,
-	arrivals, came, open_until, capacity)
+	arriveMySQL = `INSERT INTO fencelock_swap (lock_key, version, last, mark, marked_by, holder, expires,
+	renewals, line, arrivals, came, open_until, capacity)
 SELECT ?, n.now, LAST_INSERT_ID(n.now * 4 + 1) DIV 4 + ? - 1, X'', X'', ?, n.now + ?, 0, X'',
 	CONCAT('{"token":', n.now, ',"at":', n.now, ?), n.now, n.now * ? + ?, ?
 FROM (SELECT {now} AS now FROM DUAL LIMIT 1) n WHERE {alone}
@@ -103,7 +103,7 @@ func (s *Store) parseArrivals(key, text string, most int) (all []swaplock.Arriva
 		all = append(all, swaplock.Arrival{
 			ID: a.ID, Claim: a.Claim, Span: a.Span, Capacity: a.Capacity, Full: a.Full,
 			TTL: time.Duration(a.TTL) * time.Microsecond, WaitTTL: time.Duration(a.WaitTTL) * time.Microsecond,
-			Token: a.Token, At: fromMicros(a.At + s.d.slack),
+			Token: a.Token, At: fromMicros(a.At),
 		})
 		ends = append(ends, end)
 	}
@@ -140,7 +140,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	if err != nil {
 		return nil, err
 	}
-	lease := ttl(swaplock.Lease{TTL: a.TTL}) + s.d.slack
+	lease := ttl(swaplock.Lease{TTL: a.TTL})
 	full, waits, open := int64(0), int64(0), int64(0)
 	if a.Full {
 		full, open = 1, lease
@@ -166,7 +166,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 			return err
 		}
 		p = &swaplock.Place{
-			Token: last - a.Span + 1, At: fromMicros(came + s.d.slack), Granted: granted == 1, Version: writeVersion(version, nil),
+			Token: last - a.Span + 1, At: fromMicros(came), Granted: granted == 1, Version: writeVersion(version, nil),
 			Open: fromMicros(open), Mark: string(mark), MarkedBy: string(markedBy),
 		}
 		if p.Granted {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // defaultPrefix begins the names of all tables in the embedded SQL.
@@ -17,10 +18,9 @@ type Dialect struct {
 	name     string
 	words    []string // what differs from one dialect to the next, in pairs
 	args     argStyle
-	oneWrite bool  // one writer at a time in each process, or all wait for the file
-	notifies bool  // there is NOTIFY
-	slack    int64 // µs that the clock of the database lags behind
-	guarded  bool  // sessions may be in a transaction that is not a statement's own
+	oneWrite bool // one writer at a time in each process, or all wait for the file
+	notifies bool // there is NOTIFY
+	guarded  bool // sessions may be in a transaction that is not a statement's own
 	// code returns the code of a driver's error, or "". A statement that failed with one of undone has
 	// done nothing and may be sent again; duplicate says that the row is there.
 	code      func(error) string
@@ -31,7 +31,7 @@ type Dialect struct {
 type argStyle int
 
 const (
-	marks    argStyle = iota // ?
+	marks    argStyle = iota // ?2, and ?1 is the clock of this host
 	numbers                  // $1
 	literals                 // in the text: neither prepared statements nor settings of the driver matter
 )
@@ -42,14 +42,13 @@ var schemas embed.FS
 // The dialects.
 var (
 	SQLite = &Dialect{
-		name: "sqlite", oneWrite: true, slack: 1000, undone: []string{"busy"}, code: busyCode,
+		name: "sqlite", oneWrite: true, undone: []string{"busy"}, code: busyCode,
 		words: []string{
 			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
 				"entry = json_patch(fencelock_history.entry, excluded.entry)",
 			"{text}", "entry",
-			"{now}", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-			"{later}", "(1000 + CAST(unixepoch('subsec') * 1000000 AS INTEGER))", // its clock counts milliseconds
+			"{now}", "{clock}", "{later}", "{clock}",
 			"{max}", "max", "{min}", "min", "{in}", "instr", "{bytes}", "", "{int}", "", "{txt}", "", "{no}", "x''",
 			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
@@ -129,8 +128,9 @@ func (d *Dialect) replacer(prefix string) func(text string) string {
 
 // bind puts arguments, which are []byte, string, or int64, into a statement.
 func (d *Dialect) bind(text string, args []any) (string, []any) {
-	if d.args == marks {
-		return text, args
+	first := 1
+	if d.args == marks && strings.Contains(text, "{clock}") {
+		first, args = 2, append([]any{time.Now().UnixMicro()}, args...)
 	}
 	var b strings.Builder
 	for i := 0; ; i++ {
@@ -140,16 +140,20 @@ func (d *Dialect) bind(text string, args []any) (string, []any) {
 			break
 		}
 		text = after
-		if d.args == numbers {
-			b.WriteString("$" + strconv.Itoa(i+1))
-		} else {
+		switch d.args {
+		case marks:
+			b.WriteString("?" + strconv.Itoa(i+first))
+		case numbers:
+			b.WriteString("$" + strconv.Itoa(i+first))
+		case literals:
 			b.WriteString(literal(args[i]))
 		}
 	}
+	text = strings.ReplaceAll(b.String(), "{clock}", "?1")
 	if d.args == literals {
 		args = nil
 	}
-	return b.String(), args
+	return text, args
 }
 
 // literal has nothing in it that a character set, an SQL mode or a key could turn into something

@@ -61,8 +61,8 @@ const (
 FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ? WHERE {alone}
 UNION ALL SELECT 0, 0, 0, id, id, id, ending, '', '', 0, 0 FROM fencelock_lease
 WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
-	listSQL = `SELECT lock_key FROM fencelock_swap WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone}
-ORDER BY lock_key LIMIT 200`
+	listSQL = `SELECT lock_key FROM fencelock_swap
+WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone} ORDER BY lock_key LIMIT 200`
 	purgeSQL  = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
 	forgetSQL = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) + length(arrivals) = 0
 	AND length(mark) = 0 AND {alone}`

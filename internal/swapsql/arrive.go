@@ -86,7 +86,7 @@ func tail(a *swaplock.Arrival) (string, error) {
 		Full: a.Full, Claim: a.Claim,
 	})
 	if err != nil {
-		return "", &driver.PermanentError{Err: err}
+		return "", driver.Permanent(err)
 	}
 	return strings.TrimPrefix(ascii(text), `{"token":0,"at":0`) + "\n", nil
 }
@@ -98,7 +98,7 @@ func (s *Store) parseArrivals(key, text string, most int) (all []swaplock.Arriva
 		end += len(line) + 1
 		var a arrival
 		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			return nil, nil, &driver.PermanentError{Err: fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err)}
+			return nil, nil, driver.Permanent(fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err))
 		}
 		all = append(all, swaplock.Arrival{
 			ID: a.ID, Claim: a.Claim, Span: a.Span, Capacity: a.Capacity, Full: a.Full,

@@ -311,10 +311,10 @@ func judge(t *testing.T, law string, conf config, wreck func(b *broken)) *record
 }
 
 // strict is how a healthy Store is tested; a closed one is another matter.
-var strict = config{serving: true, lag: 0, fresh: func() driver.Backend { return newStore() }}
+var strict = config{serving: true, long: true, lag: 0, fresh: func() driver.Backend { return newStore() }}
 
 // closing is how a backend is tested whose Close ends something.
-var closing = config{lag: 0}
+var closing = config{long: true}
 
 func confOf(law string) config {
 	switch law {

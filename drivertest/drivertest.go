@@ -57,12 +57,13 @@ type config struct {
 	fresh   func() driver.Backend
 	polls   bool
 	topics  []string
+	long    bool // laws that take long on a real store, too
 }
 
 // InBubbles runs each law in a testing/synctest bubble, where time is virtual. It
 // is for backends that live in the memory of the test, and whose goroutines, if
 // there are any, end when the test does.
-func InBubbles() Option { return func(c *config) { c.bubbles = true } }
+func InBubbles() Option { return func(c *config) { c.bubbles, c.long = true, true } }
 
 // KeepsServing says that Close does nothing, because the value is the store
 // itself. Calls after Close must then work as before.
@@ -97,10 +98,11 @@ func Fresh(t *testing.T, f Opener) Option {
 	return func(c *config) { c.fresh = func() driver.Backend { return f(t) } }
 }
 
-// Run tests every law that the backend promises to keep.
+// Run tests every law that the backend promises to keep. Outside of bubbles HugeSums, a line of two
+// thousand, needs the build tag verify.
 func Run(t *testing.T, open Opener, opts ...Option) {
 	t.Helper()
-	conf := config{lag: time.Second}
+	conf := config{lag: time.Second, long: verifying}
 	for _, o := range opts {
 		o(&conf)
 	}
@@ -232,6 +234,7 @@ func all(conditions ...condition) condition {
 // What laws ask of a backend, and of the options that it is tested with.
 
 func fair(b driver.Backend, _ config) bool       { return b.Info().Fair }
+func long(_ driver.Backend, c config) bool       { return c.long }
 func unfair(b driver.Backend, _ config) bool     { return !b.Info().Fair }
 func lingers(b driver.Backend, _ config) bool    { return b.Info().Linger }
 func lingersNot(b driver.Backend, _ config) bool { return !b.Info().Linger }

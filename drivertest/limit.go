@@ -76,7 +76,7 @@ var limitLaws = []law{
 		t.leaves()
 		w.b.holds(w.slots(one, 1, 1))
 	}, "sizes go up to one below RW, and weights up to the size"},
-	{"HugeSums", fair, func(w *world, key string) {
+	{"HugeSums", all(fair, long), func(w *world, key string) {
 		holder := w.a.holds(w.claim(key))
 		ts := w.enterMany(manyWaiters, func() driver.Claim { return w.claim(key) })
 		if slices.ContainsFunc(ts, func(t *inLine) bool { return t.Granted }) {

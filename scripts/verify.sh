@@ -29,6 +29,8 @@ stores() {
 		*) run "$folder" '' . "./$folder" -run "^($names)\$" ;;
 		esac
 	done
+	# Laws that take long on a real store.
+	run 'long laws' '' . ./verify/sql ./redislock ./etcdlock ./zklock -run '^TestLaws(OfGroups)?$'
 }
 
 for part in "$@"; do

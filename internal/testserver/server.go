@@ -31,7 +31,7 @@ type TB interface {
 
 // patience is how long a server may take to answer its first question or to end
 // after it was asked to. Loading a large file on a busy machine takes seconds.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // kind says how one kind of server is run.
 type kind struct {

@@ -1,0 +1,5 @@
+//go:build verify
+
+package drivertest
+
+const verifying = true // the tests of make verify

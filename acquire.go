@@ -3,19 +3,14 @@ package fencelock
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/fence"
-)
-
-var (
-	errLate     = errors.New("the answer came after the lease it speaks of had ended")
-	errNoAnswer = errors.New("no answer came in time")
-	errWaitOver = errors.New("wait over") // internal: refusal replaces it
+	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/internal/callctx"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // request says what a call wants.
@@ -119,266 +114,322 @@ func (a *acquisition) run(opts []Option) (*Lease, error) {
 	}
 	defer a.endNamed()
 	a.claim = a.newClaim()
-	l, err := a.obtain()
-	if err != nil && a.giveUp() {
-		l, err = a.takeNamed()
+	s := a.obtain()
+	if s.outcome != outcomeGranted && a.giveUp() {
+		s = a.takeNamed()
 	}
-	if err != nil {
-		return nil, a.refusal(err)
-	}
-	return l, nil
+	return s.lease, a.refusal(s.err)
 }
 
-// beginNamed refuses a call with a ClaimID that cannot be kept, or that another call of this
-// Client has.
-func (a *acquisition) beginNamed() error {
-	if a.claimID == "" {
-		return nil
-	}
-	if _, err := a.c.detacher(); err != nil {
-		return err
-	}
-	id := a.claimID
-	if _, underWay := a.c.named.LoadOrStore(id, true); underWay {
-		a.claimID = "" // of the other call
-		return invalid("another call with this ClaimID is under way; wait until it has returned")
-	}
-	if len(a.c.schedule.Find(func(cl *claim) bool { return cl.id == id && cl.key != a.key })) > 0 {
-		a.endNamed()
-		return invalid("this ClaimID is that of a claim on another key; draw a new one for each wish")
-	}
-	return nil
-}
-
-func (a *acquisition) endNamed() {
-	if a.claimID != "" {
-		a.c.named.Delete(a.claimID)
-	}
-}
-
-// prepare reads the options and refuses what cannot succeed.
-func (a *acquisition) prepare(opts []Option) error {
-	if a.op != opRevoke { // which has a key that no caller can name
-		if err := checkKey(a.key); err != nil {
-			return err
+// lockInQueue gets the lock by way of the local queue.
+func (a *acquisition) lockInQueue() (*Lease, error) {
+	for {
+		front, err := a.c.queues.join(a)
+		if err != nil {
+			return nil, err
+		}
+		if front {
+			return a.lockAsFront()
+		}
+		t := a.awaitWakeup()
+		switch {
+		case t.err != nil:
+			return nil, t.err
+		case t.lease == nil:
+			return a.lockAsFront()
+		case a.ctx.Err() != nil: // a lease that is handed over as ctx ends is released in the background
+			go t.lease.Release(a.ctx)
+			return nil, &endedError{errContext(a.ctx), a.heldBy(nil)}
+		case t.lease.ended() == nil: // else the claim was lost since it was handed over
+			return t.lease, nil
 		}
 	}
-	if err := a.readOptions(a.takes(), a.try, opts); err != nil {
-		return err
-	}
-	a.try = a.wait == 0
-	if a.backoff == nil {
-		a.backoff = a.c.options.Backoff
-	}
-	if err := a.checkKind(); err != nil {
-		return err
-	}
-	if err := a.fitTimes(); err != nil {
-		return err
-	}
-	if n := len(joinNote(a.note, "", a.lockDelay)); n > driver.MaxNote {
-		return invalid("the note leaves no room for the LockDelay: %d bytes with both; at most %d", n, driver.MaxNote)
-	}
-	if a.ctx.Err() != nil {
-		return errContext(a.ctx)
-	}
-	a.readTrace()
-	a.until = never
-	if a.wait > 0 && int64(a.wait) < never-a.start {
-		a.until = a.start + int64(a.wait)
-	}
-	return nil
 }
 
-// takes returns the options that the call takes.
-func (a *acquisition) takes() optionSet {
-	switch a.op {
-	case opOnce:
-		return onceTakes
-	case opAdopt:
-		return adoptTakes
+// lockAsFront brings the claim of the queue to a grant for the call.
+func (a *acquisition) lockAsFront() (*Lease, error) {
+	defer a.c.life.endWork()
+	s := a.obtain()
+	if s.outcome != outcomeGranted && !a.queue.frontGaveUp(a, s.outcome) {
+		a.giveUp()
 	}
-	return lockTakes
+	return s.lease, a.refusal(s.err)
 }
 
-// checkKind refuses a kind of lock that cannot be, or that the backend does not keep.
-func (a *acquisition) checkKind() error {
-	switch {
-	case a.permits && (a.capacity < 1 || a.capacity >= driver.RW):
-		return invalid("the size of the semaphore is %d; want 1 to %d", a.capacity, driver.RW-1)
-	case a.weight < 1:
-		return invalid("the weight is %d; it must be at least 1", a.weight)
-	case a.weight > a.capacity:
-		return invalid("the weight %d is larger than the size %d of the semaphore and would wait for ever",
-			a.weight, a.capacity)
-	case a.capacity < driver.RW && !a.c.info.Fair:
-		return invalid("the %s backend cannot keep a semaphore safely", a.c.info.Name)
-	}
-	return nil
+// outcome is what became of one step of a call.
+type outcome uint8
+
+const (
+	outcomeGranted outcome = iota // the call has its lease
+	outcomeRefused                // the call ends: asking again would not change the answer
+	outcomeWaiting                // the claim is in line
+	outcomeRetry                  // the request failed, and may be repeated
+	outcomeGone                   // the claim has ended
+)
+
+// step is the result of one step of a call.
+type step struct {
+	outcome outcome
+	lease   *Lease // granted
+	err     error  // refused: for the caller; retry: the answer to the request
 }
 
-// fitTimes brings the times of the call into what the backend can do, or refuses them.
-func (a *acquisition) fitTimes() error {
-	c, info := a.c, &a.c.info
-	d := cmp.Or(a.ttl, c.options.TTL)
-	a.enterTTL = c.info.clampTTL(d)
-	longest := c.info.clampTTL(c.options.TTL)
-	a.patience = min(a.enterTTL, longest, tryPatience)
-	switch {
-	case a.noRenewal && a.enterTTL != d:
-		return invalid("TTL is %v, with NoRenewal; the %s backend can do %v to %v", d, info.Name,
-			c.info.minTTL(), c.info.maxTTL())
-	case a.minHold > 0 && !info.Linger:
-		return invalid("the %s backend cannot keep a key taken after its release; leave out MinHold", info.Name)
-	case a.lockDelay > c.info.maxTTL()-a.enterTTL:
-		return invalid("TTL %v and LockDelay %v are one lease in the store; the %s backend can do at most %v",
-			a.enterTTL, a.lockDelay, info.Name, c.info.maxTTL())
-	case a.minHold > c.info.maxTTL():
-		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, c.info.maxTTL())
-	}
-	if every := renewEvery(a.enterTTL); a.progress > 0 && a.progress < every {
-		return invalid("Progress is %v, less than the %v between two renewals of a lease of %v; make it longer, "+
-			"or the TTL shorter", a.progress, every, a.enterTTL)
-	}
-	if a.enterTTL != d {
-		c.events.warnOnce(a.event(), fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
-			d, info.Name, a.enterTTL))
-	}
-	if a.noRenewal && !a.try {
-		a.shortenWait(longest)
-	}
-	return nil
-}
+// refuse is the step that ends a call with err.
+func refuse(err error) step { return step{outcome: outcomeRefused, err: err} }
 
-// shortenWait has the claim wait with a lease of d at most: a waiter that dies keeps its place
-// until its lease ends. Its full lease starts with the grant: by Enter itself if that is granted
-// at once and the backend can, else by a renewal. Where a claim ends with its session, as
-// on ZooKeeper, that is so whatever its lease, and the session may not allow a longer one later.
-func (a *acquisition) shortenWait(d time.Duration) {
-	if info := &a.c.info; !info.SharedLease || info.Linger {
-		a.fullTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, d)
+// retry is the step of a request that failed with err.
+func retry(err error) step { return step{outcome: outcomeRetry, err: err} }
+
+// obtain brings the call's claim to a grant and takes the grant. Another call may have brought
+// the claim part of the way. The step is one of three: granted, refused, or retry if this call
+// gives up and another one may go on with the claim. err is for the caller.
+func (a *acquisition) obtain() step {
+	for {
+		if err := a.mayWait(); err != nil {
+			return retry(err)
+		}
+		s := a.next()
+		switch s.outcome {
+		case outcomeGranted, outcomeRefused:
+			return s
+		case outcomeWaiting, outcomeGone:
+			continue
+		}
+		if err := a.pauseAfter(s.err); err != nil {
+			return retry(err)
+		}
 	}
 }
 
-// tryPatience is how long a try asks a store that does not answer, at the most.
-const tryPatience = 2 * time.Second
-
-// enterTimeout bounds one Enter of a claim with this TTL.
-func (a *acquisition) enterTimeout(ttl time.Duration) time.Duration {
-	if a.try {
-		return min(ttl/3, a.patience)
+// pauseAfter waits before the request that failed with err is repeated, or says why it is not.
+func (a *acquisition) pauseAfter(err error) error {
+	// A request that ctx or Wait has cut short says nothing about the store. The error of
+	// the request before does.
+	if a.lastErr == nil || a.mayWait() == nil {
+		a.lastErr = err
 	}
-	return min(ttl, a.c.info.clampTTL(a.c.options.TTL)) / 3 // a lease of hours is not tried for hours
-}
-
-// queuesLocally reports whether the call queues with the other goroutines of this process
-// before it asks the store. All calls that do are alike, so that a claim can pass from one
-// to another.
-func (a *acquisition) queuesLocally() bool {
-	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
-		!a.noRenewal && a.minHold == 0 && a.maxHold == 0 && a.progress == 0 && a.note == "" &&
-		a.owner == "" && a.lockDelay == 0 && a.op != opOnce && a.claimID == "" &&
-		a.enterTTL == a.c.info.clampTTL(a.c.options.TTL)
-}
-
-// newClaim makes a claim for the call.
-func (a *acquisition) newClaim() *claim {
-	cl := &claim{
-		c: a.c, queue: a.queue, key: a.key, id: a.claimID, ttl: a.enterTTL + a.lockDelay, turn: turn{span: 1},
-		wish: wish{int32(a.capacity), int32(a.weight), a.noRenewal, a.claimID != "", false},
-	}
-	if !cl.named {
-		cl.id = rand.Text()
-	}
+	a.attempt++
 	if a.queue != nil {
-		cl.span = int32(a.c.options.HandOff)
+		a.claim.requestFailed(a.lastErr)
 	}
-	a.short = a.fullTTL > 0
-	if a.fullTTL > a.enterTTL {
-		cl.writeRare().longestTTL = a.fullTTL + a.lockDelay
+	failure := a.failure(err)
+	if a.try && a.c.clock.Now() >= a.start+int64(a.patience) {
+		return failure
 	}
-	if a.note != "" || a.owner != "" || a.trace != "" || a.lockDelay > 0 {
-		rare := cl.writeRare()
-		rare.note, rare.owner, rare.lockDelay = joinNote(a.note, a.trace, a.lockDelay), a.owner, a.lockDelay
+	pause, again := a.backoff.pauseAfter(a.attempt, failure)
+	if !again {
+		return failure
 	}
-	return cl
+	a.pause(pause)
+	return nil
 }
 
-// refusal turns the reason why the call ended without a lease into its error.
-func (a *acquisition) refusal(err error) error {
+// next sends the next request that the claim needs, or takes its grant.
+func (a *acquisition) next() step {
+	switch a.claim.currentState() {
+	case stateNew:
+		return a.enter()
+	case stateWaiting:
+		return a.await()
+	case stateHeld:
+		return a.takeGrant()
+	}
+	if lost := a.claim.endedForGood(); lost != nil {
+		return refuse(lost)
+	}
+	a.enterAnew()
+	return step{outcome: outcomeGone}
+}
+
+// takeGrant makes the call the holder of its claim, or renews a lease that is old.
+func (a *acquisition) takeGrant() step {
+	var s step
+	if a.queue != nil {
+		s = a.queue.grantFront(a)
+	} else {
+		s = a.claim.grantTo(a)
+	}
+	if s.outcome == outcomeRetry {
+		return a.renewGrant()
+	}
+	return s
+}
+
+// mayWait says why the call ends now, or nil.
+func (a *acquisition) mayWait() error {
+	switch {
+	case a.c.life.acquiring.Err() != nil:
+		return ErrClosed
+	case a.ctx.Err() != nil:
+		return a.ctx.Err()
+	case a.until != never && a.c.clock.Now() >= a.until:
+		return a.lastHeard()
+	}
+	return nil
+}
+
+// failure is err, the answer to a request, as the caller may get it.
+func (a *acquisition) failure(err error) error {
+	if busy, ok := err.(*driver.BusyError); ok {
+		return a.heldBy(busy)
+	}
+	return a.unavailable(err)
+}
+
+// unavailable is the package's unavailable for a call that may have sent other requests before
+// the one that err answers.
+func (a *acquisition) unavailable(err error) error {
+	if a.claim != nil {
+		err = a.claim.settled(err)
+	}
+	return unavailable(a.ctx, err)
+}
+
+// pause waits for d, and no longer than the call may wait.
+func (a *acquisition) pause(d time.Duration) {
+	now := a.c.clock.Now()
+	d = min(d, time.Duration(a.until-now))
+	if a.try {
+		d = min(d, time.Duration(a.start+int64(a.patience)-now))
+	}
+	a.c.life.pause(a.ctx, d)
+}
+
+// call returns the context of a request that begins now and may take d, within Wait.
+func (a *acquisition) call(now int64, d time.Duration) *callctx.Call {
+	if a.until != never {
+		d = min(d, time.Duration(a.until-now))
+	}
+	return a.c.life.acquiring.Call(a.ctx, now, d)
+}
+
+// enter sends one Enter. An Enter that is repeated finds the claim of the first one.
+func (a *acquisition) enter() step {
+	d := a.claim.requestLocked() // only this goroutine changes a new claim
+	d.NoWait = a.try || !a.c.info.Fair
+	sent := a.c.clock.Now()
+	call := a.call(sent, a.enterTimeout(a.enterTTL))
+	defer call.End()
+	t, err := a.c.backend.Enter(call, d)
+	if err != nil {
+		return a.enterFailed(err)
+	}
+	s := a.claim.entered(&d, &t, sent)
+	if s.outcome != outcomeWaiting {
+		return s
+	}
+	a.answered, a.lastErr, a.attempt = true, nil, 0
+	if t.Granted {
+		a.short = a.short && t.TTL < a.fullTTL+a.lockDelay
+		return a.takeGrant()
+	}
+	a.blocker, a.ahead = t.Head, t.Ahead
+	if a.queue != nil {
+		a.queue.storeAnswered(true)
+	}
+	if a.try {
+		// The answer to the first Enter was lost, and the repeated one finds the claim waiting.
+		return refuse(a.heldBy(t.Head))
+	}
+	a.sendWaiting(a.firstInLine)
+	return s
+}
+
+// enterFailed notes err, the answer to an Enter.
+func (a *acquisition) enterFailed(err error) step {
 	var busy *driver.BusyError
 	switch {
 	case errors.As(err, &busy):
-		return a.heldBy(busy)
-	case err == errWaitOver:
-		return a.lastHeard()
-	case a.ctx.Err() != nil && errors.Is(err, a.ctx.Err()):
-		return &endedError{errContext(a.ctx), a.lastHeard()}
+		return a.refusedBusy(busy)
+	case errors.Is(err, driver.ErrKind):
+		return refuse(fmt.Errorf("%w; use another key, or wait until it is free", err))
+	case errors.Is(err, driver.ErrReused):
+		a.claim.notOurs()
+		return refuse(fmt.Errorf("%w; draw a new ClaimID for each wish", err))
+	case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(ballot.Error)):
+		return refuse(unavailable(context.Background(), a.claim.settled(err)))
 	}
-	if f, ok := err.(finalError); ok {
-		return f.error
-	}
-	return err
+	return a.claim.enterFailed(err)
 }
 
-// lastHeard is who holds the key, or that the store does not answer.
-func (a *acquisition) lastHeard() error {
+// refusedBusy notes that an Enter without waiting was refused.
+func (a *acquisition) refusedBusy(busy *driver.BusyError) step {
+	a.answered, a.blocker, a.ahead = true, busy, busy.Ahead
+	if a.queue != nil {
+		a.claim.refusedBusy(busy)
+		a.queue.storeAnswered(false)
+	}
+	if a.try {
+		return refuse(a.heldBy(busy))
+	}
+	a.sendWaiting(a.firstInLine)
+	return retry(busy) // a backend without a line is asked again after a pause
+}
+
+// await waits in line until the claim may have been granted or lost.
+func (a *acquisition) await() step {
+	t, call := a.claim.beginAwait(a)
+	if call == nil {
+		return step{outcome: outcomeGone}
+	}
+	defer call.End()
+	got, err := a.c.backend.Await(call, t)
+	s := a.claim.awaited(&got, err)
 	switch {
-	case a.answered:
-		return a.heldBy(a.blocker)
-	case a.lastErr != nil:
-		return a.unavailable(a.lastErr)
+	case s.outcome == outcomeWaiting:
+		a.lastErr, a.attempt = nil, 0
+		if !got.Granted {
+			a.ahead = got.Ahead
+			a.blocker = cmp.Or(got.Head, a.blocker)
+		}
+	case s.outcome == outcomeGone:
+	case call.Err() != nil:
+		s.outcome = outcomeWaiting // cut short; mayWait says why
+	case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrClosed):
+		return refuse(unavailable(context.Background(), driverutil.Unsettled(err))) // the claim is in line
 	}
-	return unavailable(a.ctx, errNoAnswer)
+	return s
 }
 
-func (a *acquisition) heldBy(b *driver.BusyError) *HeldError {
-	h := &HeldError{Key: a.key, Ahead: a.ahead}
-	if b != nil {
-		h.describe(b)
-		h.Ahead = max(b.Ahead, a.ahead)
+// renewGrant renews the lease of the granted claim, before the caller gets it.
+func (a *acquisition) renewGrant() step {
+	cl, c := a.claim, a.c
+	t := cl.ticket()
+	timeout := renewTimeout(t.TTL - a.lockDelay)
+	if a.fullTTL > 0 {
+		t.TTL = a.fullTTL + a.lockDelay
 	}
-	return h
+	sent := c.clock.Now()
+	call := a.call(sent, timeout)
+	defer call.End()
+	err := renewOne(call, c.backend, t)
+	a.short = a.short && err != nil
+	return cl.grantRenewed(t.TTL, sent, err)
 }
 
-// describe fills in what b says of the holder.
-func (h *HeldError) describe(b *driver.BusyError) {
-	h.Owner, h.Token, h.Since, h.Left = b.Owner, fence.Token(b.Token), b.Since, b.Left
-	h.Note, h.Trace, _ = splitNote(b.Note)
+// enterAnew replaces a claim that ended while it waited by a new one, which joins the line
+// behind all others, and behind the old one until its Leave has arrived.
+func (a *acquisition) enterAnew() {
+	old := a.claim
+	if !a.leaveUnseen(old) {
+		old.leaveIfEntered()
+	}
+	a.claim = a.newClaim()
+	a.answered = false // what the store said of the line is out of date
+	if a.queue != nil {
+		a.queue.replaceClaim(a.claim)
+	}
 }
 
-// sendWaiting reports once that the call waits, and for whom: inTheWay returns
-// that.
-func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
-	events := &a.c.events
-	if a.waitNumber != 0 || events.on == nil {
-		return
+// takeNamed gets the grant of the call's named claim, which giveUp has found. It waits no longer
+// than one request may take. If it fails, the claim stays until its lease ends.
+func (a *acquisition) takeNamed() step {
+	now := a.c.clock.Now()
+	a.claim.waitAgain(now)
+	a.until, a.try = now+int64(a.enterTimeout(a.enterTTL)), false
+	s := a.obtain()
+	if s.outcome != outcomeGranted {
+		a.claim.stayUntilItEnds()
 	}
-	a.waitNumber = a.c.waits.Add(1)
-	e := a.event()
-	e.Wait, e.Ahead = a.waitNumber, a.ahead
-	if h := inTheWay(); h.Token != 0 {
-		a.inTheWay = h
-	}
-	e.HeldBy = a.inTheWay
-	events.send(EventWaiting, e)
-}
-
-// firstInLine is who held the key in the last answer of the store.
-func (a *acquisition) firstInLine() *HeldError { return a.heldBy(a.blocker) }
-
-// endedError is the error of a call whose context ended: the context's error with its cause,
-// and what the call waited for.
-type endedError struct{ ctx, why error }
-
-func (e *endedError) Error() string   { return e.ctx.Error() + " while waiting: " + e.why.Error() }
-func (e *endedError) Unwrap() []error { return []error{e.ctx, e.why} }
-
-// errContext is the error of a context that has ended, with its cause.
-func errContext(ctx context.Context) error {
-	err := ctx.Err()
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", err, cause)
-	}
-	return err
+	return s
 }

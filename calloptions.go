@@ -1,8 +1,13 @@
 package fencelock
 
 import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
 	"strings"
 	"time"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // optionSet is a set of options. An Option is a set of one.
@@ -112,4 +117,179 @@ func (o *callOptions) checkProgress() error {
 		return invalid("MaxHold %v ends the lease before Progress %v; make Progress shorter", o.maxHold, o.progress)
 	}
 	return nil
+}
+
+// beginNamed refuses a call with a ClaimID that cannot be kept, or that another call of this
+// Client has.
+func (a *acquisition) beginNamed() error {
+	if a.claimID == "" {
+		return nil
+	}
+	if _, err := a.c.detacher(); err != nil {
+		return err
+	}
+	id := a.claimID
+	if _, underWay := a.c.named.LoadOrStore(id, true); underWay {
+		a.claimID = "" // of the other call
+		return invalid("another call with this ClaimID is under way; wait until it has returned")
+	}
+	if len(a.c.schedule.Find(func(cl *claim) bool { return cl.id == id && cl.key != a.key })) > 0 {
+		a.endNamed()
+		return invalid("this ClaimID is that of a claim on another key; draw a new one for each wish")
+	}
+	return nil
+}
+
+func (a *acquisition) endNamed() {
+	if a.claimID != "" {
+		a.c.named.Delete(a.claimID)
+	}
+}
+
+// prepare reads the options and refuses what cannot succeed.
+func (a *acquisition) prepare(opts []Option) error {
+	if a.op != opRevoke { // which has a key that no caller can name
+		if err := checkKey(a.key); err != nil {
+			return err
+		}
+	}
+	if err := a.readOptions(a.takes(), a.try, opts); err != nil {
+		return err
+	}
+	a.try = a.wait == 0
+	if a.backoff == nil {
+		a.backoff = a.c.options.Backoff
+	}
+	if err := a.checkKind(); err != nil {
+		return err
+	}
+	if err := a.fitTimes(); err != nil {
+		return err
+	}
+	if n := len(joinNote(a.note, "", a.lockDelay)); n > driver.MaxNote {
+		return invalid("the note leaves no room for the LockDelay: %d bytes with both; at most %d", n, driver.MaxNote)
+	}
+	if a.ctx.Err() != nil {
+		return errContext(a.ctx)
+	}
+	a.readTrace()
+	a.until = never
+	if a.wait > 0 && int64(a.wait) < never-a.start {
+		a.until = a.start + int64(a.wait)
+	}
+	return nil
+}
+
+// takes returns the options that the call takes.
+func (a *acquisition) takes() optionSet {
+	switch a.op {
+	case opOnce:
+		return onceTakes
+	case opAdopt:
+		return adoptTakes
+	}
+	return lockTakes
+}
+
+// checkKind refuses a kind of lock that cannot be, or that the backend does not keep.
+func (a *acquisition) checkKind() error {
+	switch {
+	case a.permits && (a.capacity < 1 || a.capacity >= driver.RW):
+		return invalid("the size of the semaphore is %d; want 1 to %d", a.capacity, driver.RW-1)
+	case a.weight < 1:
+		return invalid("the weight is %d; it must be at least 1", a.weight)
+	case a.weight > a.capacity:
+		return invalid("the weight %d is larger than the size %d of the semaphore and would wait for ever",
+			a.weight, a.capacity)
+	case a.capacity < driver.RW && !a.c.info.Fair:
+		return invalid("the %s backend cannot keep a semaphore safely", a.c.info.Name)
+	}
+	return nil
+}
+
+// fitTimes brings the times of the call into what the backend can do, or refuses them.
+func (a *acquisition) fitTimes() error {
+	c, info := a.c, &a.c.info
+	d := cmp.Or(a.ttl, c.options.TTL)
+	a.enterTTL = c.info.clampTTL(d)
+	longest := c.info.clampTTL(c.options.TTL)
+	a.patience = min(a.enterTTL, longest, tryPatience)
+	switch {
+	case a.noRenewal && a.enterTTL != d:
+		return invalid("TTL is %v, with NoRenewal; the %s backend can do %v to %v", d, info.Name,
+			c.info.minTTL(), c.info.maxTTL())
+	case a.minHold > 0 && !info.Linger:
+		return invalid("the %s backend cannot keep a key taken after its release; leave out MinHold", info.Name)
+	case a.lockDelay > c.info.maxTTL()-a.enterTTL:
+		return invalid("TTL %v and LockDelay %v are one lease in the store; the %s backend can do at most %v",
+			a.enterTTL, a.lockDelay, info.Name, c.info.maxTTL())
+	case a.minHold > c.info.maxTTL():
+		return invalid("MinHold is %v; the %s backend can do at most %v", a.minHold, info.Name, c.info.maxTTL())
+	}
+	if every := renewEvery(a.enterTTL); a.progress > 0 && a.progress < every {
+		return invalid("Progress is %v, less than the %v between two renewals of a lease of %v; make it longer, "+
+			"or the TTL shorter", a.progress, every, a.enterTTL)
+	}
+	if a.enterTTL != d {
+		c.events.warnOnce(a.event(), fmt.Errorf("a lease of %v is not possible on the %s backend; it is %v instead",
+			d, info.Name, a.enterTTL))
+	}
+	if a.noRenewal && !a.try {
+		a.shortenWait(longest)
+	}
+	return nil
+}
+
+// shortenWait has the claim wait with a lease of d at most: a waiter that dies keeps its place
+// until its lease ends. Its full lease starts with the grant: by Enter itself if that is granted
+// at once and the backend can, else by a renewal. Where a claim ends with its session, as
+// on ZooKeeper, that is so whatever its lease, and the session may not allow a longer one later.
+func (a *acquisition) shortenWait(d time.Duration) {
+	if info := &a.c.info; !info.SharedLease || info.Linger {
+		a.fullTTL, a.enterTTL = a.enterTTL, min(a.enterTTL, d)
+	}
+}
+
+// tryPatience is how long a try asks a store that does not answer, at the most.
+const tryPatience = 2 * time.Second
+
+// enterTimeout bounds one Enter of a claim with this TTL.
+func (a *acquisition) enterTimeout(ttl time.Duration) time.Duration {
+	if a.try {
+		return min(ttl/3, a.patience)
+	}
+	return min(ttl, a.c.info.clampTTL(a.c.options.TTL)) / 3 // a lease of hours is not tried for hours
+}
+
+// queuesLocally reports whether the call queues with the other goroutines of this process
+// before it asks the store. All calls that do are alike, so that a claim can pass from one
+// to another.
+func (a *acquisition) queuesLocally() bool {
+	return a.c.options.HandOff > 1 && a.capacity == driver.RW && a.weight == driver.RW &&
+		!a.noRenewal && a.minHold == 0 && a.maxHold == 0 && a.progress == 0 && a.note == "" &&
+		a.owner == "" && a.lockDelay == 0 && a.op != opOnce && a.claimID == "" &&
+		a.enterTTL == a.c.info.clampTTL(a.c.options.TTL)
+}
+
+// newClaim makes a claim for the call.
+func (a *acquisition) newClaim() *claim {
+	cl := &claim{
+		c: a.c, queue: a.queue, key: a.key, id: a.claimID, ttl: a.enterTTL + a.lockDelay, turn: turn{span: 1},
+		wish: wish{int32(a.capacity), int32(a.weight), a.noRenewal, a.claimID != "", false},
+	}
+	if !cl.named {
+		cl.id = rand.Text()
+	}
+	if a.queue != nil {
+		cl.span = int32(a.c.options.HandOff)
+	}
+	a.short = a.fullTTL > 0
+	if a.fullTTL > a.enterTTL {
+		cl.writeRare().longestTTL = a.fullTTL + a.lockDelay
+	}
+	if a.note != "" || a.owner != "" || a.trace != "" || a.lockDelay > 0 {
+		rare := cl.writeRare()
+		rare.note, rare.owner, rare.lockDelay = joinNote(a.note, a.trace, a.lockDelay), a.owner, a.lockDelay
+	}
+	return cl
 }

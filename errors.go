@@ -203,6 +203,11 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
+var (
+	errLate     = errors.New("the answer came after the lease it speaks of had ended")
+	errNoAnswer = errors.New("no answer came in time")
+)
+
 // lossError is why a lease ended: one of the losses, the key, the token, and
 // what is known beside.
 type lossError struct {
@@ -263,3 +268,53 @@ type releasedError struct{ l *Lease }
 func (e releasedError) Error() string { return e.l.String() + " was released" }
 
 func (e releasedError) Is(target error) bool { return target == ErrReleased }
+
+// refusal turns the reason why the call ended without a lease into its error.
+func (a *acquisition) refusal(err error) error {
+	if a.ctx.Err() != nil && errors.Is(err, a.ctx.Err()) {
+		return &endedError{errContext(a.ctx), a.lastHeard()}
+	}
+	return err
+}
+
+// lastHeard is who holds the key, or that the store does not answer.
+func (a *acquisition) lastHeard() error {
+	switch {
+	case a.answered:
+		return a.heldBy(a.blocker)
+	case a.lastErr != nil:
+		return a.unavailable(a.lastErr)
+	}
+	return unavailable(a.ctx, errNoAnswer)
+}
+
+func (a *acquisition) heldBy(b *driver.BusyError) *HeldError {
+	h := &HeldError{Key: a.key, Ahead: a.ahead}
+	if b != nil {
+		h.describe(b)
+		h.Ahead = max(b.Ahead, a.ahead)
+	}
+	return h
+}
+
+// describe fills in what b says of the holder.
+func (h *HeldError) describe(b *driver.BusyError) {
+	h.Owner, h.Token, h.Since, h.Left = b.Owner, fence.Token(b.Token), b.Since, b.Left
+	h.Note, h.Trace, _ = splitNote(b.Note)
+}
+
+// endedError is the error of a call whose context ended: the context's error with its cause,
+// and what the call waited for.
+type endedError struct{ ctx, why error }
+
+func (e *endedError) Error() string   { return e.ctx.Error() + " while waiting: " + e.why.Error() }
+func (e *endedError) Unwrap() []error { return []error{e.ctx, e.why} }
+
+// errContext is the error of a context that has ended, with its cause.
+func errContext(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}

@@ -117,6 +117,26 @@ func LogEvents(l *slog.Logger) func(Event) {
 	}
 }
 
+// sendWaiting reports once that the call waits, and for whom: inTheWay returns
+// that.
+func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
+	events := &a.c.events
+	if a.waitNumber != 0 || events.on == nil {
+		return
+	}
+	a.waitNumber = a.c.waits.Add(1)
+	e := a.event()
+	e.Wait, e.Ahead = a.waitNumber, a.ahead
+	if h := inTheWay(); h.Token != 0 {
+		a.inTheWay = h
+	}
+	e.HeldBy = a.inTheWay
+	events.send(EventWaiting, e)
+}
+
+// firstInLine is who held the key in the last answer of the store.
+func (a *acquisition) firstInLine() *HeldError { return a.heldBy(a.blocker) }
+
 // maxEvents is how many events may wait for a slow OnEvent.
 const maxEvents = 4096
 

@@ -80,22 +80,22 @@ func (l *Lease) held() bool {
 
 func (l *Lease) heldLocked() bool { return l.claim.holder == l.root() }
 
-// grantTo gives the claim to the call a. The lease is nil if the claim was lost meanwhile. The
-// error is final, with ErrClosed, if the Client is closed. It is errOldLease if less than two
-// thirds of the lease are left, or if the lease is not of its full length yet.
-func (cl *claim) grantTo(a *acquisition) (*Lease, error) {
+// grantTo gives the claim to the call a. The outcome is gone if the claim was lost meanwhile,
+// refused if the Client is closed, and retry if the lease must be renewed first: less than two
+// thirds of it are left, or it is not of its full length yet.
+func (cl *claim) grantTo(a *acquisition) step {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	now := cl.c.clock.Now()
 	switch {
 	case !cl.c.life.open(): // Close may have ended all grants already
-		return nil, finalError{ErrClosed}
+		return refuse(ErrClosed)
 	case cl.state != stateHeld:
-		return nil, nil
+		return step{outcome: outcomeGone}
 	case cl.deadline.Load()-now < 2*believed(cl.countedLocked(cl.ttl))/3 || a.short:
-		return nil, errOldLease
+		return step{outcome: outcomeRetry}
 	}
-	return cl.grantLocked(a, now, false), nil
+	return step{lease: cl.grantLocked(a, now, false)}
 }
 
 // grantLocked gives the claim, which is held, to the call a.

@@ -173,3 +173,61 @@ func (cl *claim) tryLeave() {
 	}
 	cl.planLocked(now)
 }
+
+// leaveUnseen takes a claim out of the line that a reading did not find there, before another one
+// enters, and reports whether it was such a claim. A store that lags behind may have answered the
+// reading; the claim would be granted then, and the new one would wait behind it for a TTL.
+func (a *acquisition) leaveUnseen(cl *claim) bool {
+	cl.mu.Lock()
+	lost := cl.readRare().lost
+	t, e := cl.leaveTicketLocked(), driver.Exit{Tombstone: cl.mayEnterLocked()}
+	cl.mu.Unlock()
+	if lost == nil || lost.by != lossByReading {
+		return false
+	}
+	now := a.c.clock.Now()
+	call := a.call(now, leaveTimeout(t.TTL))
+	defer call.End()
+	if err := a.c.backend.Leave(call, t, e); !leaveDecided(err) {
+		cl.mu.Lock()
+		cl.leaveLaterLocked(now, driver.Exit{})
+		cl.mu.Unlock()
+	}
+	return true
+}
+
+// leaveIfEntered sends a Leave for a claim that has ended, in the background, unless the
+// store cannot know the claim.
+func (cl *claim) leaveIfEntered() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.leaseEnd > 0 || cl.uncertain {
+		cl.leaveLaterLocked(cl.c.clock.Now(), driver.Exit{})
+	}
+}
+
+// giveUp takes the call's claim out of the line: now, if the caller has time and the store
+// responds; in the background otherwise.
+//
+// A named claim leaves only if it still waits: a repeated call in another process may have
+// returned the grant already. If the claim is granted, giveUp reports true and the call goes on
+// with it. No other call can have a claim without a name, so that claim leaves also when it was
+// granted a moment ago: it would keep the key closed until its lease ends.
+func (a *acquisition) giveUp() (granted bool) {
+	cl, c := a.claim, a.c
+	cl.mu.Lock()
+	switch {
+	case cl.leavesLocked(),
+		cl.state == stateNew && !cl.uncertain,
+		cl.state == stateEnded && (cl.named || !cl.uncertain && cl.leaseEnd == 0):
+		cl.mu.Unlock()
+	case a.ctx.Err() != nil || c.life.acquiring.Err() != nil || a.lastErr != nil:
+		cl.leaveInBackgroundLocked(driver.Exit{})
+		cl.mu.Unlock()
+	default:
+		cl.mu.Unlock()
+		_, err := cl.leave(a.ctx, driver.Exit{IfWaiting: cl.named}, min(closeBudget, a.enterTTL/3))
+		return errors.Is(err, driver.ErrGranted)
+	}
+	return false
+}

@@ -38,44 +38,6 @@ type wakeup struct {
 	err   error
 }
 
-// lockInQueue gets the lock by way of the local queue.
-func (a *acquisition) lockInQueue() (*Lease, error) {
-	for {
-		front, err := a.c.queues.join(a)
-		if err != nil {
-			return nil, err
-		}
-		if front {
-			return a.lockAsFront()
-		}
-		t := a.awaitWakeup()
-		switch {
-		case t.err != nil:
-			return nil, t.err
-		case t.lease == nil:
-			return a.lockAsFront()
-		case a.ctx.Err() != nil: // a lease that is handed over as ctx ends is released in the background
-			go t.lease.Release(a.ctx)
-			return nil, &endedError{errContext(a.ctx), a.heldBy(nil)}
-		case t.lease.ended() == nil: // else the claim was lost since it was handed over
-			return t.lease, nil
-		}
-	}
-}
-
-// lockAsFront brings the claim of the queue to a grant for the call.
-func (a *acquisition) lockAsFront() (*Lease, error) {
-	defer a.c.life.endWork()
-	l, err := a.obtain()
-	if err != nil {
-		if !a.queue.frontGaveUp(a, err) {
-			a.giveUp()
-		}
-		return nil, a.refusal(err)
-	}
-	return l, nil
-}
-
 // join makes the call the front of its queue, or appends it. A try is refused if the claim is
 // held here or waits in line. If the front has no answer yet, the try waits: the front may
 // fail, and then the key may be free.
@@ -169,23 +131,23 @@ func (q *localQueue) becomeFrontLocked(a *acquisition) {
 
 // grantFront makes the front the holder of the claim, as claim.grantTo does. claimLost takes
 // the same mutex, so it sees the loss of this grant.
-func (q *localQueue) grantFront(a *acquisition) (*Lease, error) {
+func (q *localQueue) grantFront(a *acquisition) step {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	l, err := a.claim.grantTo(a)
-	if l != nil {
+	s := a.claim.grantTo(a)
+	if s.outcome == outcomeGranted {
 		q.hasFront = false
 		q.refuseTriesLocked()
 	}
-	return l, err
+	return s
 }
 
-// frontGaveUp ends the time of a as the front, because of err. If others wait here and only
+// frontGaveUp ends the time of a as the front, which got no lease. If others wait here and only
 // a's own time was over, the claim stays in line for them and the result is true.
-func (q *localQueue) frontGaveUp(a *acquisition, err error) (kept bool) {
+func (q *localQueue) frontGaveUp(a *acquisition, end outcome) (kept bool) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	kept = len(q.waiting) > 0 && !isFinal(err) && a.c.life.open() && a.claim.currentState() != stateEnded
+	kept = len(q.waiting) > 0 && end != outcomeRefused && a.c.life.open() && a.claim.currentState() != stateEnded
 	if !kept {
 		q.claim = nil
 	}

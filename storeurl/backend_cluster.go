@@ -72,6 +72,6 @@ func (u *URL) clusterClient(c *Config) (*redis.ClusterClient, error) {
 	if o.TLSConfig, err = u.redisTLS(false); err != nil {
 		return nil, err
 	}
-	o.Dialer = u.redisDialer(c, o.TLSConfig)
+	o.Dialer = u.redisDialer(c, o.TLSConfig, o.DialTimeout)
 	return redis.NewClusterClient(o), nil
 }

@@ -1,6 +1,7 @@
 package storeurl
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -140,7 +142,7 @@ func (u *URL) redisClient(c *Config) (*redis.Client, error) {
 	if o.TLSConfig != nil {
 		o.TLSConfig.ServerName = u.hostname()
 	}
-	o.Dialer = u.redisDialer(c, o.TLSConfig)
+	o.Dialer = u.redisDialer(c, o.TLSConfig, o.DialTimeout)
 	return redis.NewClient(o), nil
 }
 
@@ -157,17 +159,22 @@ func (u *URL) redisTLS(skipVerify bool) (*tls.Config, error) {
 	return config, nil
 }
 
-// redisDialer is nil if go-redis is to dial. It leaves TLS to a dialer that it is given.
-func (u *URL) redisDialer(c *Config, config *tls.Config) dialFunc {
-	if c.Dial == nil || config == nil {
-		return c.Dial
+// redisDialer dials, also with TLS, which go-redis leaves to a dialer that it is given.
+func (u *URL) redisDialer(c *Config, config *tls.Config, timeout time.Duration) dialFunc {
+	dial := c.Dial
+	if dial == nil {
+		dial = redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second)})
+	}
+	dial = tellingFull(dial)
+	if config == nil {
+		return dial
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		own := config.Clone()
 		if own.ServerName == "" {
 			own.ServerName, _, _ = net.SplitHostPort(addr)
 		}
-		return tlsDialer(c.Dial, own)(ctx, network, addr)
+		return tlsDialer(dial, own)(ctx, network, addr)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -92,7 +93,7 @@ func (u *URL) sentinelOptions(ctx context.Context, c *Config) (*redis.FailoverOp
 	if o.TLSConfig, err = u.redisTLS(o.TLSConfig.InsecureSkipVerify); err != nil {
 		return nil, err
 	}
-	o.Dialer = u.redisDialer(c, o.TLSConfig)
+	o.Dialer = u.redisDialer(c, o.TLSConfig, o.DialTimeout)
 	if o.Password == "" {
 		return o, nil
 	}
@@ -132,10 +133,15 @@ func sentinelFailover(ctx context.Context, o *redis.FailoverOptions) time.Durati
 // them for as long as it may.
 func askSentinels(ctx context.Context, o *redis.FailoverOptions, ask func(c *redis.SentinelClient) error) error {
 	var err error
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return o.Dialer(ctx, network, addr)
+	}
 	for _, addr := range o.SentinelAddrs {
 		c := redis.NewSentinelClient(&redis.Options{
-			Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, Dialer: o.Dialer,
-			TLSConfig: o.TLSConfig, DialTimeout: time.Second, ReadTimeout: time.Second,
+			Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, Dialer: dial,
+			TLSConfig: o.TLSConfig, ReadTimeout: time.Second,
 			MaxRetries: -1, DialerRetries: 1,
 			ContextTimeoutEnabled: true, DisableIdentity: true,
 		})

@@ -58,6 +58,7 @@ func Full(err error) bool {
 		return slices.Contains([]uint16{1040, 1203, 1226}, byMySQL.Number)
 	}
 	return strings.Contains(err.Error(), "max number of clients reached") || // Redis
+		strings.Contains(err.Error(), "LOADING Redis is loading") ||
 		strings.Contains(err.Error(), "maxClientCnxns") // ZooKeeper
 }
 

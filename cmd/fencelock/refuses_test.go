@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/storeurl"
+)
+
+// refusesFor wants a command that may wait to wait for a server that refuses, which says this, and one
+// that may not to say so. A program is told the same. end ends the refusal.
+func refusesFor(t *testing.T, at, says string, end func()) {
+	t.Helper()
+	s := newStage(t, at)
+	p := s.start("fencelock", "run", "n", "--", "true")
+	eventually(t, "it says that it asks again", func() bool {
+		return strings.Contains(p.err.String(), says) && strings.Contains(p.err.String(), "asking again")
+	})
+	s.wants(exitUnavailable, "run", "-n", "n", "--", "true").wantLine("refuses for now", says, "nothing happened")
+	s.wants(exitNotAcquired, "run", "-w", "1", "n", "--", "true").wantLine("was not acquired", says)
+	s.wants(exitUnavailable, "ls").wantLine("refuses for now", says)
+	s.wants(exitUnavailable, "doctor", "--quick").wantLine("refuses for now", says)
+	locksAt(t, at, says)
+	end()
+	p.wantExit(0)
+}
+
+// locksAt wants the lock of a program to be refused.
+func locksAt(t *testing.T, at, says string) {
+	t.Helper()
+	u, err := storeurl.Parse(at, storeurl.Source{})
+	must(t, err)
+	open, err := u.Open(t.Context(), storeurl.Config{})
+	must(t, err)
+	defer open.Close()
+	locks, err := fencelock.New(open.Backend, nil)
+	must(t, err)
+	defer locks.Close()
+	if _, err := locks.TryLock(t.Context(), "n"); !errors.Is(err, fencelock.ErrRefused) || !strings.Contains(err.Error(), says) {
+		t.Errorf("TryLock: %v; want ErrRefused that says %q", err, says)
+	}
+}
+
+// An application has all connections that Redis takes. Redis says so and hangs up.
+func TestRedisWithTooManyClientsIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t, testserver.Config("maxclients 4"))
+	var conns []net.Conn
+	for range 4 {
+		c, err := net.Dial("tcp", server.Addr())
+		must(t, err)
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	eventually(t, "the server is full", func() bool {
+		answer, err := server.Ask("PING")
+		return err != nil || strings.Contains(answer, "max number of clients")
+	})
+	refusesFor(t, server.URL(), "max number of clients reached", func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	})
+}
+
+// Redis was restarted, and reads its data.
+func TestRedisThatLoadsItsDataIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t, testserver.Persist(true), testserver.Config("appendonly no", "save 3600 1000000", "rdbcompression no"))
+	for i := range 600 { // a server that loads answers after each two kilobytes
+		_, err := server.Ask("SET", fmt.Sprint("key", i), strings.Repeat("x", 2000))
+		must(t, err)
+	}
+	_, err := server.Ask("SAVE")
+	must(t, err)
+	restarted := make(chan error, 1)
+	slow := testserver.Config("key-load-delay 20000", "loading-process-events-interval-bytes 1024")
+	go func() { restarted <- server.Restart(slow) }()
+	defer func() { must(t, <-restarted) }()
+	enough := func() { _, _ = server.Ask("CONFIG", "SET", "key-load-delay", "0") }
+	defer enough()
+	eventually(t, "it loads", func() bool {
+		answer, err := server.Ask("PING")
+		return strings.Contains(fmt.Sprint(answer, err), "LOADING")
+	})
+	refusesFor(t, server.URL(), "LOADING Redis is loading", enough)
+}
+
+// Redis cannot save, and so takes no writes. That is for an administrator, and no command waits for it
+// without an end.
+func TestRedisThatCannotSaveRefuses(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t, testserver.Config("enable-protected-configs yes", "save 3600 1"))
+	gone := filepath.Join(t.TempDir(), "gone")
+	must(t, os.Mkdir(gone, 0o777))
+	_, err := server.Ask("CONFIG", "SET", "dir", gone)
+	must(t, err)
+	must(t, os.Remove(gone))
+	_, err = server.Ask("BGSAVE")
+	must(t, err)
+	eventually(t, "it cannot save", func() bool {
+		answer, err := server.Ask("SET", "key", "value")
+		return strings.Contains(fmt.Sprint(answer, err), "MISCONF")
+	})
+	s := newStage(t, server.URL())
+	for _, args := range [][]string{
+		{"run", "n", "--", "touch", "ran"}, {"run", "-n", "n", "--", "touch", "ran"}, {"run", "-w", "1", "n", "--", "touch", "ran"},
+		{"once", "n", "--slot", "hour", "--", "touch", "ran"},
+	} {
+		s.wants(exitUnavailable, args...).wantLine("refuses for now", "MISCONF", "nothing happened")
+	}
+	if s.read("ran") != "" {
+		t.Error("the command ran")
+	}
+	s.wants(exitConfig, "doctor")
+	locksAt(t, server.URL(), "MISCONF")
+	_, err = server.Ask("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+	must(t, err)
+	s.wants(0, "run", "n", "--", "true")
+}

@@ -10,6 +10,11 @@ import (
 	"github.com/fencelock/fencelock/redislock"
 )
 
+// empties waits until the store holds nothing: a lease ends there later than at its holder.
+func (s *stage) empties() {
+	s.until("the store holds nothing", func() bool { return len(s.look()) == 0 })
+}
+
 // look shows what the servers hold.
 func (s *stage) look() []Text {
 	if s.holds != nil {

@@ -46,7 +46,7 @@ var oneMaster = Experiment{
 		b := s.user(replica, "B")
 		b.step("takes the lock again, with a larger token, and writes", "又拿到一次，token 更大，写入", b.locks, b.writes)
 		a.step("does not know yet: its write is refused", "还不知道：写入被拒绝", a.writesLate)
-		a.step("is told at its deadline", "到期限时得到通知", a.isTold)
+		a.step("is told at its deadline", "到截止时间，得到通知", a.isTold)
 	},
 }
 

@@ -71,9 +71,7 @@ func lateRelease(s *stage) {
 	a, b, c := s.users()
 	a.ttl = shortLease
 	a.step("takes the lock; then its network is cut", "拿到锁，然后网络断了", a.locks, a.isCutOff)
-	a.step("is told at its deadline, and stops", "到期限时得到通知，停手", a.isTold, func() {
-		s.until("the lease of A has ended in the store", func() bool { return len(s.look()) == 0 })
-	})
+	a.step("is told at its deadline, and stops", "到截止时间，得到通知，停手", a.isTold, s.empties)
 	b.step("takes the lock, after A was told", "拿到锁，在 A 得到通知之后", b.locks)
 	a.step("its network is back; it is late, and touches nothing", "网络恢复；迟到了，什么都不碰", a.wire.Resume, func() {
 		err := a.lease.Release(a.ctx)
@@ -105,9 +103,8 @@ func slowRelease(s *stage) {
 	a, b, c := s.users()
 	a.ttl = shortLease
 	a.step("takes the lock", "拿到锁", a.locks)
-	a.step("has finished; its release is on its way for long", "干完了，释放请求在路上耽搁很久", a.isCutOff, a.releasesSlowly, func() {
-		s.until("the lease of A has ended in the store", func() bool { return len(s.look()) == 0 })
-	})
+	a.step("has finished; its release is on its way for long", "干完了，释放请求在路上耽搁很久", a.isCutOff, a.releasesSlowly,
+		s.empties)
 	b.step("the lease of A has ended: takes the lock", "A 的租约已结束：拿到锁", b.locks)
 	a.step("now its release arrives, and finds nothing of its own", "释放请求这时才到，发现自己的占位没了",
 		a.wire.Resume, a.arrives)

@@ -61,7 +61,7 @@ var bareNode = Experiment{
 		a, b, c := s.users()
 		a.ttl, c.ttl = shortLease, shortLease
 		a.step("takes the lock; then its network is cut", "拿到锁，然后网络断了", a.locks, a.isCutOff)
-		a.step("is told at its deadline, and stops", "到期限时得到通知，停手", a.isTold)
+		a.step("is told at its deadline, and stops", "到截止时间，得到通知，停手", a.isTold, s.empties)
 		b.step("takes the lock, after A was told, and writes", "拿到锁，在 A 得到通知之后，写入", b.locks, b.writes)
 		a.step("its network is back: its late write is refused", "网络恢复：迟到的写入被拒绝", a.wire.Resume, a.writesLate)
 		c.step("waits in line", "排队等待", c.waits)

@@ -20,9 +20,9 @@ import (
 const (
 	// shortLease is that of a holder whose lease ends while somebody watches. It ends by
 	// the server's clock, for which there is no PEXPIRE.
-	shortLease = 400 * time.Millisecond
+	shortLease = 2 * time.Second
 	// watchedLease is one that must be renewed in time while the machine is busy.
-	watchedLease = time.Second
+	watchedLease = 3 * time.Second
 )
 
 // user is one process that locks with fencelock.

@@ -2,12 +2,14 @@ package fencelock
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/callctx"
+	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -263,5 +265,82 @@ func (c *Client) claimBroken(id string, gone driver.GoneError) {
 		cl.mu.Lock()
 		cl.goneLocked(gone.Reason, lossOf(gone.Broken))
 		cl.unlock()
+	}
+}
+
+// breakToken ends the claim if token is in its span.
+func (cl *claim) breakToken(token fence.Token, reason string) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	if cl.hasToken(token) {
+		cl.goneLocked(reason, lossByOperator)
+	}
+}
+
+// renewalAnswered notes the answer to a scheduled renewal.
+func (cl *claim) renewalAnswered(ttl time.Duration, sent, now int64, err error) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	cl.renewing = false
+	if done := cl.readRare().renewalDone; done != nil {
+		close(done)
+		cl.rare.renewalDone = nil
+	}
+	cl.renewedLocked(ttl, sent, now, err)
+}
+
+// renewedLocked notes the answer to any renewal.
+func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
+	if cl.state != stateWaiting && cl.state != stateHeld {
+		return
+	}
+	if cl.lapseLocked(now) {
+		// The holder may have seen the end of the lease. A late success does not undo it.
+		return
+	}
+	if driver.Gone(err) {
+		reason, operator := goneDetail(err)
+		cl.goneLocked(reason, lossOf(operator))
+		return
+	}
+	margin := cl.deadline.Load() - now
+	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
+		cl.atRisk = cl.stalledLocked(now)
+		if cl.holder != nil {
+			cl.holder.sendRenewed(now, margin)
+		}
+		cl.planLocked(now)
+		return
+	}
+	if err == nil {
+		err = errLate
+	}
+	cl.failures++
+	failure := unavailable(context.Background(), err)
+	pause, _ := cl.c.options.Backoff.pauseAfter(int(cl.failures), failure)
+	cl.retryAt = now + min(max(int64(pause), int64(cl.ttl)/1000), int64(cl.ttl)/12)
+	cl.riskLocked(now, failure)
+	cl.planLocked(now)
+}
+
+// awaitRenewal waits until no renewal of the claim is under way, and at most until the given
+// time. So no renewal is sent after Release has returned.
+func (cl *claim) awaitRenewal(until int64) {
+	cl.mu.Lock()
+	if !cl.renewing {
+		cl.mu.Unlock()
+		return
+	}
+	rare := cl.writeRare()
+	if rare.renewalDone == nil {
+		rare.renewalDone = make(chan struct{})
+	}
+	done := rare.renewalDone
+	cl.mu.Unlock()
+	t := clock.NewTimer(time.Duration(until - cl.c.clock.Now()))
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
 	}
 }

@@ -81,15 +81,6 @@ func checkBreak(token fence.Token, reason string) error {
 	return nil
 }
 
-// breakToken ends the claim if token is in its span.
-func (cl *claim) breakToken(token fence.Token, reason string) {
-	cl.mu.Lock()
-	defer cl.unlock()
-	if cl.hasToken(token) {
-		cl.goneLocked(reason, lossByOperator)
-	}
-}
-
 // storeError is the error of a request that the store did not answer. Close may have cut it
 // short.
 func (c *Client) storeError(ctx context.Context, err error) error {

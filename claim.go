@@ -321,6 +321,36 @@ func (cl *claim) planLocked(now int64) {
 	}
 }
 
+// process handles the claim if it is due at time now. If it is to be renewed, process
+// returns the length of its lease, and how much of it its holder counts on; else 0. When no
+// renewal may start, it puts the renewal off.
+func (cl *claim) process(now, slack int64, full bool) (ttl, lease time.Duration) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	switch {
+	case cl.state == stateLeaveDue:
+		if now >= cl.retryAt {
+			cl.sendLeaveLocked(now)
+			return 0, 0
+		}
+	case cl.state != stateWaiting && cl.state != stateHeld, cl.lapseLocked(now):
+	default:
+		cl.checkStallLocked(now)
+		if !cl.atRisk && now >= cl.riskAtLocked() {
+			cl.riskLocked(now, nil)
+		}
+		switch due := cl.renewsLocked() && now+slack >= cl.retryAt; {
+		case due && full:
+			cl.retryAt = now + int64(cl.ttl)/60
+		case due:
+			cl.renewing = true
+			ttl, lease = cl.ttl, cl.countedLocked(cl.ttl)
+		}
+	}
+	cl.planLocked(now)
+	return ttl, lease
+}
+
 // renewsLocked reports whether the schedule is to renew the claim.
 func (cl *claim) renewsLocked() bool {
 	return !cl.renewing && !(cl.noRenewal && cl.state == stateHeld) && cl.progressLocked().renews()
@@ -338,4 +368,18 @@ func goneDetail(err error) (reason string, broken bool) {
 		return g.Reason, g.Broken
 	}
 	return "", false
+}
+
+// owner is whom others see beside the claim.
+func (cl *claim) owner() string {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.requestLocked().Owner
+}
+
+// lastMark is the mark that the line had when the claim was granted.
+func (cl *claim) lastMark() driver.Mark {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.readRare().said.mark
 }

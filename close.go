@@ -172,27 +172,3 @@ func (c *Client) Close() error {
 	close(c.life.closed)
 	return err
 }
-
-// close ends the lease of the claim and takes the claim out of the line.
-func (cl *claim) close() {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	now := cl.c.clock.Now()
-	if l := cl.holder; l != nil {
-		exit := cl.exitLocked(l, now)
-		if cl.c.info.Linger {
-			exit.Linger = max(exit.Linger, cl.readRare().lockDelay)
-		}
-		cl.endGrantLocked(l, cl.lossLocked(ErrClosed, ""))
-		cl.leaveInBackgroundLocked(exit)
-		return
-	}
-	if cl.readRare().lockDelay > 0 && cl.readRare().lost != nil && cl.state == stateLeaveDue {
-		cl.state = stateEnded // its lease runs out in the store, which is the delay after a loss
-		cl.planLocked(now)
-		cl.c.life.endWork()
-		return
-	}
-	cl.failures = 0 // Close has two seconds: a Leave is repeated as soon as after the first failure
-	cl.leaveNowLocked(now)
-}

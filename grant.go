@@ -3,6 +3,8 @@ package fencelock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -198,4 +200,132 @@ func (cl *claim) exitLocked(l *Lease, now int64) driver.Exit {
 		e.Linger = max(left, cl.c.info.MinTTL)
 	}
 	return e
+}
+
+// dropMinHold lets the key be free as soon as the lease is released.
+func (l *Lease) dropMinHold() {
+	l.claim.mu.Lock()
+	defer l.claim.mu.Unlock()
+	if l.terms != nil {
+		l.terms.minHold = 0
+	}
+}
+
+// progress is what a grant with the option Progress keeps. limit never changes.
+//
+// A Tick does not take the mutex of the claim, so it may come while the watchdog decides
+// that the holder is stalled. tick stores its time and then reads stalled; beginStall
+// stores stalled and then reads the time again. So one of the two sees the other.
+type progress struct {
+	limit   int64
+	last    atomic.Int64 // time of the last Tick; the grant counts as the first
+	stalled atomic.Bool  // reported; written under the mutex of the claim
+}
+
+// stallAt is when the holder is stalled unless it ticks before. A nil p is a grant without
+// the option Progress.
+func (p *progress) stallAt() int64 {
+	if p == nil {
+		return never
+	}
+	last := p.last.Load()
+	if p.limit >= never-last {
+		return never
+	}
+	return last + p.limit
+}
+
+// tick notes a Tick at time now, unless a later one is noted: the goroutine of this Tick
+// may have been paused since it read the clock. It reports whether a stall was noted.
+func (p *progress) tick(now int64) (stalled bool) {
+	for {
+		last := p.last.Load()
+		if now <= last || p.last.CompareAndSwap(last, now) {
+			return p.stalled.Load()
+		}
+	}
+}
+
+// beginStall notes a stall that begins by time now, and reports whether one does. The mutex
+// of the claim is held.
+func (p *progress) beginStall(now int64) bool {
+	if p == nil || p.stalled.Load() || now < p.stallAt() {
+		return false
+	}
+	p.stalled.Store(true)
+	if now < p.stallAt() { // a Tick came meanwhile, and may not have seen the stall
+		p.stalled.Store(false)
+		return false
+	}
+	return true
+}
+
+// renews reports whether the watchdog is to renew the lease.
+func (p *progress) renews() bool { return p == nil || !p.stalled.Load() }
+
+func (p *progress) detail() string {
+	return fmt.Sprintf("no Tick came within %v", time.Duration(p.limit))
+}
+
+// Tick reports that the work under the lease makes progress (see the option Progress). If
+// the lease is at risk because no Tick came in time, it is renewed at once, in the
+// background. After the end of the lease, and without Progress, Tick does nothing. It does
+// not wait for a request, so it may be called at every step of the work.
+func (l *Lease) Tick() {
+	cl := l.claim
+	p := l.terms.progressOf()
+	if p == nil {
+		return
+	}
+	now := cl.c.clock.Now()
+	if now >= cl.deadline.Load() {
+		return // too late; the cause of the loss stays what it is
+	}
+	if p.tick(now) {
+		cl.resume(l.root())
+	}
+}
+
+// progressLocked is the progress of the present grant, or nil.
+func (cl *claim) progressLocked() *progress {
+	if cl.holder == nil {
+		return nil
+	}
+	return cl.holder.terms.progressOf()
+}
+
+// progressOf returns the progress, or nil without the option.
+func (t *terms) progressOf() *progress {
+	if t == nil {
+		return nil
+	}
+	return t.progress
+}
+
+// stalledLocked reports whether the holder is stalled at time now.
+func (cl *claim) stalledLocked(now int64) bool { return now >= cl.progressLocked().stallAt() }
+
+// checkStallLocked reports the holder by EventAtRisk when it begins to be stalled. From then
+// on the claim is not renewed until the next Tick.
+func (cl *claim) checkStallLocked(now int64) {
+	p := cl.progressLocked()
+	if !p.beginStall(now) {
+		return
+	}
+	cl.atRisk = true
+	cl.holder.sendAtRisk(now, fmt.Errorf("%w: %s", ErrStalled, p.detail()))
+}
+
+// resume has the claim of l, whose holder ticked after it was stalled, renewed at once.
+func (cl *claim) resume(l *Lease) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	now := cl.c.clock.Now()
+	if !l.heldLocked() || cl.lapseLocked(now) || l.terms.progress.renews() || cl.stalledLocked(now) {
+		return
+	}
+	l.terms.progress.stalled.Store(false)
+	cl.atRisk = now >= cl.riskAtLocked()
+	cl.retryAt = now
+	cl.planLocked(now)
 }

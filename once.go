@@ -85,29 +85,6 @@ func (c *Client) Once(
 	return true, l.releaseWith(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: cl.owner()}))
 }
 
-// owner is whom others see beside the claim.
-func (cl *claim) owner() string {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.requestLocked().Owner
-}
-
-// lastMark is the mark that the line had when the claim was granted.
-func (cl *claim) lastMark() driver.Mark {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.readRare().said.mark
-}
-
-// dropMinHold lets the key be free as soon as the lease is released.
-func (l *Lease) dropMinHold() {
-	l.claim.mu.Lock()
-	defer l.claim.mu.Unlock()
-	if l.terms != nil {
-		l.terms.minHold = 0
-	}
-}
-
 // markTime has one width, so that marks are ordered as their slots are: the store compares bytes,
 // and keeps the larger mark.
 const markTime = "2006-01-02T15:04:05.000000000Z"

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/clock"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // Release ends the lease, and the lock passes to the next claim in line. The Context of the
@@ -131,4 +133,250 @@ func (cl *claim) releaseError(l *Lease, err error) error {
 		reason = "it was no longer in the store when it was released"
 	}
 	return cl.loss(ErrBroken, l.token, reason)
+}
+
+// leavesAtOnce is about how many background Leaves are under way at most. A Client that
+// closes with a hundred thousand leases does not start as many goroutines.
+const leavesAtOnce = 256
+
+// leaveTimeout bounds one Leave. It may be longer than a third of a short lease, because a
+// late Leave harms nobody.
+func leaveTimeout(ttl time.Duration) time.Duration {
+	return min(max(ttl/3, 500*time.Millisecond), 5*time.Second)
+}
+
+// longestTombstone bounds how long a named claim that has left may not enter again. Its name is used
+// again only by a request that is repeated, so by then that request has been given up; a lease
+// may last for days.
+const longestTombstone = 15 * time.Minute
+
+// tombstoneTTL is the TTL of a Leave of a named claim, which is that of the tombstone.
+func tombstoneTTL(ttl time.Duration) time.Duration { return min(ttl, longestTombstone) }
+
+// mayEnterLocked reports whether an Enter of the claim may still arrive: one of this process, or,
+// of a named claim, one of another.
+func (cl *claim) mayEnterLocked() bool { return cl.uncertain || cl.named }
+
+// leaveDecided reports whether err, the answer to a Leave, leaves nothing to repeat.
+func leaveDecided(err error) bool {
+	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrGranted) || errors.Is(err, driver.ErrClosed) ||
+		errors.Is(err, driver.ErrPermanent)
+}
+
+// leave takes the claim out of the line. It tries at least once, and until budget has
+// passed. The end of ctx does not stop it. What the store has not confirmed by then goes on
+// in the background. The error is nil if the store confirmed it, GoneError if the store no
+// longer had the claim, ErrGranted if e spares a grant, anything else if the outcome is
+// unknown. renewing reports whether a renewal was under way. No renewal begins any more.
+func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) (renewing bool, err error) {
+	c := cl.c
+	cl.mu.Lock()
+	cl.state = stateEnded
+	c.schedule.Drop(cl)
+	t, linger := cl.leaveTicketLocked(), e.Linger
+	e.Tombstone = cl.mayEnterLocked()
+	renewing = cl.renewing
+	cl.mu.Unlock()
+
+	start := c.clock.Now()
+	until, unknown := start+int64(budget), false
+	for attempt, now := 1, start; ; attempt, now = attempt+1, c.clock.Now() {
+		e.Linger = cl.lingerLeft(linger, start)
+		timeout := max(min(time.Duration(until-now), leaveTimeout(t.TTL)), time.Millisecond)
+		call := c.life.leaving.DetachedCall(ctx, now, timeout)
+		err := c.backend.Leave(call, t, e)
+		call.End()
+		switch {
+		case attempt > 1 && driver.Gone(err):
+			return renewing, nil // an earlier try took the claim out, or its lease has run out
+		case leaveDecided(err):
+			return renewing, err
+		}
+		if unknown = unknown || !errors.Is(err, driver.ErrRefused); unknown {
+			err = driverutil.Unsettled(err)
+		}
+		pause, _ := c.options.Backoff.pauseAfter(attempt, unavailable(context.Background(), err))
+		if pause >= time.Duration(until-c.clock.Now()) || c.life.leaving.Err() != nil {
+			cl.mu.Lock()
+			defer cl.mu.Unlock()
+			cl.failures = int32(attempt)
+			cl.leaveLaterLocked(c.clock.Now()+int64(pause), e)
+			return renewing, err
+		}
+		<-clock.NewTimer(pause).C
+	}
+}
+
+// lingerLeft is what is left of a linger that was d long at time at.
+func (cl *claim) lingerLeft(d time.Duration, at int64) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	if d -= time.Duration(cl.c.clock.Now() - at); d <= 0 {
+		return 0
+	}
+	return max(d, cl.c.info.MinTTL)
+}
+
+// leaveInBackgroundLocked takes the claim, which nobody has released, out of the line on a
+// goroutine of its own. A named claim stays until its lease ends, for the others who know its
+// name: a Leave that arrives late would end their grant.
+func (cl *claim) leaveInBackgroundLocked(e driver.Exit) {
+	now := cl.c.clock.Now()
+	if cl.named {
+		cl.state = stateEnded
+		cl.planLocked(now)
+		return
+	}
+	cl.leaveLaterLocked(now, e)
+	cl.sendLeaveLocked(now)
+}
+
+// leaveLaterLocked schedules a background Leave for time at.
+func (cl *claim) leaveLaterLocked(at int64, e driver.Exit) {
+	cl.c.life.beginWork() // until the Leave is decided
+	cl.state = stateLeaveDue
+	now := cl.c.clock.Now()
+	if cl.rare != nil || e != (driver.Exit{}) {
+		rare := cl.writeRare()
+		rare.exit, rare.exitAt = e, now
+	}
+	cl.retryAt = at
+	cl.planLocked(now)
+}
+
+// leavesLocked reports whether a background Leave is due or under way.
+func (cl *claim) leavesLocked() bool { return cl.state == stateLeaveDue || cl.state == stateLeaving }
+
+// leaveNowLocked brings a scheduled Leave forward.
+func (cl *claim) leaveNowLocked(now int64) {
+	if cl.state == stateLeaveDue {
+		cl.retryAt = min(cl.retryAt, now)
+		cl.planLocked(now)
+	}
+}
+
+// sendLeaveLocked begins one try of a scheduled Leave, or puts it off while too many run.
+func (cl *claim) sendLeaveLocked(now int64) {
+	if cl.c.leaves.Load() < leavesAtOnce {
+		cl.c.leaves.Add(1)
+		cl.state = stateLeaving
+		go cl.tryLeave()
+	} else {
+		cl.retryAt = now + int64(time.Millisecond)
+	}
+	cl.planLocked(now)
+}
+
+// tryLeave is one try of a scheduled Leave.
+func (cl *claim) tryLeave() {
+	c := cl.c
+	defer c.leaves.Add(-1)
+	cl.mu.Lock()
+	t, rare := cl.leaveTicketLocked(), cl.readRare()
+	e := rare.exit
+	e.Tombstone = cl.mayEnterLocked()
+	e.Linger = cl.lingerLeft(e.Linger, rare.exitAt)
+	cl.mu.Unlock()
+	call := c.life.leaving.Call(context.Background(), c.clock.Now(), leaveTimeout(t.TTL))
+	err := c.backend.Leave(call, t, e)
+	call.End()
+
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	now := c.clock.Now()
+	if leaveDecided(err) {
+		cl.state = stateEnded
+		c.life.endWork()
+	} else {
+		// A store that is down is asked less and less often, down to once per lease.
+		cl.state = stateLeaveDue
+		cl.failures++
+		longest := max(int64(cl.ttl), int64(time.Second))
+		pause, _ := c.options.Backoff.pauseAfter(int(cl.failures), unavailable(context.Background(), err))
+		cl.retryAt = now + min(int64(pause)<<min(cl.failures/8, 6), longest)
+	}
+	cl.planLocked(now)
+}
+
+// leaveUnseen takes a claim out of the line that a reading did not find there, before another one
+// enters, and reports whether it was such a claim. A store that lags behind may have answered the
+// reading; the claim would be granted then, and the new one would wait behind it for a TTL.
+func (a *acquisition) leaveUnseen(cl *claim) bool {
+	cl.mu.Lock()
+	lost := cl.readRare().lost
+	t, e := cl.leaveTicketLocked(), driver.Exit{Tombstone: cl.mayEnterLocked()}
+	cl.mu.Unlock()
+	if lost == nil || lost.by != lossByReading {
+		return false
+	}
+	now := a.c.clock.Now()
+	call := a.call(now, leaveTimeout(t.TTL))
+	defer call.End()
+	if err := a.c.backend.Leave(call, t, e); !leaveDecided(err) {
+		cl.mu.Lock()
+		cl.leaveLaterLocked(now, driver.Exit{})
+		cl.mu.Unlock()
+	}
+	return true
+}
+
+// leaveIfEntered sends a Leave for a claim that has ended, in the background, unless the
+// store cannot know the claim.
+func (cl *claim) leaveIfEntered() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.leaseEnd > 0 || cl.uncertain {
+		cl.leaveLaterLocked(cl.c.clock.Now(), driver.Exit{})
+	}
+}
+
+// giveUp takes the call's claim out of the line: now, if the caller has time and the store
+// responds; in the background otherwise.
+//
+// A named claim leaves only if it still waits: a repeated call in another process may have
+// returned the grant already. If the claim is granted, giveUp reports true and the call goes on
+// with it. No other call can have a claim without a name, so that claim leaves also when it was
+// granted a moment ago: it would keep the key closed until its lease ends.
+func (a *acquisition) giveUp() (granted bool) {
+	cl, c := a.claim, a.c
+	cl.mu.Lock()
+	switch {
+	case cl.leavesLocked(),
+		cl.state == stateNew && !cl.uncertain,
+		cl.state == stateEnded && (cl.named || !cl.uncertain && cl.leaseEnd == 0):
+		cl.mu.Unlock()
+	case a.ctx.Err() != nil || c.life.acquiring.Err() != nil || a.lastErr != nil:
+		cl.leaveInBackgroundLocked(driver.Exit{})
+		cl.mu.Unlock()
+	default:
+		cl.mu.Unlock()
+		_, err := cl.leave(a.ctx, driver.Exit{IfWaiting: cl.named}, min(closeBudget, a.enterTTL/3))
+		return errors.Is(err, driver.ErrGranted)
+	}
+	return false
+}
+
+// close ends the lease of the claim and takes the claim out of the line.
+func (cl *claim) close() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	now := cl.c.clock.Now()
+	if l := cl.holder; l != nil {
+		exit := cl.exitLocked(l, now)
+		if cl.c.info.Linger {
+			exit.Linger = max(exit.Linger, cl.readRare().lockDelay)
+		}
+		cl.endGrantLocked(l, cl.lossLocked(ErrClosed, ""))
+		cl.leaveInBackgroundLocked(exit)
+		return
+	}
+	if cl.readRare().lockDelay > 0 && cl.readRare().lost != nil && cl.state == stateLeaveDue {
+		cl.state = stateEnded // its lease runs out in the store, which is the delay after a loss
+		cl.planLocked(now)
+		cl.c.life.endWork()
+		return
+	}
+	cl.failures = 0 // Close has two seconds: a Leave is repeated as soon as after the first failure
+	cl.leaveNowLocked(now)
 }

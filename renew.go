@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/clock"
 )
 
 // renewEvery is how long after the grant or a renewal of a lease the next one is sent. Two
@@ -64,36 +63,6 @@ func (c *Client) processDue() {
 	}
 }
 
-// process handles the claim if it is due at time now. If it is to be renewed, process
-// returns the length of its lease, and how much of it its holder counts on; else 0. When no
-// renewal may start, it puts the renewal off.
-func (cl *claim) process(now, slack int64, full bool) (ttl, lease time.Duration) {
-	cl.mu.Lock()
-	defer cl.unlock()
-	switch {
-	case cl.state == stateLeaveDue:
-		if now >= cl.retryAt {
-			cl.sendLeaveLocked(now)
-			return 0, 0
-		}
-	case cl.state != stateWaiting && cl.state != stateHeld, cl.lapseLocked(now):
-	default:
-		cl.checkStallLocked(now)
-		if !cl.atRisk && now >= cl.riskAtLocked() {
-			cl.riskLocked(now, nil)
-		}
-		switch due := cl.renewsLocked() && now+slack >= cl.retryAt; {
-		case due && full:
-			cl.retryAt = now + int64(cl.ttl)/60
-		case due:
-			cl.renewing = true
-			ttl, lease = cl.ttl, cl.countedLocked(cl.ttl)
-		}
-	}
-	cl.planLocked(now)
-	return ttl, lease
-}
-
 // sendRenewal renews the claims of r on a goroutine of its own.
 func (c *Client) sendRenewal(r *renewal) {
 	c.renewals.Add(1)
@@ -120,74 +89,6 @@ func (c *Client) sendRenewal(r *renewal) {
 			cl.renewalAnswered(tickets[i].TTL, sent, now, err)
 		}
 	}()
-}
-
-// renewalAnswered notes the answer to a scheduled renewal.
-func (cl *claim) renewalAnswered(ttl time.Duration, sent, now int64, err error) {
-	cl.mu.Lock()
-	defer cl.unlock()
-	cl.renewing = false
-	if done := cl.readRare().renewalDone; done != nil {
-		close(done)
-		cl.rare.renewalDone = nil
-	}
-	cl.renewedLocked(ttl, sent, now, err)
-}
-
-// renewedLocked notes the answer to any renewal.
-func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
-	if cl.state != stateWaiting && cl.state != stateHeld {
-		return
-	}
-	if cl.lapseLocked(now) {
-		// The holder may have seen the end of the lease. A late success does not undo it.
-		return
-	}
-	if driver.Gone(err) {
-		reason, operator := goneDetail(err)
-		cl.goneLocked(reason, lossOf(operator))
-		return
-	}
-	margin := cl.deadline.Load() - now
-	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
-		cl.atRisk = cl.stalledLocked(now)
-		if cl.holder != nil {
-			cl.holder.sendRenewed(now, margin)
-		}
-		cl.planLocked(now)
-		return
-	}
-	if err == nil {
-		err = errLate
-	}
-	cl.failures++
-	failure := unavailable(context.Background(), err)
-	pause, _ := cl.c.options.Backoff.pauseAfter(int(cl.failures), failure)
-	cl.retryAt = now + min(max(int64(pause), int64(cl.ttl)/1000), int64(cl.ttl)/12)
-	cl.riskLocked(now, failure)
-	cl.planLocked(now)
-}
-
-// awaitRenewal waits until no renewal of the claim is under way, and at most until the given
-// time. So no renewal is sent after Release has returned.
-func (cl *claim) awaitRenewal(until int64) {
-	cl.mu.Lock()
-	if !cl.renewing {
-		cl.mu.Unlock()
-		return
-	}
-	rare := cl.writeRare()
-	if rare.renewalDone == nil {
-		rare.renewalDone = make(chan struct{})
-	}
-	done := rare.renewalDone
-	cl.mu.Unlock()
-	t := clock.NewTimer(time.Duration(until - cl.c.clock.Now()))
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	}
 }
 
 // renewOne renews one claim.

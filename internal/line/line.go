@@ -3,7 +3,7 @@
 //
 //	granted(c)  ⇔  weight(c) + Σ weight(b) for every live b before c  ≤  capacity(c)
 //
-// Enter and grant apply the rule. Nothing else grants a claim.
+// Enter and Grant apply the rule. Nothing else grants a claim.
 //
 // A step does no I/O and has no clock: it takes a line and a time, changes the line, and says
 // whom that concerns. Who runs it makes it atomic: package memlock by a mutex, package
@@ -113,9 +113,9 @@ func (l *Line) join(s *Step, d driver.Claim) *Claim {
 	return c
 }
 
-// grant admits every claim that fits. One writer that leaves may let in many
+// Grant admits every claim that fits. One writer that leaves may let in many
 // readers: stopping after the first would leave the others asleep.
-func (l *Line) grant(s *Step) {
+func (l *Line) Grant(s *Step) {
 	sum := int64(0)
 	for _, c := range l.Claims {
 		if sum += c.Weight; sum > c.Capacity {
@@ -138,7 +138,7 @@ func (l *Line) remove(s *Step, c *Claim) {
 	i := l.Ahead(c)
 	l.Claims = slices.Delete(l.Claims, i, i+1)
 	l.forget(s, c)
-	l.grant(s)
+	l.Grant(s)
 }
 
 // forget accounts for a claim that was taken out of Claims.
@@ -162,7 +162,7 @@ func (l *Line) Purge(s *Step) {
 		l.nextExpiry = min(l.nextExpiry, c.Expires)
 		return false
 	})
-	l.grant(s)
+	l.Grant(s)
 }
 
 // Full reports whether whoever joins must wait.

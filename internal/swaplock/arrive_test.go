@@ -148,40 +148,48 @@ func TestNewsOfAnotherClaimGrantsNothing(t *testing.T) {
 	})
 }
 
-// One process is far from the store, and three are near. All want one lock all the time.
+// One process is far from the store, and three are near. All want one lock all the time. The far one gets
+// half of what each near one gets, or half of what it gets when it is alone.
 func TestFarClientGetsItsShare(t *testing.T) {
-	for _, way := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
-		t.Run(way.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { shareWith(t, way) })
-		})
+	for _, tt := range []struct {
+		what             string
+		capacity, weight int64
+	}{{"mutex", driver.RW, driver.RW}, {"semaphore", 3, 1}, {"readers", driver.RW, 1}} {
+		for _, way := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
+			t.Run(fmt.Sprint(tt.what, "/", way), func(t *testing.T) {
+				c := exclusive("", time.Minute)
+				c.Capacity, c.Weight = tt.capacity, tt.weight
+				var alone, far, near int64
+				synctest.Test(t, func(t *testing.T) { alone, _ = share(t, c, way, 0) })
+				synctest.Test(t, func(t *testing.T) { far, near = share(t, c, way, 3) })
+				t.Logf("%d grants far away, %d near; %d far away and alone", far, near, alone)
+				if 2*far < min(near, alone) {
+					t.Errorf("%d grants far away, and %d near, or %d far away and alone", far, near, alone)
+				}
+			})
+		}
 	}
 }
 
-func shareWith(t *testing.T, way time.Duration) {
+// share has four goroutines of each process take c for some seconds, and counts their grants in the
+// process far away, and in each near one.
+func share(t *testing.T, c driver.Claim, way time.Duration, nearby int) (far, near int64) {
 	toy := newToy()
-	var granted [4]atomic.Int64
+	var granted [2]atomic.Int64
 	var all sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	for i := range granted {
-		store := newDistant(toy, time.Millisecond/4)
+	for i := range 1 + nearby {
+		store, count := newDistant(toy, time.Millisecond/4), &granted[1]
 		if i == 0 {
-			store.way = way
+			store.way, count = way, &granted[0]
 		}
 		b := swaplock.New(store)
 		defer b.Close()
 		for range 4 {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					ticket, err := b.Enter(ctx, exclusive(rand.Text(), time.Minute))
-					for err == nil && !ticket.Granted {
-						ticket, err = b.Await(ctx, ticket)
-					}
-					if err == nil {
-						granted[i].Add(1)
-						err = b.Leave(ctx, ticket, driver.Exit{})
-					}
-					if err != nil && ctx.Err() == nil {
+					if err := takeTurn(ctx, b, c, count); err != nil && ctx.Err() == nil {
 						t.Error(err)
 					}
 				}
@@ -189,10 +197,37 @@ func shareWith(t *testing.T, way time.Duration) {
 		}
 	}
 	all.Wait()
-	near := (granted[1].Load() + granted[2].Load() + granted[3].Load()) / 3
-	t.Logf("%d grants far away, %d near", granted[0].Load(), near)
-	if 2*granted[0].Load() < near {
-		t.Errorf("%d grants far away, and %d near", granted[0].Load(), near)
+	return granted[0].Load(), granted[1].Load() / int64(max(nearby, 1))
+}
+
+func takeTurn(ctx context.Context, b *swaplock.Backend, c driver.Claim, granted *atomic.Int64) error {
+	c.ID = rand.Text()
+	ticket, err := b.Enter(ctx, c)
+	for err == nil && !ticket.Granted {
+		ticket, err = b.Await(ctx, ticket)
+	}
+	if err != nil {
+		return err
+	}
+	granted.Add(1)
+	return b.Leave(ctx, ticket, driver.Exit{})
+}
+
+// A process gives its lock up. Its swap is lost, because another has broken the claim that would be
+// granted, so the grant must not be heard.
+func TestLostSwapTellsNobody(t *testing.T) {
+	s := &failing{toy: newToy()}
+	a, b := swaplock.New(s), swaplock.New(s.toy)
+	defer a.Close()
+	defer b.Close()
+	holder := entered(t, a, exclusive("holder", time.Hour))
+	waiter := entered(t, a, exclusive("waiter", time.Hour))
+	s.before = func() error {
+		return b.Break(context.Background(), "k", waiter.Token, "enough", 0)
+	}
+	left(t, a, holder)
+	if got, err := a.Await(t.Context(), waiter); !driver.Gone(err) {
+		t.Errorf("Await of a broken claim returned %+v, error %v", got, err)
 	}
 }
 

@@ -51,7 +51,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Ticket, error) {
 	var got driver.Ticket
 	var seen *reading
-	err := b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
+	err := b.do(t.Key, &job{ctx: ctx, looks: true, f: func(r *reading, s *line.Step) error {
 		c := r.Find(t.ID)
 		switch {
 		case c != nil:
@@ -62,7 +62,7 @@ func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Tic
 			return r.Gone(s, t.ID)
 		}
 		return nil
-	})
+	}})
 	if err != nil {
 		if driver.Gone(err) {
 			b.claims.leave(driverutil.Ref(t.Key, t.ID))

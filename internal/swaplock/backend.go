@@ -25,10 +25,11 @@ type Backend struct {
 	running sync.WaitGroup // the goroutines that it has started
 	claims  claims
 
-	mu       sync.Mutex
-	queues   map[string][]*job // the steps that wait, of keys of which one is under way
-	watching bool
-	forgetAt time.Time // when what is old is forgotten next
+	mu        sync.Mutex
+	queues    map[string][]*job    // the steps that wait, of keys of which one is under way
+	lateUntil map[string]time.Time // keys whose swaps come too late, for how long that is believed
+	watching  bool
+	forgetAt  time.Time // when what is old is forgotten next
 }
 
 var (
@@ -47,7 +48,7 @@ func New(store Store) *Backend {
 	}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.arriver, _ = store.(Arriver)
-	b.queues = make(map[string][]*job)
+	b.queues, b.lateUntil = make(map[string][]*job), make(map[string]time.Time)
 	b.forgetAt = time.Now().Add(rand.N(forgetEvery)) // also a process that lives for a second may have its turn
 	return b
 }
@@ -69,15 +70,25 @@ func (b *Backend) Close() error {
 
 // Leave takes the claim of t out of its line and wakes everyone that this makes granted.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	missed := false // the claim was gone before the message came
 	leave := func(r *reading, s *line.Step) error {
 		if err := r.missing(t.ID); err != nil {
 			return err
 		}
-		return r.Leave(s, &t, e)
+		missed = missed || r.missed[t.ID]
+		err := r.Leave(s, &t, e)
+		if r.appended && !missed && err == error(driver.GoneError{}) {
+			return nil // it has left by the message
+		}
+		return err
 	}
 	err := b.leaveAlone(ctx, &t, e, leave)
 	if errors.Is(err, errPart) {
-		err = b.step(ctx, t.Key, leave)
+		var other *Arrival
+		if e == (driver.Exit{}) {
+			other = note(t.ID, message{Leave: text(t.ID), Token: t.Token})
+		}
+		err = b.stepOr(ctx, t.Key, other, leave)
 	}
 	if err == nil || driver.Gone(err) {
 		b.claims.leave(driverutil.Ref(t.Key, t.ID))

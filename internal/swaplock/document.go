@@ -48,6 +48,14 @@ type tombstone struct {
 	Broken bool      `json:"broken,omitempty"`
 }
 
+// message is what whoever swaps next does for another client.
+type message struct {
+	Leave text     `json:"leave,omitempty"` // the ID of a claim that leaves
+	Lend  text     `json:"lend,omitempty"`  // the ID of a claim that gets a record
+	Token int64    `json:"token"`           // of that claim
+	TTL   duration `json:"ttl,omitempty"`   // of the record
+}
+
 // text is a string of any bytes.
 type text string
 

@@ -18,9 +18,10 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		return driver.Ticket{}, err
 	}
 	o, known := b.claims.enter(driverutil.Ref(c.Key, c.ID))
-	t, err := b.arrive(ctx, o, &c)
+	a := b.arrival(&c)
+	t, err := b.arrive(ctx, o, &c, a)
 	if err == nil && t == nil {
-		t, err = b.join(ctx, o, &c)
+		t, err = b.join(ctx, o, &c, a)
 	}
 	if err != nil {
 		if !known {
@@ -31,21 +32,28 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	return *t, nil
 }
 
-// arrive puts c into line by one request, or returns nil.
-func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim) (*driver.Ticket, error) {
+// arrival is what c sends to an Arriver, or nil if c cannot arrive.
+func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	if b.arriver == nil || !plain(c.ID) {
-		return nil, nil
+		return nil
 	}
 	d := describe(c)
 	text, err := json.Marshal(&d)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	a := Arrival{
-		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL,
-		WaitTTL: c.Lease(false), Waits: !c.NoWait, Full: c.Weight == c.Capacity,
+	return &Arrival{
+		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL, WaitTTL: c.Lease(false),
+		Waits: !c.NoWait, Full: c.Weight == c.Capacity,
 	}
-	p, err := b.arriver.Arrive(ctx, c.Key, &a)
+}
+
+// arrive puts c into line by one request, or returns nil.
+func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arrival) (*driver.Ticket, error) {
+	if a == nil {
+		return nil, nil
+	}
+	p, err := b.arriver.Arrive(ctx, c.Key, a)
 	if p == nil || err != nil {
 		return nil, b.failed(ctx, err)
 	}
@@ -57,7 +65,7 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim) (*driver.
 		t.Mark = driver.Mark(p.Mark)
 		a.Token, a.At = p.Token, p.At
 		b.claims.stays(driverutil.Ref(c.Key, c.ID), &State{
-			Version: p.Version, Now: p.At, Arrivals: []Arrival{a},
+			Version: p.Version, Now: p.At, Arrivals: []Arrival{*a},
 			Content: Content{
 				Last: p.Token + c.Span - 1, Mark: p.Mark, MarkedBy: p.MarkedBy, Holder: c.ID, Expires: p.At.Add(c.TTL),
 			},
@@ -76,13 +84,17 @@ func plain(id string) bool {
 	return true
 }
 
-// join puts c into line by a step.
-func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim) (*driver.Ticket, error) {
+// join puts c into line by a step, or, where swaps come too late, has it arrive and looks whether it
+// waits.
+func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim, a *Arrival) (*driver.Ticket, error) {
+	if a != nil {
+		a.Blind = true
+	}
 	for {
 		var t driver.Ticket
 		var found bool // with a lease that the store renews
 		var seen *reading
-		err := b.step(ctx, c.Key, func(r *reading, s *line.Step) error {
+		err := b.stepOr(ctx, c.Key, a, func(r *reading, s *line.Step) error {
 			if r.More {
 				return errPart
 			}
@@ -92,7 +104,10 @@ func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim) (*driver.Ti
 				t.TTL = c.Lease(own.Granted)
 				return c.CheckFound(own.Capacity, own.Weight)
 			}
-			own, err := r.Enter(s, *c)
+			var err error
+			if own == nil || !r.appended {
+				own, err = r.Enter(s, *c)
+			}
 			if err == nil {
 				seen, t = r, r.Ticket(s, own)
 			}

@@ -1,6 +1,7 @@
 package swaplock
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,11 @@ type reading struct {
 	State
 	line.Line
 	origins map[*line.Claim]origin
-	arrived []*line.Claim        // the claims of State.Arrivals, in order
+	arrived []*line.Claim        // the claims of State.Arrivals, in order; nil for a message
 	lent    map[*line.Claim]bool // those that get a record in this step
+
+	appended bool            // the step that runs has sent its job.other
+	missed   map[string]bool // the IDs of messages whose claims are gone
 }
 
 // origin is what a claim was when it was read.
@@ -46,7 +50,9 @@ func open(key string, st State) (*reading, error) {
 		return nil, err
 	}
 	n := len(d.Claims) + len(st.Arrivals)
-	r := &reading{State: st, origins: make(map[*line.Claim]origin, n), lent: map[*line.Claim]bool{}}
+	r := &reading{
+		State: st, origins: make(map[*line.Claim]origin, n), lent: map[*line.Claim]bool{}, missed: map[string]bool{},
+	}
 	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, driver.Mark(st.Content.Mark), st.Content.MarkedBy
 	claims := make([]*line.Claim, 0, n+1)
 	for i := range d.Claims {
@@ -60,10 +66,17 @@ func open(key string, st State) (*reading, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.arrived = append(r.arrived, c)
-		claims = append(claims, c)
+		if r.arrived = append(r.arrived, c); c != nil {
+			claims = append(claims, c)
+		}
 	}
 	r.Restore(claims)
+	// An arrival that fits holds the lock, though that is not written down: no claim before it can take
+	// that away.
+	r.Grant(&line.Step{Wall: st.Now})
+	for _, c := range claims {
+		r.origins[c] = origin{*c, r.origins[c].place}
+	}
 	for _, t := range d.Tombstones {
 		if r.Tombstones.ByID == nil {
 			r.Tombstones.ByID = make(map[string]line.Tombstone)
@@ -76,6 +89,9 @@ func open(key string, st State) (*reading, error) {
 
 // arrive reads an arrival.
 func (r *reading) arrive(key string, a *Arrival) (*line.Claim, error) {
+	if a.Message {
+		return nil, nil
+	}
 	var d claim
 	if err := json.Unmarshal(a.Claim, &d); err != nil {
 		return nil, driver.Permanent(fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err))
@@ -118,6 +134,40 @@ func (r *reading) settle(c *line.Claim) place {
 		return inDocument
 	}
 	return was.place
+}
+
+// obey does what the messages among the arrivals say.
+func (r *reading) obey(s *line.Step) error {
+	for i := range r.Arrivals {
+		if !r.Arrivals[i].Message {
+			continue
+		}
+		var m message
+		if err := json.Unmarshal(r.Arrivals[i].Claim, &m); err != nil {
+			return driver.Permanent(fmt.Errorf("a message among the arrivals cannot be read: %w", err))
+		}
+		id := string(m.Leave + m.Lend)
+		switch c := r.Find(id); {
+		case c == nil || c.Token != m.Token:
+			r.missed[id] = true
+		case m.Leave != "":
+			_ = r.Leave(s, &driver.Ticket{Claim: c.Claim}, driver.Exit{})
+		case r.origins[c].place == inDocument:
+			r.lend(s, c, time.Duration(m.TTL))
+		}
+	}
+	return nil
+}
+
+// has reports whether the message m waits among the arrivals.
+func (r *reading) has(m *Arrival) bool {
+	return slices.ContainsFunc(r.Arrivals, func(a Arrival) bool { return a.Message && bytes.Equal(a.Claim, m.Claim) })
+}
+
+// lend starts the lease of c again, in a record.
+func (r *reading) lend(s *line.Step, c *line.Claim, ttl time.Duration) {
+	r.lent[c] = true
+	_ = r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: c.ID, TTL: ttl}})
 }
 
 // missing returns errPart if the claim with id may be among the arrivals that were not read.
@@ -169,8 +219,11 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 			return nil, err
 		}
 	}
+	if len(r.Claims) > 0 {
+		c.Capacity = r.Claims[0].Capacity
+	}
 	if full {
-		c.Open, c.Capacity = fromEpoch(r.NextExpiry()), r.Claims[0].Capacity
+		c.Open = fromEpoch(r.NextExpiry())
 	}
 	for claim := range r.lent {
 		c.Lend = append(c.Lend, Lease{claim.Key, claim.ID, claim.Expires - s.Mono}) // which may be longer than its TTL
@@ -182,7 +235,9 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 // moved is how many of the first arrivals the document must have, because the step has changed one.
 func (r *reading) moved() (n int) {
 	for i, c := range r.arrived {
-		if was := r.origins[c]; *c != was.Claim || r.lent[c] || r.Find(c.ID) != c {
+		if c == nil {
+			n = i + 1 // the step has done what the message says
+		} else if was := r.origins[c]; *c != was.Claim || r.lent[c] || r.Find(c.ID) != c {
 			n = i + 1
 		}
 	}
@@ -193,7 +248,7 @@ func (r *reading) moved() (n int) {
 func (r *reading) folded() int {
 	written := len(r.Claims)
 	for _, c := range r.arrived {
-		if r.Find(c.ID) != nil {
+		if c != nil && r.Find(c.ID) == c {
 			written--
 		}
 	}

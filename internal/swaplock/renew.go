@@ -30,7 +30,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		case err != nil:
 			errs[i] = b.failed(ctx, err)
 		case !alive[i]:
-			if errs[i] = b.lend(ctx, l); driver.Gone(errs[i]) {
+			if errs[i] = b.lend(ctx, l, ts[i].Token); driver.Gone(errs[i]) {
 				b.claims.leave(driverutil.Ref(ts[i].Key, ts[i].ID))
 			}
 		}
@@ -39,21 +39,24 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 }
 
 // lend gives a claim whose lease is in the document a record, or says why the claim is gone.
-func (b *Backend) lend(ctx context.Context, l Lease) error {
+func (b *Backend) lend(ctx context.Context, l Lease, token int64) error {
+	other := note(l.ID, message{Lend: text(l.ID), Token: token, TTL: duration(l.TTL)})
 	for range 10 {
-		err := b.step(ctx, l.Key, func(r *reading, s *line.Step) error {
+		err := b.stepOr(ctx, l.Key, other, func(r *reading, s *line.Step) error {
 			if err := r.missing(l.ID); err != nil {
 				return err
 			}
 			c := r.Find(l.ID)
-			if c == nil {
+			switch {
+			case c == nil:
 				return r.Gone(s, l.ID)
-			}
-			if r.origins[c].place != inDocument {
+			case r.lent[c]: // by a message
+				return nil
+			case r.origins[c].place != inDocument:
 				return errMoved
 			}
-			r.lent[c] = true
-			return r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: l.ID, TTL: l.TTL}})
+			r.lend(s, c, l.TTL)
+			return nil
 		})
 		if !errors.Is(err, errMoved) {
 			return err

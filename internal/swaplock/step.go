@@ -3,6 +3,7 @@ package swaplock
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,10 +26,13 @@ type stepFunc func(r *reading, s *line.Step) error
 
 // job is a step of one call.
 type job struct {
-	ctx  context.Context
-	f    stepFunc
-	err  error         // the answer, once done is closed
-	done chan struct{} // closed when the job is over
+	ctx      context.Context
+	f        stepFunc
+	other    *Arrival // has others do the step, if swaps come too late; may be nil
+	appended bool     // other is among the arrivals
+	looks    bool     // f changes nothing
+	err      error    // the answer, once done is closed
+	done     chan struct{}
 }
 
 // batch is the steps of one key that are done by one swap.
@@ -45,10 +49,26 @@ type batch struct {
 // f may run after ctx has ended and step has returned: what it writes is read only if err is nil,
 // and is no result parameter of its caller.
 func (b *Backend) step(ctx context.Context, key string, f stepFunc) error {
-	if err := b.ended(ctx); err != nil {
+	return b.stepOr(ctx, key, nil, f)
+}
+
+// stepOr is step, and sends other to the arrivals after some lost swaps. From then on f, with r.appended,
+// finds done what it wants, or returns errPart.
+func (b *Backend) stepOr(ctx context.Context, key string, other *Arrival, f stepFunc) error {
+	return b.do(key, &job{ctx: ctx, f: f, other: other})
+}
+
+// do runs a job.
+func (b *Backend) do(key string, j *job) error {
+	if err := b.ended(j.ctx); err != nil {
 		return err
 	}
-	j := &job{ctx: ctx, f: f, done: make(chan struct{})}
+	j.done = make(chan struct{})
+	if b.late(key) {
+		if err := b.append(j.ctx, key, j); err != nil {
+			return err
+		}
+	}
 	b.mu.Lock()
 	queue, running := b.queues[key]
 	b.queues[key] = append(queue, j)
@@ -59,8 +79,8 @@ func (b *Backend) step(ctx context.Context, key string, f stepFunc) error {
 	select {
 	case <-j.done:
 		return j.err
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-j.ctx.Done():
+		return j.ctx.Err()
 	case <-b.ctx.Done():
 		return driver.ErrClosed
 	}
@@ -111,6 +131,14 @@ func (a *batch) run() error {
 		if err := pause(ctx, n); err != nil {
 			return a.b.failed(ctx, err)
 		}
+		if n == patience {
+			a.b.comesLate(a.key)
+			for _, j := range a.jobs {
+				if err := a.b.append(ctx, a.key, j); err != nil {
+					return err
+				}
+			}
+		}
 		done, err := a.try(ctx, arrivals)
 		if errors.Is(err, errPart) {
 			arrivals, err = -1, nil
@@ -122,9 +150,61 @@ func (a *batch) run() error {
 	return errBusy
 }
 
+// patience is after how many lost swaps a step has others do it, and lateFor how long the steps of its key
+// do so at once from then on.
+const (
+	patience = 1
+	lateFor  = time.Second
+)
+
+// comesLate notes that swaps of key come too late.
+func (b *Backend) comesLate(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.isLate(key) {
+		b.lateUntil[key] = time.Now().Add(lateFor)
+	}
+}
+
+// late reports whether swaps of key come too late.
+func (b *Backend) late(key string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.isLate(key)
+}
+
+// isLate is late, with mu held.
+func (b *Backend) isLate(key string) bool {
+	until, ok := b.lateUntil[key]
+	if ok && !time.Now().Before(until) {
+		delete(b.lateUntil, key)
+		ok = false
+	}
+	return ok
+}
+
+// note is m, for the claim with id, as an arrival; nil if a store might spell it in another way.
+func note(id string, m message) *Arrival {
+	text, err := json.Marshal(&m)
+	if err != nil || !plain(id) {
+		return nil
+	}
+	return &Arrival{Message: true, Claim: text}
+}
+
+// append has others do the step of j, if that can be.
+func (b *Backend) append(ctx context.Context, key string, j *job) error {
+	if j.other == nil || b.arriver == nil || j.appended {
+		return nil
+	}
+	p, err := b.arriver.Arrive(ctx, key, j.other)
+	j.appended = p != nil
+	return b.failed(ctx, err)
+}
+
 // pause waits a little after some lost swaps.
 func pause(ctx context.Context, lost int) error {
-	if lost < 3 {
+	if lost <= patience {
 		return ctx.Err()
 	}
 	t := time.NewTimer(rand.N(time.Duration(min(lost, 20)) * time.Millisecond))
@@ -173,12 +253,18 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 
 // apply runs the steps on r and returns the swap that they need, or nil.
 func (a *batch) apply(r *reading, s *line.Step) (*Change, error) {
+	n := len(r.Claims)
 	r.Purge(s)
+	purged := len(r.Claims) < n
 	var before time.Time
 	if len(r.Claims) > 0 {
 		before = fromEpoch(r.NextExpiry())
 	}
+	if err := r.obey(s); err != nil {
+		return nil, err
+	}
 	for _, j := range a.jobs {
+		r.appended = j.appended
 		if j.err = j.ctx.Err(); j.err == nil {
 			j.err = j.f(r, s)
 		}
@@ -186,12 +272,32 @@ func (a *batch) apply(r *reading, s *line.Step) (*Change, error) {
 			return nil, errPart
 		}
 	}
+	if !purged && a.done(r) {
+		return nil, nil
+	}
 	c, err := r.change(s)
 	if c != nil {
 		c.Before = before // what the steps have found alive must be alive still when the swap lands
 		c.News = news(s)
 	}
 	return c, err
+}
+
+// done reports whether nothing is left to do for the jobs, because they only look, or others do it.
+func (a *batch) done(r *reading) bool {
+	if len(r.Arrivals) > high {
+		return false // what the last ones say is not read by all until it is written down
+	}
+	for _, j := range a.jobs {
+		switch {
+		case j.looks:
+		case !j.appended || j.err != nil:
+			return false
+		case j.other.Message && r.has(j.other):
+			return false // nobody has done it yet
+		}
+	}
+	return true
 }
 
 // news is what those who wait must hear of a step.

@@ -131,24 +131,30 @@ type Arriver interface {
 	//   - If there is no document and no arrival, a holds the lock. It becomes the Holder, with a
 	//     lease of a.TTL, and the version changes. Open becomes the end of that lease if a.Full,
 	//     else zero, and Capacity becomes a.Capacity.
-	//   - Else, if a.Waits, the store's clock is before Open and Capacity is a.Capacity, a waits
-	//     behind all others, and the version stays the same. Open becomes no later than
-	//     a.WaitTTL from now. It may not wait if its ID occurs in the document as a JSON string,
+	//   - Else a joins behind all others if a.Waits, Capacity is a.Capacity, and the store's clock
+	//     is before Open, or a.Blind. The version stays the same, and Open becomes no later than
+	//     a.WaitTTL from now. It may not join if its ID occurs in the document as a JSON string,
 	//     or among the arrivals.
 	//
 	// The store sets Token and At, and Last becomes Token + Span - 1.
+	//
+	// A message is something that whoever swaps next does for a client whose own swaps come too
+	// late. It has only a Claim. It is added if there is a document or an arrival, and changes
+	// nothing else.
 	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
 }
 
 // Arrival is a claim that has arrived and is not in the document yet.
 type Arrival struct {
 	ID       string // letters and digits
+	Message  bool
 	Claim    []byte // a JSON object
 	Span     int64
 	Capacity int64
 	TTL      time.Duration // of its lease, if it holds the lock at once
 	WaitTTL  time.Duration // of its lease, if it waits
 	Waits    bool          // it may wait
+	Blind    bool          // it may join though nobody knows yet whether it waits
 	Full     bool          // if it holds the lock, no other can
 
 	Token int64     // the larger of Last + 1 and At in µs since 1970

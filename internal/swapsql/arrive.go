@@ -31,7 +31,7 @@ ON CONFLICT (lock_key) DO UPDATE SET
 	came = excluded.came,
 	open_until = CASE WHEN {free} THEN excluded.open_until ELSE {min}(f.open_until, excluded.came + ?{int}) END,
 	capacity = CASE WHEN {free} THEN excluded.capacity ELSE f.capacity END
-WHERE {free} OR ?{int} = 1 AND {now} < f.open_until AND f.capacity = excluded.capacity
+WHERE {free} OR {now} < f.open_until + ?{int} AND f.capacity = excluded.capacity
 	AND {in}(f.line, ?{txt}) = 0 AND {in}(f.arrivals, ?{txt}) = 0
 RETURNING last, came, version, open_until, mark, marked_by, CASE WHEN holder = ?{bytes} THEN 1 ELSE 0 END,
 	length(arrivals), length(arrivals) - length(replace(arrivals, ',"at":', ''))
@@ -47,7 +47,7 @@ FROM (SELECT {now} AS now FROM DUAL LIMIT 1) n WHERE {alone}
 ON DUPLICATE KEY UPDATE
 	came = IF(LAST_INSERT_ID(CASE
 		WHEN LENGTH(line) + LENGTH(arrivals) + LENGTH(mark) = 0 AND last < VALUES(came) THEN VALUES(came) * 4 + 1
-		WHEN ? = 1 AND LENGTH(line) + LENGTH(arrivals) > 0 AND VALUES(came) < open_until AND capacity = VALUES(capacity)
+		WHEN VALUES(came) < open_until + ? AND LENGTH(line) + LENGTH(arrivals) > 0 AND capacity = VALUES(capacity)
 			AND INSTR(line, ?) = 0 AND INSTR(arrivals, ?) = 0 THEN GREATEST(last + 1, VALUES(came)) * 4 + 2
 		ELSE 0 END) = 0, came, VALUES(came)),
 	holder = IF(LAST_INSERT_ID() % 4 = 1, VALUES(holder), holder),
@@ -59,6 +59,8 @@ ON DUPLICATE KEY UPDATE
 	last = IF(LAST_INSERT_ID() = 0, last, LAST_INSERT_ID() DIV 4 + VALUES(last) - VALUES(came)),
 	arrivals = IF(LAST_INSERT_ID() = 0, arrivals,
 		CONCAT(arrivals, '{"token":', LAST_INSERT_ID() DIV 4, ',"at":', VALUES(came), ?))`
+	messageSQL = `UPDATE fencelock_swap SET arrivals = {append}
+WHERE lock_key = ? AND length(line) + length(arrivals) > 0 AND {alone}`
 	// A claim that is still among the arrivals is not granted yet, so a change of this version is news.
 	placeMySQL = `SELECT version, open_until, (LENGTH(line) - LENGTH(REPLACE(line, '"token":', '""'))
 	+ LENGTH(before_it) - LENGTH(REPLACE(before_it, ',"at":', ''))) DIV 6 - 1
@@ -76,6 +78,7 @@ type arrival struct {
 	TTL      int64           `json:"ttl"` // µs
 	WaitTTL  int64           `json:"wait_ttl"`
 	Full     bool            `json:"full,omitempty"`
+	Message  bool            `json:"message,omitempty"`
 	Claim    json.RawMessage `json:"claim"`
 }
 
@@ -101,7 +104,7 @@ func (s *Store) parseArrivals(key, text string, most int) (all []swaplock.Arriva
 			return nil, nil, driver.Permanent(fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err))
 		}
 		all = append(all, swaplock.Arrival{
-			ID: a.ID, Claim: a.Claim, Span: a.Span, Capacity: a.Capacity, Full: a.Full,
+			ID: a.ID, Message: a.Message, Claim: a.Claim, Span: a.Span, Capacity: a.Capacity, Full: a.Full,
 			TTL: time.Duration(a.TTL) * time.Microsecond, WaitTTL: time.Duration(a.WaitTTL) * time.Microsecond,
 			Token: a.Token, At: fromMicros(a.At),
 		})
@@ -136,25 +139,32 @@ func readVersion(text string) (version int64, ends []int, err error) {
 
 // Arrive takes a free lock, or puts a claim behind all others, by one statement.
 func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
+	if a.Message {
+		return s.leaveMessage(ctx, key, a)
+	}
 	text, err := tail(a)
 	if err != nil {
 		return nil, err
 	}
 	lease := ttl(swaplock.Lease{TTL: a.TTL})
-	full, waits, open := int64(0), int64(0), int64(0)
+	full, open := int64(0), int64(0)
 	if a.Full {
 		full, open = 1, lease
 	}
-	if a.Waits {
-		waits = 1
+	late := int64(0) // how long after open_until a may arrive
+	switch {
+	case !a.Waits:
+		late = -always
+	case a.Blind:
+		late = always
 	}
 	quoted, wait := `"`+a.ID+`"`, a.WaitTTL.Microseconds()
 	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
 	if s.d.args == literals {
-		return s.arriveMySQL(ctx, key, quoted, append(insert, waits, quoted, quoted, wait, text))
+		return s.arriveMySQL(ctx, key, quoted, append(insert, late, quoted, quoted, wait, text))
 	}
 	q := s.statement("enter the line of", key, strings.ReplaceAll(arriveSQL, "{free}", freeSQL),
-		append(insert, text, wait, waits, quoted, quoted, []byte(a.ID))...)
+		append(insert, text, wait, late, quoted, quoted, []byte(a.ID))...)
 	q.Keeps, q.Writes = false, true
 	var p *swaplock.Place
 	q.Begin = func() { p = nil }
@@ -178,6 +188,22 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	}
 	_, err = s.conns.Run(ctx, q)
 	return p, err
+}
+
+// always is longer than any time that is left, in µs.
+const always = 1 << 60
+
+// leaveMessage adds a message to the arrivals, if there is a line.
+func (s *Store) leaveMessage(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
+	text, err := json.Marshal(map[string]any{"message": true, "claim": json.RawMessage(a.Claim)})
+	if err != nil {
+		return nil, driver.Permanent(err)
+	}
+	n, err := s.write(ctx, "leave a message in the line of", key, messageSQL, ascii(text)+"\n", []byte(key))
+	if n == 0 || err != nil {
+		return nil, err
+	}
+	return &swaplock.Place{}, nil
 }
 
 // arriveMySQL does it on MariaDB and MySQL. Where a claim stands that waits is asked behind; if that cannot be told,

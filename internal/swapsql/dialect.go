@@ -48,7 +48,7 @@ var (
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
 				"entry = json_patch(fencelock_history.entry, excluded.entry)",
 			"{text}", "entry",
-			"{now}", "{clock}", "{later}", "{clock}",
+			"{now}", "{clock}", "{later}", "{clock}", "{append}", "arrivals || ?",
 			"{max}", "max", "{min}", "min", "{in}", "instr", "{bytes}", "", "{int}", "", "{txt}", "", "{no}", "x''",
 			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
@@ -66,7 +66,7 @@ var (
 			"{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{later}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{max}", "GREATEST", "{min}", "LEAST", "{in}", "strpos", "{bytes}", "::bytea", "{int}", "::bigint",
-			"{txt}", "::text", "{no}", "''",
+			"{txt}", "::text", "{no}", "''", "{append}", "arrivals || ?::text",
 			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +
@@ -83,7 +83,7 @@ var (
 			"{text}", "CAST(entry AS BINARY)", // whatever the character set of the session is
 			"{now}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
 			"{later}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
-			"{max}", "GREATEST",
+			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)",
 			"{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
 			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}",
 		},

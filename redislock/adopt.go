@@ -22,15 +22,15 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 		return driver.Ticket{}, err
 	}
 	epoch := b.subscriber.epoch.Load()
-	cmd := b.command(adoptScript, t.Key, prefixed(t.ID), encodeClaim(&by, b.channel))
-	cmd.Durable = true
-	got := b.transport.Do(ctx, cmd)
-	if got.Err != nil {
+	r := b.request(adoptScript, t.Key, t.ID, by.ID, micros(by.TTL), encodeText(&by, b.process))
+	r.durable = true
+	got := b.transport.do(ctx, r)
+	if got.err != nil {
 		return driver.Ticket{}, b.answered(ctx, adopting, t.Key, got)
 	}
-	adopted, _, ok := parseTicket(by, got.Answer)
+	adopted, _, ok := parseTicket(by, got.answer)
 	if !ok {
-		return driver.Ticket{}, refusal(&t.Claim, got.Answer)
+		return driver.Ticket{}, refusal(&by, got.answer)
 	}
 	if epoch == 0 || epoch != b.subscriber.epoch.Load() {
 		b.subscriber.alarms.granted(by.ID, by.Key)

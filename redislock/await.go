@@ -74,20 +74,20 @@ func pushed(t driver.Ticket, w waiter) driver.Ticket {
 func (b *Backend) read(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	epoch := b.subscriber.epoch.Load()
 	sent := time.Now()
-	cmd := b.command(awaitScript, t.Key, prefixed(t.ID))
-	// Not Do: this goroutine goes on waiting, and would keep the 16 KB of stack that go-redis needs.
-	b.transport.Start(ctx, cmd)
-	got := b.transport.Wait(ctx, cmd)
-	if got.Err != nil {
+	r := b.request(awaitScript, t.Key, t.ID)
+	// Not do: this goroutine goes on waiting, and would keep the 16 KB of stack that go-redis needs.
+	b.transport.start(ctx, r)
+	got := b.transport.wait(ctx, r)
+	if got.err != nil {
 		return driver.Ticket{}, b.answered(ctx, awaiting, t.Key, got)
 	}
-	if s, ok := got.Answer.(string); ok && s != "" && s[0] == 'x' {
+	if s, ok := got.answer.(string); ok && s != "" && s[0] == 'x' {
 		b.waiters.forget(t.ID)
 		return driver.Ticket{}, parseGone(s)
 	}
-	now, soonest, ok := parseTicket(t.Claim, got.Answer)
+	now, soonest, ok := parseTicket(t.Claim, got.answer)
 	if !ok {
-		return driver.Ticket{}, badAnswer(awaiting, t.Key, got.Answer)
+		return driver.Ticket{}, badAnswer(awaiting, t.Key, got.answer)
 	}
 	if now.Granted {
 		b.waiters.forget(t.ID)

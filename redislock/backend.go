@@ -3,12 +3,9 @@ package redislock
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
-	mathrand "math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,7 +14,6 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/internal/driverutil"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -79,16 +75,15 @@ type Backend struct {
 	rdb     redis.UniversalClient
 	prefix  string
 	channel string // of this process
+	process string // the end of channel, which claims carry
 	invalid error  // what is wrong with the Options
 	owner   driverutil.Ownership
 	member  *membership
-	wants   int // Options.Replicas
-	calls   atomic.Uint64
 	closed  atomic.Bool
 
 	keyCache   keyCache
-	transport  *transport.Transport
-	retried    sync.Map // IDs of claims whose Enter was sent twice
+	transport  *transport
+	repeated   sync.Map // IDs of claims whose Enter was sent twice
 	waiters    waiterRegistry
 	subscriber subscriber
 	fallback   time.Duration
@@ -103,14 +98,14 @@ var (
 
 // New returns a backend that keeps its locks in rdb, which stays the caller's to
 // close. It asks the server nothing yet: bad Options are the answer to the first
-// call. Hooks are to be added to rdb before.
+// call. The hooks of rdb see some of the requests only.
 //
 // The user of rdb needs these rights, and no more:
 //
 //	ACL SETUSER locks on >password resetkeys ~fencelock:* resetchannels &fencelock:*
-//	    +eval +evalsha +time +get +set +del +hget +hmget +hset +hdel
-//	    +zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat
-//	    +publish +subscribe +unsubscribe +ping +scan
+//	    +eval +evalsha +time +hget +hmget +hset +hdel +hgetall
+//	    +get +set +pttl +exists +zadd +zrem +zrank +zcard +zrange +pexpireat +persist
+//	    +publish +subscribe +ping +scan
 //
 // scan is for listing locks alone. A history needs +xadd +xdel +xrange +xrevrange. The
 // client of a Cluster asks for +cluster|slots, +command, and +asking while a hash slot moves;
@@ -121,20 +116,19 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{rdb: rdb, prefix: o.Prefix, wants: o.Replicas, fallback: fallback}
+	b := &Backend{rdb: rdb, prefix: o.Prefix, fallback: fallback}
 	if b.prefix == "" {
 		b.prefix = DefaultPrefix
 	}
-	b.channel = b.prefix + "@" + rand.Text()[:16]
+	b.process = rand.Text()[:12]
+	b.channel = b.prefix + "@" + b.process
 	b.invalid = invalidOptions(rdb, b.prefix, o)
 	if o.Member != nil {
 		b.join(o)
 	}
 	b.keyCache.seed = maphash.MakeSeed()
 	b.waiters.byID = make(map[string]*waiter)
-	b.calls.Store(mathrand.Uint64())
-	b.transport = transport.New(rdb, transport.Options{
-		NoPipeline: o.NoPipeline, Replicas: o.Replicas, ReplicaWait: o.ReplicaWait})
+	b.transport = newTransport(rdb, o)
 	b.subscriber.init(b)
 	return b
 }
@@ -200,11 +194,4 @@ func (b *Backend) ready(ctx context.Context) error {
 		return driver.Permanent(b.invalid)
 	}
 	return nil
-}
-
-// callName returns eight characters that name one call. A script knows by them the call
-// that go-redis sends a second time because its answer was lost.
-func (b *Backend) callName() string {
-	n := binary.BigEndian.AppendUint64(nil, b.calls.Add(1))
-	return base64.RawURLEncoding.EncodeToString(n[2:])
 }

@@ -8,24 +8,23 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/faultproxy"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
 // together sends commands in one request, and returns what came of each as text.
-func together(t *testing.T, b *Backend, cmds ...*transport.Command) (results []string) {
+func together(t *testing.T, b *Backend, cmds ...*request) (results []string) {
 	t.Helper()
-	b.transport.Start(t.Context(), cmds...)
+	b.transport.start(t.Context(), cmds...)
 	for _, cmd := range cmds {
-		got := b.transport.Wait(t.Context(), cmd)
-		results = append(results, fmt.Sprint(got.Answer, " ", got.Err))
+		got := b.transport.wait(t.Context(), cmd)
+		results = append(results, fmt.Sprint(got.answer, " ", got.err))
 	}
 	return results
 }
 
 // enterAll makes the commands that enter.
-func enterAll(b *Backend, claims ...driver.Claim) (cmds []*transport.Command) {
+func enterAll(b *Backend, claims ...driver.Claim) (cmds []*request) {
 	for _, c := range claims {
-		cmds = append(cmds, b.enterCommand(&c, false))
+		cmds = append(cmds, b.enterRequest(&c, false))
 	}
 	return cmds
 }
@@ -36,43 +35,36 @@ func TestLocksOfOneCallAreJudgedByThemselves(t *testing.T) {
 	s, b, rdb := served(t)
 	held := hold(t, b, mutex("held"))
 	hold(t, b, slots("kind", 1, 2))
-	rdb.RPush(t.Context(), b.recordName("type"), "x")
-	// damage puts letters into a number of a record.
-	damage := func(key string, at int) {
-		rec := []byte(rdb.Get(t.Context(), b.recordName(key)).Val())
-		copy(rec[at-1:], "xxxx")
-		rdb.Set(t.Context(), b.recordName(key), rec, 0)
+	rdb.RPush(t.Context(), b.hashName("type"), "x")
+	damaged := func(k driver.Ticket) driver.Ticket {
+		must(t, rdb.HSet(t.Context(), b.hashName(k.Key), "c:"+k.ID, "xxxx").Err())
+		return k
 	}
-	damaged := func(t driver.Ticket, at int) driver.Ticket { damage(t.Key, at); return t }
-	leave(t, b, hold(t, b, mutex("idle")))
-	damage("idle", 50)
-	hold(t, b, mutex("expired"))
-	damage("expired", 87)
+	leave(t, b, hold(t, b, mutex("idle"))) // the script
 	bad := driver.Ticket{Claim: mutex("type")}
-	tickets := []driver.Ticket{held, bad, {Claim: mutex("free")}, hold(t, b, mutex("last")),
-		damaged(hold(t, b, mutex("start")), 87), damaged(hold(t, b, mutex("lease")), 110), damaged(hold(t, b, mutex("token")), 50)}
+	tickets := []driver.Ticket{held, bad, {Claim: mutex("free")}, hold(t, b, mutex("last")), damaged(hold(t, b, mutex("damaged")))}
 	must(t, renewOne(b, tickets[3])) // the script
 
-	claims := []driver.Claim{mutex("free"), noWait(mutex("held")), mutex("kind"), mutex("type"), mutex("idle"), mutex("expired"),
+	claims := []driver.Claim{mutex("free"), noWait(mutex("held")), mutex("kind"), mutex("type"),
 		mutex("twice"), mutex("twice"), mutex("another")}
-	ofAll := func(sc *transport.Script, argv func(k driver.Ticket) []any) (cmds []*transport.Command) {
+	ofAll := func(sc *script, argv func(k driver.Ticket) []any) (cmds []*request) {
 		for _, k := range tickets {
-			cmds = append(cmds, b.command(sc, k.Key, argv(k)...))
+			cmds = append(cmds, b.request(sc, k.Key, argv(k)...))
 		}
 		return cmds
 	}
 	for _, tt := range []struct {
 		name string
-		cmds []*transport.Command
+		cmds []*request
 		want string
 	}{
-		{"enter", enterAll(b, claims...), "g|[n|k|WRONGTYPE|DAMAGED|DAMAGED|g|[w|g"},
+		{"enter", enterAll(b, claims...), "g|[n|k2|WRONGTYPE|g|[w|g"},
 		{"renew", ofAll(renewScript, func(k driver.Ticket) []any {
-			return []any{prefixed(k.ID), encodeLease(k.TTL)}
-		}), "+|WRONGTYPE|x|+|DAMAGED|DAMAGED|DAMAGED"},
+			return []any{k.ID, micros(k.TTL)}
+		}), "+|WRONGTYPE|x|+|arithmetic"},
 		{"leave", ofAll(leaveScript, func(k driver.Ticket) []any {
-			return []any{prefixed(k.ID), b.callName()}
-		}), "+|WRONGTYPE|x|+|DAMAGED|DAMAGED|DAMAGED"},
+			return []any{k.ID, "", "0", "0"}
+		}), "+|WRONGTYPE|x|+|arithmetic"},
 	} {
 		ask(t, s, "CONFIG", "RESETSTAT")
 		results := together(t, b, tt.cmds...)
@@ -102,16 +94,16 @@ func TestCallerThatGoesLeavesTheOthersOfItsCall(t *testing.T) {
 		return faultproxy.HoldAnswer
 	})
 	cmds := enterAll(b, gone, stays)
-	b.transport.Start(t.Context(), cmds...)
+	b.transport.start(t.Context(), cmds...)
 	<-sent
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := b.transport.Wait(ended, cmds[0]); got.Err == nil {
+	if got := b.transport.wait(ended, cmds[0]); got.err == nil {
 		t.Errorf("the one who went has %+v", got)
 	}
 	p.Handle(nil)
 	p.Resume()
-	if got := b.transport.Wait(t.Context(), cmds[1]); got.Err != nil {
+	if got := b.transport.wait(t.Context(), cmds[1]); got.err != nil {
 		t.Errorf("the other has %+v", got)
 	}
 	if l := line(t, b, "gone"); len(l.Claims) != 1 {

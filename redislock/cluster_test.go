@@ -22,7 +22,7 @@ func TestHangingMasterCostsItsOwnLocksOnly(t *testing.T) {
 	t.Parallel()
 	nodes := clusterOf(t, 3)
 	b := closing(t, New(dialCluster(t, nodes[0]), nil))
-	dead := func(key string) bool { return int(hashSlot(b.recordName(key))) >= firstSlot(2, 3) }
+	dead := func(key string) bool { return int(hashSlot(b.hashName(key))) >= firstSlot(2, 3) }
 	var tickets []driver.Ticket
 	for i := range 60 {
 		tickets = append(tickets, hold(t, b, mutex(fmt.Sprintf("held %d", i))))
@@ -108,7 +108,7 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 	served := 0
 	for i := range 20 {
 		c := mutex(fmt.Sprintf("name %d", i))
-		if int(hashSlot(alone.recordName(c.Key))) < firstSlot(1, 3) {
+		if int(hashSlot(alone.hashName(c.Key))) < firstSlot(1, 3) {
 			leave(t, alone, hold(t, alone, c))
 			served++
 			continue

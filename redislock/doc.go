@@ -26,10 +26,9 @@
 // master, and a waiter keeps its position there. Data that the old master had not
 // replicated is lost, and the next renewal tells the holder.
 //
-// Leases should be longer than a failover. Behind Sentinel they should also be several
-// times the client's ReadTimeout, because the client waits that long when a master hangs.
-// A Cluster master that hangs costs half a second more than one that dies: after that
-// time its commands are tried at its replica. Lock state is never read from a replica.
+// Leases should be longer than a failover, and several times the client's ReadTimeout,
+// because the client waits that long when a master hangs. Lock state is never read from a
+// replica.
 //
 // A manual failover (CLUSTER FAILOVER) that fails keeps a master from taking writes
 // for five seconds, so leases should be longer. On Redis 7.0, two failovers within four

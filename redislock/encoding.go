@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -8,74 +9,34 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// encodeClaim writes what the record of a held lock has of a claim, from its span on, as
-// script/record.lua says.
-func encodeClaim(c *driver.Claim, channel string) string {
-	var room [256]byte // on the stack; most claims fit
-	b := appendPadded(room[:0], c.Span-1, 5)
-	b = append(b, ' ')
-	b = appendLease(b, c.TTL)
-	b = append(b, ' ')
-	b = strconv.AppendInt(b, int64(len(c.ID)), 10)
-	b = append(b, ':')
-	b = append(b, c.ID...)
-	for _, n := range [...]int64{c.Capacity, c.Weight, int64(len(channel)), int64(len(c.Owner))} {
-		b = append(b, ' ')
-		b = strconv.AppendInt(b, n, 10)
-	}
-	for _, text := range [...]string{channel, c.Owner, c.Note} {
-		b = append(b, ' ')
-		b = append(b, text...)
-	}
-	return string(b)
+// maxToken is the largest token: Lua counts to there without loss.
+const maxToken = 1 << 53
+
+// encodeText writes the end of a claim, as keys.go says: where its process listens, and what people
+// read.
+func encodeText(c *driver.Claim, process string) string {
+	return process + " " + strconv.Itoa(len(c.Owner)) + " " + c.Owner + " " + c.Note
 }
 
-// encodeLease writes a lease as seconds(8) '.' µs(6).
-func encodeLease(d time.Duration) string { return string(appendLease(nil, d)) }
-
-func appendLease(b []byte, d time.Duration) []byte {
-	b = appendPadded(b, int64(d/time.Second), 8)
-	b = append(b, '.')
-	return appendPadded(b, (d % time.Second).Microseconds(), 6)
-}
-
-// appendPadded writes n ≥ 0 with leading zeros.
-func appendPadded(b []byte, n int64, width int) []byte {
-	at := len(b)
-	for range width {
-		b = append(b, '0')
-	}
-	for i := len(b) - 1; i >= at && n > 0; i-- {
-		b[i] = byte('0' + n%10)
-		n /= 10
-	}
-	return b
-}
-
-// claimText is a claim as the hash of a line keeps it.
+// claimText is a claim as a lock keeps it.
 type claimText struct {
-	token                  int64
-	since                  time.Time
-	granted                bool
-	span, capacity, weight int64
-	owner, note            string
+	ends, since  time.Time
+	token        int64
+	span, weight int64
+	owner, note  string
 }
 
-// parseClaim reads what the script writes as claim_text. It reports whether s is that.
+// parseClaim reads a claim. It reports whether s is one.
 func parseClaim(s string) (c claimText, ok bool) {
 	f := fields{rest: s}
-	c.token, c.since = f.number(" "), time.UnixMicro(f.number(" "))
-	c.granted = f.until(" ") == "granted"
-	f.number(" ") // its arrival
-	c.span = f.number(" ") + 1
-	f.take(f.number(" ")) // the mark at the grant
-	c.capacity, c.weight = f.number(" "), f.number(" ")
-	channel, owner := f.number(" "), f.number(" ")
-	f.take(channel + 1) // and a space
-	c.owner = f.take(owner)
-	f.take(1)
+	c.ends, c.token, c.since = f.time(), f.number(" "), f.time()
+	c.span, c.weight = f.number(" "), f.number(" ")
+	f.until(" ") // its channel
+	c.owner = f.take(f.number(" "))
+	f.until(" ")
 	c.note = f.rest
-	return c, !f.bad
+	sane := c.span >= 1 && c.span <= driver.MaxSpan && c.token >= 1 && c.token < maxToken && c.weight >= 1
+	return c, !f.bad && sane
 }
 
 // fields reads a text part by part. After a part that is not what was expected, bad is set.
@@ -101,6 +62,8 @@ func (f *fields) number(end string) int64 {
 	return n
 }
 
+func (f *fields) time() time.Time { return time.UnixMicro(f.number(" ")) }
+
 // prefixed reads a text with its length in front; "" if bad.
 func (f *fields) prefixed() string { return f.take(f.number(":")) }
 
@@ -115,15 +78,95 @@ func (f *fields) take(n int64) string {
 	return text
 }
 
-// prefixed writes an ID with its length in front, so that no ID is the beginning of
-// another.
-func prefixed(id string) string { return strconv.Itoa(len(id)) + ":" + id }
+// reply reads what a script answered, part by part. After the first part that is not what was expected all are
+// zero, and bad is set.
+type reply struct {
+	parts []any
+	bad   bool
+}
+
+func (r *reply) text() string {
+	if len(r.parts) == 0 {
+		r.bad = true
+		return ""
+	}
+	part := r.parts[0]
+	r.parts = r.parts[1:]
+	switch v := part.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	}
+	r.bad = true
+	return ""
+}
+
+func (r *reply) number() int64 {
+	n, err := strconv.ParseInt(r.text(), 10, 64)
+	if err != nil || n < 0 {
+		r.bad = true
+	}
+	return n
+}
+
+func (r *reply) time() time.Time { return time.UnixMicro(r.number()) }
+
+// busy reads the first claim of a line at a time.
+func (r *reply) busy(now time.Time, ahead int) *driver.BusyError {
+	c, ok := parseClaim(r.text())
+	if !ok {
+		// Gone by now, or damaged: it is for people only.
+		return &driver.BusyError{Ahead: ahead}
+	}
+	holder := driver.Claim{Owner: c.owner, Note: c.note}
+	first := driver.Standing{Claim: holder, Token: c.token, Since: c.since, Left: left(now, c.ends)}
+	return &driver.BusyError{Standing: first, Ahead: ahead}
+}
+
+// left is how long a lease lasts. Nothing that concerns a lease is longer than two of them.
+func left(now, ends time.Time) time.Duration {
+	return min(max(ends.Sub(now), -2*maxTTL), 2*maxTTL)
+}
+
+// parseTicket reads an answer that begins with 'g' or 'w', from enter, await or adopt, to claim c. soonest is
+// when something in line may end, counted from the answer.
+func parseTicket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Duration, ok bool) {
+	t = driver.Ticket{Claim: c, Left: c.TTL}
+	if s, is := answer.(string); is {
+		f := fields{rest: s}
+		f.bad = f.take(1) != "g"
+		t.Token, t.Granted = f.number(" "), true
+		t.Mark = driver.Mark(f.rest)
+		return t, 0, !f.bad && t.Token >= 1 && t.Token < maxToken
+	}
+	parts, _ := answer.([]any)
+	r := reply{parts: parts}
+	kind, now := r.text(), r.time()
+	claim, ok := parseClaim(r.text())
+	t.Token, t.Span, t.Left = claim.token, claim.span, left(now, claim.ends)
+	switch kind {
+	case "g":
+		t.Granted = true
+		t.Mark = driver.Mark(r.text())
+	case "w":
+		t.Ahead = int(min(r.number(), math.MaxInt32))
+		t.Head = r.busy(now, t.Ahead)
+		soonest = left(now, r.time())
+	default:
+		return t, 0, false
+	}
+	return t, soonest, ok && !r.bad
+}
 
 func clampTTL(d time.Duration) time.Duration { return min(max(d, minTTL), maxTTL) }
 
-// recordTTL is how many ms the record of a claim stays. It is a day after the clock has
-// overtaken the tokens of the longest span.
-func recordTTL(ttl time.Duration) int64 { return (ttl + 24*time.Hour + time.Second).Milliseconds() }
-
 // micros writes a duration for a script.
 func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+func digit(yes bool) string {
+	if yes {
+		return "1"
+	}
+	return "0"
+}

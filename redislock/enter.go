@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
 const entering = "entering the line of"
@@ -41,26 +40,25 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	}
 	epoch := b.subscriber.epoch.Load()
 	sent := time.Now()
-	cmd := b.enterCommand(&c, reenter)
-	got := b.transport.Do(ctx, cmd)
-	if got.Err != nil && got.Answer == nil {
+	got := b.transport.do(ctx, b.enterRequest(&c, reenter))
+	if got.err != nil && got.answer == nil {
 		b.waiters.forget(c.ID)
 		return driver.Ticket{}, b.answered(ctx, entering, c.Key, got)
 	}
-	if got.Retried {
-		b.retried.Store(c.ID, true)
-		time.AfterFunc(lateDelivery, func() { b.retried.Delete(c.ID) })
+	if got.repeated {
+		b.repeated.Store(c.ID, true)
+		time.AfterFunc(lateDelivery, func() { b.repeated.Delete(c.ID) })
 	}
-	t, soonest, ok := parseTicket(c, got.Answer)
+	t, soonest, ok := parseTicket(c, got.answer)
 	if !ok {
 		return driver.Ticket{}, b.refused(ctx, c, got)
 	}
 	t.TTL, t.WaitTTL = c.Lease(t.Granted), 0
-	if got.Err != nil {
+	if got.err != nil {
 		// Too few replicas know of the claim. If it cannot leave either, that is left to the
 		// caller, as after any Enter whose outcome is unknown.
 		b.waiters.forget(c.ID)
-		_ = b.transport.Do(ctx, b.command(leaveScript, c.Key, prefixed(c.ID), b.callName()))
+		_ = b.transport.do(ctx, b.leaveRequest(driver.Ticket{Claim: c}, driver.Exit{}))
 		return driver.Ticket{}, b.answered(ctx, entering, c.Key, got)
 	}
 	if t.Granted {
@@ -75,26 +73,26 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	return t, nil
 }
 
-// enterCommand is the script enter, or ballot for a claim with a ballot.
-func (b *Backend) enterCommand(c *driver.Claim, reenter bool) (cmd *transport.Command) {
-	if c.Ballot != 0 {
-		cmd = b.ballotCommand(c, reenter)
-	} else {
-		args := append(make([]any, 0, 4), encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait))
-		if c.WaitTTL > 0 {
-			args = append(args, encodeLease(c.WaitTTL))
-		}
-		cmd = b.command(enterScript, c.Key, args...)
+// enterRequest is the script enter, for a member of a quorum with what it needs to judge a ballot.
+func (b *Backend) enterRequest(c *driver.Claim, reenter bool) *request {
+	wait := c.TTL
+	if c.WaitTTL > 0 {
+		wait = c.WaitTTL
 	}
-	cmd.Durable = true
-	return cmd
+	r := b.request(enterScript, c.Key, c.ID, micros(c.TTL), micros(wait), digit(c.NoWait), c.Span, c.Capacity, c.Weight,
+		encodeText(c, b.process))
+	r.durable = true
+	if c.Ballot != 0 {
+		b.vote(r, c.Ballot, reenter)
+	}
+	return r
 }
 
 // refused returns why the server gave no ticket.
-func (b *Backend) refused(ctx context.Context, c driver.Claim, got transport.Result) error {
+func (b *Backend) refused(ctx context.Context, c driver.Claim, got *request) error {
 	b.waiters.forget(c.ID)
-	err := refusal(&c, got.Answer)
-	if got.Retried && !driver.Gone(err) && !errors.Is(err, driver.ErrReused) {
+	err := refusal(&c, got.answer)
+	if got.repeated && !driver.Gone(err) && !errors.Is(err, driver.ErrReused) {
 		// The other copy of the request may arrive when the lock is free. A claim that was
 		// refused does not leave by itself.
 		if err := b.Leave(ctx, driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}); err != nil && !driver.Gone(err) {
@@ -110,8 +108,8 @@ func refusal(c *driver.Claim, answer any) error {
 	case string:
 		switch {
 		case strings.HasPrefix(v, "k"):
-			if capacity, err := strconv.ParseInt(v[1:], 10, 64); err == nil {
-				return cmp.Or(c.CheckKind(capacity), driver.ErrKind)
+			if size, err := strconv.ParseInt(v[1:], 10, 64); err == nil {
+				return cmp.Or(c.CheckKind(size), driver.ErrKind)
 			}
 		case v == "o":
 			return driver.ErrReused
@@ -124,7 +122,8 @@ func refusal(c *driver.Claim, answer any) error {
 		if r.text() != "n" {
 			break
 		}
-		busy := r.busy(int(r.number()))
+		now, ahead := r.time(), int(r.number())
+		busy := r.busy(now, ahead)
 		if !r.bad {
 			return busy
 		}

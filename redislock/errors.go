@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -19,12 +19,11 @@ const (
 		"enabled; to a Sentinel, connect by redis+sentinel:// in the URL, or redis.NewFailoverClient"
 	adviceVersion = "the lock is kept in a format of another version of fencelock: " +
 		"use one version for all programs that share it"
-	adviceDamaged = "what the server keeps of the lock is damaged, as by eviction or a deleted key: " +
-		"it heals a minute after all its leases are over, or one lease if that is longer; " +
-		"set maxmemory-policy noeviction"
+	adviceDamaged = "what the server remembers of being a member of a quorum is damaged: " +
+		"delete that key when no lock is held"
 	adviceCluster = "the server is a node of a Redis Cluster, and the client is for one server: " +
 		"use redis+cluster:// in the URL, or redis.NewClusterClient"
-	adviceExhausted = "the lock has no tokens left: delete its record when nobody holds it, " +
+	adviceExhausted = "the lock has no tokens left: delete its hash when nobody holds it, " +
 		"and reset what compares its tokens"
 )
 
@@ -40,6 +39,7 @@ var refusedForNow = []string{
 // unknown, and so it is when the connection broke.
 var refusals = []struct{ begins, advice string }{
 	{"NOAUTH", "the server wants a password: give the client one"},
+	{"ERR Protocol error: unauthenticated", "the server wants a password: give the client one"},
 	{"WRONGPASS", "the server refuses the user name or the password"},
 	{"ERR invalid password", "the server refuses the password"},
 	{"ERR AUTH", "the server refuses how the client logs in"},
@@ -50,7 +50,8 @@ var refusals = []struct{ begins, advice string }{
 	{"ERR unknown command", adviceCommand},
 	{"ERR Unknown Redis command", adviceCommand},
 	{"ERR Write commands not allowed after non deterministic", "the server is too old: use Redis 5.0 or newer"},
-	{"WRONGTYPE", "a key of the lock holds something else: give the locks another Prefix"},
+	{"WRONGTYPE", "a key of the lock holds something else, perhaps a lock of an older fencelock: use one version, " +
+		"or another Prefix"},
 	{"CROSSSLOT", "the keys of one lock are in different hash slots: the Prefix must not break their hash tag"},
 	{"ERR DB index is out of range", "the server has no such database"},
 	{"FENCELOCK VERSION", adviceVersion},
@@ -67,7 +68,7 @@ var clusterRefusals = []string{"MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN"}
 func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
 	switch b.rdb.(type) {
 	case *redis.Client, *redis.Ring:
-		if begins(clusterRefusals, transport.ServerText(err)) {
+		if begins(clusterRefusals, serverText(err)) {
 			return driver.Permanent(fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err))
 		}
 	}
@@ -76,9 +77,9 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 
 // answered explains the error of a command. A copy of it that was sent before may have been
 // applied.
-func (b *Backend) answered(ctx context.Context, doing, key string, got transport.Result) error {
-	err := b.failed(ctx, doing, key, got.Err)
-	if got.Retried {
+func (b *Backend) answered(ctx context.Context, doing, key string, got *request) error {
+	err := b.failed(ctx, doing, key, got.err)
+	if got.repeated {
 		return driverutil.Unsettled(err)
 	}
 	return err
@@ -87,12 +88,12 @@ func (b *Backend) answered(ctx context.Context, doing, key string, got transport
 // failed explains an error of one request. Passwords are in none: neither the
 // server's answers nor go-redis' errors have them.
 func failed(ctx context.Context, doing, key string, err error) error {
-	if ended := driverutil.Ended(ctx); ended != nil && (transport.IsTimeout(err) ||
+	if ended := driverutil.Ended(ctx); ended != nil && (isTimeout(err) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		err = ended
 	}
 	what := fmt.Sprintf("redis: %s %q", doing, key)
-	text := transport.ServerText(err)
+	text := serverText(err)
 	for _, r := range refusals {
 		// A script's own errors may stand behind a code and the script's name.
 		ours := strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins)
@@ -101,7 +102,7 @@ func failed(ctx context.Context, doing, key string, err error) error {
 		}
 	}
 	told := fmt.Errorf("%s: %w", what, err)
-	if transport.IsSlotMoving(err) || strings.Contains(text, "FENCELOCK MOVING") {
+	if strings.HasPrefix(text, "TRYAGAIN") || strings.Contains(text, "attempted to access a non local key") {
 		told = fmt.Errorf("%s: the lock is moving to another node: try again when it has arrived (%w)", what, err)
 	}
 	if begins(refusedForNow, text) {
@@ -134,4 +135,23 @@ func parseGone(answer string) driver.GoneError {
 func badAnswer(doing, key string, answer any) error {
 	return fmt.Errorf("redis: %s %q: the server gave an answer that makes no sense: %.100q",
 		doing, key, fmt.Sprint(answer))
+}
+
+// isTimeout reports whether an answer did not come in time.
+func isTimeout(err error) bool {
+	var late net.Error
+	return errors.As(err, &late) && late.Timeout()
+}
+
+// serverText returns the words of the server. Before Redis 7.0 an error of a command in a script has others
+// in front: ERR Error running script (call to f_…): @user_script:16: …
+func serverText(err error) string {
+	text := err.Error()
+	if !strings.HasPrefix(text, "ERR Error running script ") && !strings.HasPrefix(text, "@user_script:") {
+		return text
+	}
+	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
+		text = strings.TrimLeft(text[i+len("@user_script:"):], " 0123456789:-")
+	}
+	return text
 }

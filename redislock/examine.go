@@ -238,7 +238,7 @@ func (s *serverExamination) replicas() {
 	if err != nil {
 		return
 	}
-	if wants := s.b.wants; wants > 0 {
+	if wants := s.b.transport.replicas; wants > 0 {
 		if connected < wants/2+1 {
 			s.add(health.Error, "redis-replicas-missing", "connected replicas", strconv.Itoa(connected),
 				"Options.Replicas is "+strconv.Itoa(wants)+", and no lock is granted that a majority of these has "+

@@ -62,8 +62,9 @@ func TestExamineNamesEachMissingRight(t *testing.T) {
 	}
 	key := "~" + DefaultPrefix + "*"
 	rights := []string{
-		"+eval", "+evalsha", "+time", "+get", "+set", "+hget", "+hmget", "+zadd", "+zrem", "+zscore", "+zrank", "+zcount",
-		"+zrange", "+zrangebyscore", "+publish", "+ping", "+scan", "+hset", "+hdel", "+pexpireat", "+del", "+subscribe", key,
+		"+eval", "+evalsha", "+time", "+get", "+set", "+hget", "+hmget", "+hgetall", "+zadd", "+zrem", "+zrank",
+		"+zcard", "+zrange", "+pttl", "+exists", "+persist", "+publish", "+ping", "+scan", "+hset", "+hdel", "+pexpireat",
+		"+subscribe", key,
 	}
 	for _, without := range rights {
 		ask(t, s, append([]string{"ACL", "SETUSER", "one", "reset", "on", ">p", "allchannels", "+info", "+config"},

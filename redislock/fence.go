@@ -69,7 +69,8 @@ func NewFence(rdb redis.UniversalClient, o *FenceOptions) *Fence {
 	case o.Keep < 0:
 		f.invalid = fmt.Errorf("redis: marks cannot be kept for %v: want a positive time, or zero for ever", o.Keep)
 	}
-	f.set, f.del = f.Script(scriptText("fence_set")), f.Script(scriptText("fence_del"))
+	f.set = f.Script("return redis.call('SET', KEYS[1], unpack(ARGV))")
+	f.del = f.Script("return redis.call('DEL', KEYS[1])")
 	return f
 }
 

@@ -266,18 +266,6 @@ func TestFenceNeedsFewRights(t *testing.T) {
 	}
 }
 
-func TestServerThatForgotItsScriptsLearnsThemAgain(t *testing.T) {
-	s, _, f := newFence(t)
-	for _, tok := range []fence.Token{7, 8, 9} {
-		ask(t, s, "SCRIPT", "FLUSH")
-		for name, write := range writes {
-			if err := write(f, "a", tok); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-	}
-}
-
 func TestMarkThatIsNoTokenLetsNobodyIn(t *testing.T) {
 	_, rdb, f := newFence(t)
 	for _, mark := range []string{"", "x", "-1", "0", "07", "7.0", "7 ", "nil"} {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -185,37 +184,6 @@ func (g *group) settled() bool {
 		return g.sentinel.Settled()
 	}
 	return g.cluster.Settled()
-}
-
-// slowest watches how long the servers take for an answer on this machine, until it is
-// called and says so.
-func (g *group) slowest() func() time.Duration {
-	stop, worst := make(chan struct{}), make(chan time.Duration, 1)
-	go func() {
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		var most time.Duration
-		for last := time.Now(); ; {
-			for _, s := range g.servers() {
-				_, _ = s.Ask("PING")
-				most = max(most, time.Since(last))
-				last = time.Now()
-			}
-			select {
-			case <-tick.C:
-				last = time.Now()
-			case <-g.t.Context().Done():
-				return
-			case <-stop:
-				worst <- most
-				return
-			}
-		}
-	}()
-	return func() time.Duration {
-		close(stop)
-		return <-worst
-	}
 }
 
 // freeze keeps sentinels from replacing their master for a minute: on a busy machine it may be
@@ -399,38 +367,4 @@ func TestClientThatReadsFromReplicasAsksMasters(t *testing.T) {
 			t.Errorf("a replica was asked to run a script (%v):\n%s", err, stats)
 		}
 	}
-}
-
-// A client whose map is old, or that reads from replicas, may ask a replica. Its answer would be a
-// grant, or a wait, that is over.
-func TestReplicaIsNeverAskedForTheState(t *testing.T) {
-	t.Parallel()
-	g := sentinelGroup(t)
-	b := g.connect(nil)
-	held, waiter := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
-	replica := g.replicas(g.master("key"))[0]
-	eventually(t, "the replica knows both claims", func() bool {
-		n, err := replica.Ask("EXISTS", b.recordName("key")+"z")
-		return err == nil && n == "1"
-	})
-	rdb := redis.NewClient(&redis.Options{Addr: replica.Addr(), MaxRetries: -1})
-	defer rdb.Close()
-	r := New(rdb, nil)
-	defer r.Close()
-	unknown := func(call string, err error) {
-		if err == nil || permanent(err) || driver.Gone(err) || !strings.Contains(err.Error(), "READONLY") {
-			t.Errorf("%s at a replica answered %v, want that it cannot be asked", call, err)
-		}
-	}
-	_, err := r.Await(t.Context(), waiter)
-	unknown("Await", err)
-	_, err = r.Line(t.Context(), "key")
-	unknown("Line", err)
-	for _, err := range r.Lines(t.Context(), "") {
-		unknown("Lines", err)
-	}
-	unknown("Renew", renewOne(r, held))
-	leave(t, b, held)
-	granted(t, b, waiter)
-	leave(t, b, waiter)
 }

@@ -1,234 +1,105 @@
 package redislock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/fence"
-	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// Eviction takes locks away in pieces. Holders are told by their deadline, no token comes
-// twice, a lock that is gone as a whole can be had again, and errors name the cause.
+// Eviction takes locks away in pieces. Who has lost a lock is told by the next renewal, which makes nothing anew; who
+// has not goes on; no token comes twice; and each lock can be had again.
 func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	rdb := dial(t, s)
-	const ttl = 2 * time.Second
-	g := &group{t: t, single: s}
-	a, b := client(t, g, ttl, nil), client(t, g, ttl, nil)
-
+	rdb, b := dial(t, s), connect(t, s, nil)
 	const locks = 120
-	leases := make([]*fencelock.Lease, locks)
-	var waiters sync.WaitGroup
-	for i := range leases {
-		key := fmt.Sprint("key ", i)
-		var err error
-		if leases[i], err = a.Lock(t.Context(), key); err != nil {
-			t.Fatal(err)
+	var held, waiters []driver.Ticket
+	for i := range locks {
+		held = append(held, hold(t, b, mutex(fmt.Sprint("key ", i))))
+		if i%4 == 0 { // its line is kept in three keys
+			waiters = append(waiters, wait_(t, b, mutex(held[i].Key)))
 		}
-		if i%4 != 0 {
-			continue
-		}
-		waiters.Go(func() { // their lines are kept in three keys
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			defer cancel()
-			next, err := b.Lock(ctx, key)
-			if err != nil {
-				if !strings.Contains(err.Error(), "noeviction") {
-					t.Errorf("who waited for %q was told %v", key, err)
-				}
-				return
-			}
-			rises(t, leases[i].Token(), next.Token())
-			if err := next.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrLost) && !strings.Contains(err.Error(), "noeviction") {
-				t.Errorf("Release by who waited for %q: %v", key, err)
-			}
-		})
 	}
-	eventually(t, "the waiters are in line", func() bool {
-		l, err := b.Line(t.Context(), "key 116")
-		return err == nil && len(l.Claims()) == 2
-	})
-
-	for _, set := range []string{"CONFIG SET maxmemory-policy allkeys-random", "CONFIG SET maxmemory 3mb"} {
-		ask(t, s, strings.Fields(set)...)
-	}
-	big := strings.Repeat("x", 1000)
-	gone := func() map[int]bool {
-		missing := make(map[int]bool)
-		for i := range leases {
-			exists, err := rdb.Exists(t.Context(), recordOf(fmt.Sprint("key ", i))).Result()
-			must(t, err)
-			if exists == 0 {
-				missing[i] = true
+	lost := func() (n int) {
+		for _, k := range held {
+			if rdb.Exists(t.Context(), b.hashName(k.Key)).Val() == 0 {
+				n++
 			}
 		}
-		return missing
+		return n
 	}
-	filler := 0
+	ask(t, s, "CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", "3mb")
+	big, filler := strings.Repeat("x", 1000), 0
 	eventually(t, "some locks are evicted", func() bool {
 		pipe := rdb.Pipeline()
 		for range 500 {
 			filler++
 			pipe.Set(t.Context(), fmt.Sprint("filler ", filler), big, 0)
 		}
-		if _, err := pipe.Exec(t.Context()); err != nil {
-			t.Fatalf("filling up: %v", err)
-		}
-		return len(gone()) >= locks/4
+		must(t, errOf(pipe.Exec(t.Context())))
+		return lost() >= locks/4
 	})
-	evicted := time.Now()
 	ask(t, s, "CONFIG", "SET", "maxmemory", "0")
-	missing := gone()
-	// A lock whose record is gone, and that nobody has taken since, is a loss by the next
-	// renewal: a renewal never makes it anew.
-	for i := range missing {
-		if i%4 == 0 {
-			continue // its waiter may have it by now
-		}
-		select {
-		case <-leases[i].Context().Done():
-		case <-time.After(time.Until(evicted.Add(ttl))):
-			t.Errorf("the holder of key %d was not told within its lease that it was evicted", i)
-		}
-		if err := leases[i].Err(); !errors.Is(err, fencelock.ErrLost) {
-			t.Errorf("the holder of key %d, which was evicted, was told %v", i, err)
+	missing := lost()
+	gone := 0
+	for _, err := range b.Renew(t.Context(), held) {
+		if driver.Gone(err) {
+			gone++
+		} else {
+			ok(t, err)
 		}
 	}
-	kept := 0
-	for i, lease := range leases {
-		if !missing[i] && i%4 != 0 && lease.Err() == nil {
-			kept++
-			if err := lease.Renew(t.Context()); err != nil {
-				t.Errorf("key %d was not evicted, and its renewal answered %v", i, err)
-			}
-		}
-		if err := lease.Release(t.Context()); err != nil && !errors.Is(err, fencelock.ErrLost) && !strings.Contains(err.Error(), "noeviction") {
-			t.Errorf("Release of key %d: %v", i, err)
+	if gone != missing || lost() != missing || gone == locks {
+		t.Errorf("%d locks of %d were evicted, %d holders were told so, and %d locks are missing then", missing, locks, gone, lost())
+	}
+	for _, k := range append(held, waiters...) {
+		if err := b.Leave(t.Context(), k, driver.Exit{}); !driver.Gone(err) {
+			ok(t, err)
 		}
 	}
-	waiters.Wait()
-	// What was lost whole can be had again at once. A line that lost a part refuses until
-	// its keys have expired, a minute after its leases, and says why.
-	damaged := 0
-	for i, lease := range leases {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		again, err := b.Lock(ctx, lease.Key())
-		cancel()
-		if err != nil {
-			if damaged++; i%4 != 0 || !strings.Contains(err.Error(), "noeviction") {
-				t.Errorf("key %d cannot be had again: %v", i, err)
-			}
-			continue
-		}
-		rises(t, lease.Token(), again.Token())
-		if err := again.Release(t.Context()); err != nil {
-			t.Errorf("Release of key %d: %v", i, err)
-		}
-	}
-	t.Logf("%d records of %d were evicted; %d single locks were kept; %d lines lost a part", len(missing), locks, kept, damaged)
-	if kept == 0 {
-		t.Error("no lock was kept; this test shows half of what it should")
+	for _, k := range held {
+		again, next := hold(t, b, mutex(k.Key)), wait_(t, b, mutex(k.Key))
+		rises(t, k.Token, again.Token)
+		leave(t, b, again)
+		granted(t, b, next)
 	}
 }
 
-// recordOf is the name of a lock's record under the default prefix.
-func recordOf(key string) string { return New(nil, nil).recordName(key) }
-
-// FLUSHALL in a loop beside holders and waiters: tokens rise, no call fails or hangs, losers are
-// told, and nothing that was flushed comes back.
+// FLUSHALL and SCRIPT FLUSH in a loop beside holders and waiters: no call fails or hangs, tokens rise, losers are told,
+// and nothing that was flushed comes back.
 func TestFlushAllInALoopUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	g := &group{t: t, single: s}
-	const ttl = time.Second
-	clients := []*fencelock.Client{client(t, g, ttl, nil), client(t, g, ttl, nil)}
-	var (
-		mu     sync.Mutex
-		last   = make(map[string]fence.Token) // the largest token of a lock that was returned
-		grants int
-		lost   int
-	)
-	done := make(chan struct{})
-	var workers sync.WaitGroup
-	for i := range 8 {
-		c, key := clients[i%2], fmt.Sprint("key ", i%3)
-		workers.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				mu.Lock()
-				before := last[key]
-				mu.Unlock()
-				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-				lease, err := c.Lock(ctx, key)
-				if err != nil {
-					t.Errorf("Lock: %v", err)
-					cancel()
-					return
-				}
-				mu.Lock()
-				grants++
-				if lease.Token() <= before {
-					t.Errorf("%q: token %d was granted after %d", key, lease.Token(), before)
-				}
-				last[key] = max(last[key], lease.Token())
-				mu.Unlock()
-				if n%4 == 0 {
-					// Longer than a renewal takes: who was flushed away hears of it.
-					select {
-					case <-lease.Context().Done():
-					case <-time.After(ttl / 2):
-					}
-				}
-				switch err := lease.Release(ctx); {
-				case errors.Is(err, fencelock.ErrLost):
-					mu.Lock()
-					lost++
-					mu.Unlock()
-				case err != nil:
-					t.Errorf("Release: %v", err)
-				}
-				cancel()
-			}
-		})
-	}
-	flushes := 0
+	l := startTraffic(t, g, 5*time.Second, []string{"a", "b", "c"}, nil)
+	kept := lock(t, client(t, g, time.Minute, nil), "kept")
 	tick := time.NewTicker(15 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); flushes++ {
+	for i := range 100 {
 		ask(t, s, "FLUSHALL")
-		if flushes%5 == 0 {
+		if i%5 == 0 {
 			ask(t, s, "SCRIPT", "FLUSH")
 		}
 		<-tick.C
 	}
-	close(done)
-	workers.Wait()
-	t.Logf("%d grants and %d losses beside %d FLUSHALLs", grants, lost, flushes)
-	if lost == 0 || grants < 50 {
-		t.Errorf("%d grants and %d losses; this test shows nothing", grants, lost)
-	}
+	l.goesOn("the last FLUSHALL")
+	l.report(5 * time.Second)
 	ask(t, s, "FLUSHALL")
-	for _, c := range clients { // nothing comes after that
-		ok(t, c.Close())
+	for name, err := range map[string]error{"Renew": kept.Renew(t.Context()), "Release": kept.Release(t.Context())} {
+		if !errors.Is(err, fencelock.ErrLost) {
+			t.Errorf("%s of a lock that was flushed answered %v", name, err)
+		}
 	}
-	if names, err := s.Ask("KEYS", "*"); err != nil || names != "" {
-		t.Errorf("%q came back after the last FLUSHALL, %v", names, err)
+	if names := ask(t, s, "KEYS", "*"); names != "" {
+		t.Errorf("%q came back after the last FLUSHALL", names)
 	}
 }
 
@@ -237,54 +108,27 @@ func TestFlushAllInALoopUnderLoad(t *testing.T) {
 func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, testserver.Config("lua-time-limit 20"))
-	raw := connect(t, s, nil)
-	g := &group{t: t, single: s}
-	const ttl = 3 * time.Second
-	failed := make(chan struct{})
-	told := sync.OnceFunc(func() { close(failed) })
-	a := testclient.New(t, g.connect(nil), &fencelock.Options{
-		TTL: ttl, HandOff: 1, OnEvent: testclient.On(fencelock.EventAtRisk, func(fencelock.Event) { told() }),
-	})
-	t.Cleanup(func() { a.Close() })
-	b := client(t, g, ttl, nil)
-	lease := lock(t, a, "key")
-	ticket := hold(t, raw, mutex("other"))
+	raw, g := connect(t, s, nil), &group{t: t, single: s}
+	a, b := client(t, g, 30*time.Second, nil), client(t, g, 30*time.Second, nil)
+	lease, ticket := lock(t, a, "key"), hold(t, raw, mutex("other"))
 	script := make(chan error, 1)
-	go func() {
-		_, err := s.Ask("EVAL", "while true do end", "0")
-		script <- err
-	}()
-	eventually(t, "the server is busy", func() bool {
-		err := renewOne(raw, ticket)
-		if err != nil && (driver.Gone(err) || permanent(err) || !strings.Contains(err.Error(), "BUSY")) {
-			t.Fatalf("a renewal at a busy server answered %v; want that it is busy", err)
+	go func() { script <- errOf(s.Ask("EVAL", "while true do end", "0")) }()
+	busy := func(err error) bool { return err != nil && strings.Contains(err.Error(), "BUSY") }
+	eventually(t, "the server is busy", func() bool { return busy(renewOne(raw, ticket)) })
+	for name, call := range callsOf(raw, ticket) {
+		if err := call(t.Context()); !busy(err) || driver.Gone(err) || permanent(err) {
+			t.Errorf("%s at a busy server answered %v", name, err)
 		}
-		return err != nil
-	})
-	if _, err := raw.Enter(t.Context(), mutex("third")); err == nil || permanent(err) {
-		t.Errorf("Enter at a busy server answered %v", err)
-	}
-	if err := raw.Leave(t.Context(), ticket, driver.Exit{}); err == nil || driver.Gone(err) || permanent(err) {
-		t.Errorf("Leave at a busy server answered %v", err)
 	}
 	next := make(chan *fencelock.Lease, 1)
 	go func() {
 		lease, err := b.Lock(t.Context(), "key")
-		if err != nil {
-			t.Errorf("who came while the server was busy was told %v", err)
-		}
+		ok(t, err)
 		next <- lease
 	}()
-	<-failed // a renewal
-	ok(t, lease.Err())
-	before := lease.Deadline()
 	ask(t, s, "SCRIPT", "KILL")
 	if err := <-script; err == nil {
 		t.Error("the script ended by itself; this test shows nothing")
-	}
-	select {
-	case <-lease.Context().Done(): // Renew says why
-	case <-time.After(time.Until(before)): // past the lease that it had before
 	}
 	ok(t, lease.Renew(t.Context()))
 	ok(t, lease.Release(t.Context()))
@@ -373,6 +217,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 		s := newServer(t, testserver.Persist(true))
 		b := connect(t, s, nil)
 		hold(t, b, mutex("other"))
+		b.transport.queueOf(b.rdb).fast.Store(false) // else what is late is sent again, and the cut loses that
 		lost := hold(t, b, mutex("key"))
 		appendOnlyFileOf(t, s).cut(t, s, b, 1)
 		if err := renewOne(b, lost); !driver.Gone(err) {

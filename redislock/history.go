@@ -9,7 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -40,47 +40,46 @@ func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bou
 		argvs[e.Key] = append(argvs[e.Key], text)
 	}
 	keys := slices.Collect(maps.Keys(argvs))
-	cmds := make([]*transport.Command, len(keys))
+	rs := make([]*request, len(keys))
 	for i, key := range keys {
-		cmds[i] = b.historyCommand(historyAddScript, key, argvs[key]...)
+		rs[i] = &request{script: historyAddScript, keys: []any{b.historyName(key)}, args: argvs[key]}
 	}
-	b.transport.Start(ctx, cmds...)
+	b.transport.start(ctx, rs...)
 	var failure error
 	for i, key := range keys {
-		failure = cmp.Or(failure, b.done(ctx, recording, key, b.transport.Wait(ctx, cmds[i])))
+		failure = cmp.Or(failure, b.done(ctx, recording, key, b.transport.wait(ctx, rs[i])))
 	}
 	return failure
 }
 
-// historyCommand makes a call of a script that works on the history of one lock.
-func (b *Backend) historyCommand(s *transport.Script, key string, argv ...any) *transport.Command {
-	return transport.NewCommand(s, []any{b.recordName(key) + "h"}, argv...)
-}
+// historyName returns the stream of a lock.
+func (b *Backend) historyName(key string) string { return b.hashName(key) + "h" }
 
 // History reads what is known of the last n grants of key, in one request.
 func (b *Backend) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
-	got := b.transport.Do(ctx, b.historyCommand(historyScript, key, maxPerGrant*n))
-	if got.Err != nil {
-		return nil, b.answered(ctx, remembering, key, got)
+	stream := make(chan []redis.XMessage, 1)
+	err := inTime(ctx, func() error {
+		records, err := b.rdb.XRevRangeN(ctx, b.historyName(key), "+", "-", int64(maxPerGrant*n)).Result()
+		stream <- records
+		return err
+	})
+	if err != nil {
+		return nil, b.failed(ctx, remembering, key, err)
 	}
-	records, ok := got.Answer.([]any)
 	grants := map[int64]*record.Entry{}
-	for _, r := range slices.Backward(records) {
-		text, _ := r.(string)
+	for _, r := range slices.Backward(<-stream) {
+		text, _ := r.Values["entry"].(string)
 		e := record.Entry{Key: key}
-		if ok = ok && json.Unmarshal([]byte(text), &e) == nil; !ok {
-			break
+		if json.Unmarshal([]byte(text), &e) != nil {
+			return nil, badAnswer(remembering, key, r.Values)
 		}
 		if grants[e.Token] == nil {
 			grants[e.Token] = &record.Entry{Key: key, Token: e.Token}
 		}
 		grants[e.Token].Merge(e)
-	}
-	if !ok {
-		return nil, badAnswer(remembering, key, got.Answer)
 	}
 	tokens := slices.Sorted(maps.Keys(grants))
 	slices.Reverse(tokens)

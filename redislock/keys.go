@@ -6,15 +6,30 @@ import (
 	"sync/atomic"
 
 	"github.com/fencelock/fencelock/internal/escape"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
-// A lock has three Redis keys, which script/record.lua describes, and perhaps a stream:
+// A lock is a hash, and while claims wait also a hash and a sorted set:
 //
-//	fencelock:{orders/42}    record
-//	fencelock:{orders/42}c   claims
-//	fencelock:{orders/42}z   order
-//	fencelock:{orders/42}h   history
+//	H  fencelock:{orders/42}      HASH    format   of this layout: 2
+//	                                      last     the largest token drawn
+//	                                      kept     the keys live at least until then
+//	                                      tombs    no tombstone lasts longer
+//	                                      mark     and by, the ID of the claim that left it
+//	                              and while somebody holds the lock:
+//	                                      held     the sum of the weights
+//	                                      size     the capacity of every claim in line
+//	                                      soonest  no claim in line ends before
+//	                                      waits    how many claims wait, if any do
+//	                                      c:ID     a claim that holds
+//	                                      l:ID     a claim that has left, or was broken, and lingers
+//	                                      m:ID     the mark when c:ID was granted, if there was one
+//	V  fencelock:{orders/42}v     HASH    c:ID     a claim that waits, or l:ID
+//	W  fencelock:{orders/42}w     ZSET    the fields of V by token: the order
+//	   fencelock:{orders/42}x:ID  STRING  with a PX: why ID may not come back: l it has left,
+//	                                      a another process has adopted it, b and the reason it was broken
+//	   fencelock:{orders/42}h     STREAM  the history, if there is one
+//
+// A claim is: ends token since span weight channel #owner owner note. Times are µs since 1970.
 //
 // What is in braces is the hash tag: a Cluster puts all in one hash slot. The
 // lock's key is escaped there, so that it cannot hold a brace itself.
@@ -29,15 +44,15 @@ var keyEscaping = escape.NewTable('%', func(c byte) bool {
 	return c > ' '
 })
 
-// recordName returns the first of a lock's Redis keys.
-func (b *Backend) recordName(key string) string {
+// hashName returns the first of a lock's Redis keys.
+func (b *Backend) hashName(key string) string {
 	return b.prefix + "{" + keyEscaping.Escape(key) + "}"
 }
 
 // lockKeys are a lock's Redis keys as commands send them.
 type lockKeys struct {
 	lock  string
-	redis [3]any // record, claims, order
+	redis [3]any // the lock, who waits, their order
 }
 
 // keyCache remembers the Redis keys of locks that were used a moment ago: a lock is
@@ -57,23 +72,23 @@ func (b *Backend) keys(key string) []any {
 	if k := cached.Load(); k != nil && k.lock == key {
 		return k.redis[:]
 	}
-	record := b.recordName(key)
-	k := &lockKeys{key, [3]any{record, record + "c", record + "z"}}
+	hash := b.hashName(key)
+	k := &lockKeys{key, [3]any{hash, hash + "v", hash + "w"}}
 	if len(key) <= maxCachedKey {
 		cached.Store(k)
 	}
 	return k.redis[:]
 }
 
-// command makes a call of a script that works on one lock.
-func (b *Backend) command(s *transport.Script, key string, argv ...any) *transport.Command {
-	return transport.NewCommand(s, b.keys(key), argv...)
+// request is what a script does for one lock.
+func (b *Backend) request(s *script, key string, args ...any) *request {
+	return &request{script: s, keys: b.keys(key), args: args}
 }
 
-// keyOf returns the key of a lock from the name of its record, and false for any
+// keyOf returns the key of a lock from the name of its hash, and false for any
 // other name.
-func (b *Backend) keyOf(record string) (key string, ok bool) {
-	tag, ok := strings.CutPrefix(record, b.prefix+"{")
+func (b *Backend) keyOf(name string) (key string, ok bool) {
+	tag, ok := strings.CutPrefix(name, b.prefix+"{")
 	if !ok {
 		return "", false
 	}
@@ -83,7 +98,7 @@ func (b *Backend) keyOf(record string) (key string, ok bool) {
 	return keyEscaping.Unescape(tag)
 }
 
-// glob returns a pattern for the records of keys that begin with prefix.
+// glob returns a pattern for the hashes of keys that begin with prefix.
 func (b *Backend) glob(prefix string) string {
 	return escapeGlob(b.prefix+"{"+keyEscaping.Escape(prefix)) + "*}"
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
 const (
@@ -26,29 +25,29 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 			leaving, t.Key, driver.MaxMark, len(e.Mark)))
 
 	}
-	argv := []any{prefixed(t.ID), b.callName()}
-	// An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
-	_, retried := b.retried.Load(t.ID)
-	unknown := e.Tombstone || retried
-	if e != (driver.Exit{}) || unknown {
-		tombstone := "0"
-		if unknown {
-			tombstone = micros(clampTTL(t.TTL))
-		}
-		argv = append(argv, string(e.Mark), exitArg(&e), tombstone)
-	}
-	cmd := b.command(leaveScript, t.Key, argv...)
-	cmd.Durable = e.Mark != ""
-	got := b.transport.Do(ctx, cmd)
-	if got.Answer != "h" {
+	r := b.leaveRequest(t, e)
+	got := b.transport.do(ctx, r)
+	if got.answer != "h" {
 		b.forget(t.ID)
 	}
-	if got.Retried && e == (driver.Exit{}) && (got.Answer == "x" || unknown && got.Answer == "xl") {
-		// The first copy did it, so long ago that the line has forgotten the call, or the
-		// lease is over.
-		return nil
+	if got.repeated && e.Mark == "" && (got.answer == "xl" || got.answer == "x" && e.Linger <= 0) {
+		return nil // the first copy did it, or the lease is over. Of a mark the server says which
 	}
 	return b.done(ctx, leaving, t.Key, got)
+}
+
+// leaveRequest is the script leave. An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
+func (b *Backend) leaveRequest(t driver.Ticket, e driver.Exit) *request {
+	linger, tombstone := lingerArg(e.Linger), "0"
+	if e.IfWaiting {
+		linger = "-1"
+	}
+	if _, repeated := b.repeated.Load(t.ID); repeated || e.Tombstone {
+		tombstone = micros(clampTTL(t.TTL))
+	}
+	r := b.request(leaveScript, t.Key, t.ID, string(e.Mark), linger, tombstone)
+	r.durable = e.Mark != ""
+	return r
 }
 
 // forget drops what the Backend keeps for a claim that has left, or is about to: a message for the
@@ -72,16 +71,11 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	if linger < 0 {
 		arg = "-1" // ends a claim that lingers
 	}
-	cmd := b.command(breakScript, key, fmt.Sprintf("%019d", token), reason, b.callName(), arg)
-	return b.done(ctx, breaking, key, b.transport.Do(ctx, cmd))
-}
-
-// exitArg is how a claim leaves, as leave.lua reads it: lingerArg, or -1 if only while it waits.
-func exitArg(e *driver.Exit) string {
-	if e.IfWaiting {
-		return "-1"
+	got := b.transport.do(ctx, b.request(breakScript, key, token, reason, arg))
+	if got.repeated && got.answer == "x" {
+		return nil // the first copy did it
 	}
-	return lingerArg(e.Linger)
+	return b.done(ctx, breaking, key, got)
 }
 
 // lingerArg is d as scripts read it: in µs, 0 for none.
@@ -94,17 +88,17 @@ func lingerArg(d time.Duration) string {
 
 // done reads '+', or why the claim did not leave. What only the master is known to have done is
 // not done.
-func (b *Backend) done(ctx context.Context, doing, key string, got transport.Result) error {
-	s, _ := got.Answer.(string)
+func (b *Backend) done(ctx context.Context, doing, key string, got *request) error {
+	s, _ := got.answer.(string)
 	switch {
 	case strings.HasPrefix(s, "x"):
 		return parseGone(s)
-	case got.Err != nil:
+	case got.err != nil:
 		return b.answered(ctx, doing, key, got)
 	case s == "+":
 		return nil
 	case s == "h":
 		return driver.ErrGranted
 	}
-	return badAnswer(doing, key, got.Answer)
+	return badAnswer(doing, key, got.answer)
 }

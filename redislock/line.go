@@ -9,23 +9,21 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
 const reading = "looking at the line of"
 
-// Line describes the line of key as it is now, in one request that changes nothing. Only a
-// master answers it.
+// Line describes the line of key as it is now, in one request, which takes out what has
+// expired. Only a master answers it.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := b.ready(ctx); err != nil {
 		return driver.Line{}, err
 	}
-	return b.lineOf(ctx, key, b.transport.Do(ctx, b.command(linesScript, key)))
+	return b.lineOf(ctx, key, b.transport.do(ctx, b.request(lookScript, key)))
 }
 
 // pingKeys is how many keys Ping reads. The node of a Cluster that has nine of ten hash slots
@@ -38,76 +36,60 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	cmds := make([]*transport.Command, pingKeys)
+	rs := make([]*request, pingKeys)
 	keys := make([]string, pingKeys)
-	for i := range cmds {
+	for i := range rs {
 		keys[i] = "fencelock/ping/" + strconv.Itoa(i)
-		cmds[i] = b.command(linesScript, keys[i])
+		rs[i] = b.request(lookScript, keys[i])
 	}
-	b.transport.Start(ctx, cmds...)
+	b.transport.start(ctx, rs...)
 	var failed error
-	for i, cmd := range cmds {
-		_, err := b.lineOf(ctx, keys[i], b.transport.Wait(ctx, cmd))
+	for i, r := range rs {
+		_, err := b.lineOf(ctx, keys[i], b.transport.wait(ctx, r))
 		failed = cmp.Or(failed, err)
 	}
 	return failed
 }
 
-// lineOf reads the result of the script lines.
-func (b *Backend) lineOf(ctx context.Context, key string, got transport.Result) (driver.Line, error) {
-	if got.Err != nil {
+// lineOf reads the result of the script look.
+func (b *Backend) lineOf(ctx context.Context, key string, got *request) (driver.Line, error) {
+	if got.err != nil {
 		return driver.Line{}, b.answered(ctx, reading, key, got)
 	}
-	line, ok := parseLine(key, got.Answer)
-	if !ok {
-		return driver.Line{Key: key}, badAnswer(reading, key, got.Answer)
+	line, err := parseLine(key, got.answer)
+	if err != nil {
+		return driver.Line{Key: key}, b.failed(ctx, reading, key, err)
 	}
 	return line, nil
 }
 
-// parseLine reads what the script lines answered. It reports whether that made sense.
-func parseLine(key string, answer any) (line driver.Line, ok bool) {
-	line.Key = key
+// parseLine reads what the script look answered.
+func parseLine(key string, answer any) (driver.Line, error) {
+	line := driver.Line{Key: key}
 	parts, _ := answer.([]any)
 	r := reply{parts: parts}
-	now := time.UnixMicro(r.number())
+	now := r.time()
 	line.Last, line.Mark = r.number(), driver.Mark(r.text())
-	var before int64
-	for len(r.parts) > 0 && !r.bad {
-		text, lingers := strings.CutPrefix(r.text(), "~")
-		left := time.UnixMicro(r.number()).Sub(now)
-		c, readable := parseClaim(r.text())
-		f := fields{rest: text}
-		id := f.prefixed()
-		if !readable || f.bad {
-			return line, false
-		}
-		if left <= 0 {
-			continue
-		}
-		s := driver.Standing{
-			Claim: driver.Claim{
-				ID:       driverutil.ShortID(id),
-				Owner:    c.owner,
-				Note:     c.note,
-				Capacity: c.capacity,
-				Weight:   c.weight,
-				Span:     c.span,
-			},
+	size, hold := r.number(), r.number()
+	for i := int64(0); len(r.parts) > 0 && !r.bad; i++ {
+		kind, id, _ := strings.Cut(r.text(), ":")
+		c, ok := parseClaim(r.text())
+		line.Claims = append(line.Claims, driver.Standing{
+			Claim: driver.Claim{ID: driverutil.ShortID(id), Owner: c.owner, Note: c.note, Capacity: size, Weight: c.weight,
+				Span: c.span},
 			Token:     c.token,
-			Granted:   c.weight+before <= c.capacity,
-			Lingering: lingers,
+			Granted:   i < hold,
+			Lingering: kind == "l",
 			Since:     c.since,
-			Left:      left,
-		}
-		if s.Granted && !c.granted {
-			// It became so when a lease before it ended, and no script has run since.
-			s.Since = now
-		}
-		before += c.weight
-		line.Claims = append(line.Claims, s)
+			Left:      left(now, c.ends),
+		})
+		r.bad = r.bad || !ok
 	}
-	return line, !r.bad
+	if r.bad {
+		return driver.Line{Key: key}, badAnswer(reading, key, answer)
+	}
+	slices.SortFunc(line.Claims, func(a, b driver.Standing) int { return cmp.Compare(a.Token, b.Token) })
+	return line, nil
 }
 
 const (
@@ -158,23 +140,26 @@ func (b *Backend) scan(ctx context.Context, prefix string) ([]string, error) {
 }
 
 // eachServer calls f for every server that keeps locks, of a Cluster at once for all masters
-// and with their addresses. It returns when ctx ends, also while go-redis waits longer for a
-// connection that hangs; f may go on then.
+// and with their addresses. f may go on when it has returned.
 func (b *Backend) eachServer(
 	ctx context.Context, f func(ctx context.Context, addr string, node redis.Cmdable) error,
 ) error {
 	each := func(ctx context.Context, node *redis.Client) error { return f(ctx, node.Options().Addr, node) }
-	ended := make(chan error, 1)
-	go func() {
+	return inTime(ctx, func() error {
 		switch c := b.rdb.(type) {
 		case *redis.ClusterClient:
-			ended <- c.ForEachMaster(ctx, each)
+			return c.ForEachMaster(ctx, each)
 		case *redis.Ring:
-			ended <- c.ForEachShard(ctx, each)
-		default:
-			ended <- f(ctx, "", b.rdb)
+			return c.ForEachShard(ctx, each)
 		}
-	}()
+		return f(ctx, "", b.rdb)
+	})
+}
+
+// inTime calls f, and returns when ctx ends, also while go-redis waits longer for a connection that hangs.
+func inTime(ctx context.Context, f func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
 	select {
 	case err := <-ended:
 		return err
@@ -204,13 +189,13 @@ func (b *Backend) readLines(ctx context.Context, keys []string, yield func(drive
 		yield(driver.Line{}, err)
 		return false
 	}
-	cmds := make([]*transport.Command, len(keys))
+	rs := make([]*request, len(keys))
 	for i, key := range keys {
-		cmds[i] = b.command(linesScript, key)
+		rs[i] = b.request(lookScript, key)
 	}
-	b.transport.Start(ctx, cmds...)
+	b.transport.start(ctx, rs...)
 	for i, key := range keys {
-		line, err := b.lineOf(ctx, key, b.transport.Wait(ctx, cmds[i]))
+		line, err := b.lineOf(ctx, key, b.transport.wait(ctx, rs[i]))
 		if err != nil {
 			yield(driver.Line{}, err)
 			return false

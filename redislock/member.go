@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -19,13 +19,13 @@ var _ ballot.Member = (*Backend)(nil)
 // membership is what a member of a quorum tells its server.
 type membership struct {
 	ballot.Membership
-	key, terms string
+	key string
 }
 
 // join makes b a member of a quorum.
 func (b *Backend) join(o *Options) {
 	m, err := o.Member.Settled()
-	b.member = &membership{m, b.prefix + "@member", encodeTerms(&m)}
+	b.member = &membership{m, b.prefix + "@member"}
 	_, one := b.rdb.(*redis.Client)
 	switch {
 	case b.invalid != nil:
@@ -44,28 +44,15 @@ func (b *Backend) IsMember() bool { return b.member != nil }
 var errNoMember = driver.Permanent(
 	errors.New("redis: no ballots are taken: open the backend with Options.Member"))
 
-// ballotCommand is Enter of a claim with a ballot, or its Reenter.
-func (b *Backend) ballotCommand(c *driver.Claim, reenter bool) *transport.Command {
-	ballot := string(appendPadded(nil, c.Ballot, 19))
-	argv := make([]any, 0, 6)
-	argv = append(argv, encodeClaim(c, b.channel), recordTTL(c.TTL), digit(c.NoWait), ballot, b.member.terms)
+// vote gives an Enter what script/member.lua needs to judge a ballot.
+func (b *Backend) vote(r *request, ballot int64, reenter bool) {
+	clock := ""
 	if reenter {
-		argv = append(argv, time.Now().UnixMicro())
+		clock = strconv.FormatInt(time.Now().UnixMicro(), 10)
 	}
-	keys := append(append(make([]any, 0, 4), b.keys(c.Key)...), b.member.key)
-	return transport.NewCommand(ballotScript, keys, argv...)
-}
-
-// encodeTerms writes what the members of a quorum have agreed on.
-func encodeTerms(m *ballot.Membership) string {
-	return fmt.Sprintf("%016d %016d %s %s", m.Skew.Microseconds(), m.MaxTTL.Microseconds(), digit(m.Durable), m)
-}
-
-func digit(yes bool) string {
-	if yes {
-		return "1"
-	}
-	return "0"
+	m := &b.member.Membership
+	r.script, r.keys = ballotScript, append(slices.Clip(r.keys), b.member.key)
+	r.args = append(r.args, ballot, micros(m.Skew), micros(m.MaxTTL), digit(m.Durable), m.String(), clock)
 }
 
 // Reenter puts back a claim that the server has lost, in one request, as
@@ -109,12 +96,12 @@ func (b *Backend) initialise(ctx context.Context, change bool) error {
 		return errNoMember
 	}
 	const doing = "initialising"
-	got := b.transport.Do(ctx,
-		transport.NewCommand(initialiseScript, []any{b.member.key}, b.member.String(), digit(change)))
-	if got.Err != nil {
+	got := b.transport.do(ctx,
+		&request{script: initialiseScript, keys: []any{b.member.key}, args: []any{b.member.String(), digit(change)}})
+	if got.err != nil {
 		return b.answered(ctx, doing, "", got)
 	}
-	if s, _ := got.Answer.(string); s != "+" {
+	if s, _ := got.answer.(string); s != "+" {
 		return ballotRefusal(doing, "", s)
 	}
 	return nil
@@ -131,11 +118,12 @@ func ballotRefusal(doing, key, s string) error {
 			return &ballot.QuarantineError{Left: time.Duration(n) * time.Microsecond}
 		case s[0] == 'c':
 			lasts, ahead, _ := strings.Cut(s[1:], " ")
-			r := reply{parts: []any{lasts, ahead}}
-			left, apart := r.duration(), r.duration().Abs()
-			if !r.bad {
+			left, err := strconv.ParseInt(lasts, 10, 64)
+			apart, err2 := strconv.ParseInt(ahead, 10, 64)
+			if err == nil && err2 == nil {
 				return fmt.Errorf("its clock and the clock of this client are %v apart, more than the Skew: %w",
-					apart.Round(time.Millisecond), &ballot.QuarantineError{Left: left})
+					(time.Duration(apart) * time.Microsecond).Abs().Round(time.Millisecond),
+					&ballot.QuarantineError{Left: time.Duration(left) * time.Microsecond})
 			}
 		case strings.HasPrefix(s, "mskew "):
 			return driver.Permanent(fmt.Errorf(

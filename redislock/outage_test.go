@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -112,112 +112,87 @@ func fill(t *testing.T, rdb *redis.Client) {
 }
 
 func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
-	s := newServer(t)
-	rdb := dial(t, s)
-	b := connect(t, s, nil)
+	_, b, rdb := served(t)
 	ctx := t.Context()
-	used := func() string { return rdb.ConfigSet(ctx, "maxmemory", "1mb").Val() }
-
-	type held struct {
-		k    driver.Ticket
-		exit driver.Exit
-	}
-	var leavers []held
-	short := func(key string) driver.Claim {
-		c := mutex(key)
-		c.TTL = 10 * time.Second
-		return c
-	}
 	// Every way to leave, alone and in a line.
-	exits := []driver.Exit{{}, {Mark: "m"}, {Linger: time.Second}, {Mark: "m", Linger: time.Second}}
-	var waiters []driver.Ticket
-	for i, e := range exits {
+	var leavers, waiters, broken []driver.Ticket
+	var exits []driver.Exit
+	for _, e := range []driver.Exit{{}, {Mark: "m"}, {Linger: time.Second}, {Mark: "m", Linger: time.Second}} {
 		for _, tombstone := range []bool{false, true} {
-			k := hold(t, b, short(fmt.Sprint("alone ", i, tombstone)))
-			line := hold(t, b, short(fmt.Sprint("line ", i, tombstone)))
-			w := wait_(t, b, short(line.Key))
-			if e.Linger == 0 {
-				waiters = append(waiters, w)
-			}
 			e.Tombstone = tombstone
-			leavers = append(leavers, held{k, e}, held{line, e})
+			key := fmt.Sprintf("%+v", e)
+			leavers, exits = append(leavers, hold(t, b, mutex(key)), hold(t, b, mutex(key+", line"))), append(exits, e, e)
+			waiters = append(waiters, wait_(t, b, mutex(key+", line")))
 		}
 	}
-	broken, brokenLine := hold(t, b, mutex("broken")), hold(t, b, mutex("broken line"))
-	wait_(t, b, mutex("broken line"))
-	expiring := mutex("expiring")
-	expiring.TTL = 2 * time.Second
-	hold(t, b, expiring)
-	behind := wait_(t, b, mutex("expiring"))
-
-	two := []driver.Ticket{hold(t, b, mutex("of many")), hold(t, b, mutex("of many more"))}
-	wait_(t, b, mutex("of many more"))
-	used()
-	fill(t, rdb)
-	if _, err := b.Enter(ctx, mutex("new")); err == nil || permanent(err) || !strings.Contains(err.Error(), "OOM") {
-		t.Errorf("Enter answered %v, want that memory is short", err)
+	for _, key := range []string{"broken", "broken line"} {
+		broken = append(broken, hold(t, b, mutex(key)))
 	}
-	if _, err := b.Enter(ctx, mutex("broken")); err == nil || !strings.Contains(err.Error(), "OOM") {
-		t.Errorf("Enter behind a holder answered %v, want that memory is short", err)
+	wait_(t, b, mutex("broken line"))
+	many := []driver.Ticket{hold(t, b, mutex("of many")), hold(t, b, mutex("of many more"))}
+	wait_(t, b, mutex("of many more"))
+	dies := hold(t, b, mutex("dies"))
+	behind := wait_(t, b, mutex("dies"))
+	must(t, rdb.ConfigSet(ctx, "maxmemory", "1mb").Err())
+	fill(t, rdb)
+
+	short := func(call, got string) {
+		if !strings.Contains(got, "OOM") {
+			t.Errorf("%s answered %s, want that memory is short", call, got)
+		}
+	}
+	for _, key := range []string{"new", "broken"} {
+		_, err := b.Enter(ctx, mutex(key))
+		if short("Enter", fmt.Sprint(err)); permanent(err) {
+			t.Errorf("Enter answered %v, which is permanent", err)
+		}
 	}
 	for _, got := range together(t, b, enterAll(b, mutex("one of many"), mutex("another"), mutex("broken"))...) {
-		if !strings.Contains(got, "OOM") {
-			t.Errorf("Enter of many answered %s, want that memory is short", got)
-		}
+		short("Enter of many", got)
 	}
 	if l := line(t, b, "broken"); len(l.Claims) != 1 {
 		t.Errorf("a refused Enter left %+v", l)
 	}
-	var many []*transport.Command
-	for _, k := range two {
-		many = append(many, b.command(leaveScript, k.Key, prefixed(k.ID), b.callName()))
+	wantGone(t, "Leave of a claim that was refused", b.Leave(ctx, driver.Ticket{Claim: mutex("new")}, driver.Exit{Tombstone: true}))
+	ok(t, errors.Join(b.Renew(ctx, slices.Concat(leavers, waiters))...))
+	var leaves []*request
+	for _, k := range many {
+		leaves = append(leaves, b.request(leaveScript, k.Key, k.ID, "", "0", "0"))
 	}
-	for _, got := range together(t, b, many...) {
+	for _, got := range together(t, b, leaves...) {
 		if !strings.HasPrefix(got, "+ ") {
 			t.Errorf("Leave of many answered %s", got)
 		}
 	}
-	for range 3 {
-		var ts []driver.Ticket
-		for _, h := range leavers {
-			r := h.k
-			r.TTL = time.Minute
-			ts = append(ts, r)
-		}
-		for i, err := range b.Renew(ctx, append(ts, waiters...)) {
-			if err != nil {
-				t.Errorf("Renew of claim %d: %v", i, err)
-			}
-		}
-	}
-	for _, h := range leavers {
-		if err := b.Leave(ctx, h.k, h.exit); err != nil {
-			t.Errorf("Leave %q with %+v and token %d: %v", h.k.Key, h.exit, h.k.Token, err)
+	for i, k := range leavers {
+		if err := b.Leave(ctx, k, exits[i]); err != nil {
+			t.Errorf("Leave %q: %v", k.Key, err)
 		}
 	}
 	for _, w := range waiters {
-		granted(t, b, w)
+		granted(t, b, w) // of a holder that lingers, when that is over
 		leave(t, b, w)
 	}
-	for _, k := range []driver.Ticket{broken, brokenLine} {
-		if err := b.Break(ctx, k.Key, k.Token, "reason", 0); err != nil {
-			t.Errorf("Break on %q: %v", k.Key, err)
-		}
+	for _, k := range broken {
+		ok(t, b.Break(ctx, k.Key, k.Token, "reason", 0))
 		if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "reason") {
 			t.Errorf("Renew of a broken claim answered %v", err)
 		}
 	}
+	// Its lease ends: as long a text, so no memory is needed here either.
+	kept := rdb.HGet(ctx, b.hashName("dies"), "c:"+dies.ID).Val()
+	must(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
+	must(t, rdb.HSet(ctx, b.hashName("dies"), "c:"+dies.ID, "1000000000000000"+kept[16:], "soonest", "1000000000000000").Err())
+	must(t, rdb.ConfigSet(ctx, "maxmemory", "1mb").Err())
 	granted(t, b, behind)
-	rdb.ConfigSet(ctx, "maxmemory", "0")
+	must(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
 }
 
+// A replica refuses each call, reads too: what it knows may be over. Its refusal says nothing of the claim.
 func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 	master, s := newServer(t), newServer(t)
-	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
-	defer rdb.Close()
-	b := closing(t, New(rdb, nil))
-	k := hold(t, b, mutex("key"))
-	w := wait_(t, b, mutex("key"))
+	b := connect(t, s, nil)
+	k, w := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
 	host, port, _ := net.SplitHostPort(master.Addr())
 	// Its data is kept only as long as it has not heard from its master.
 	must(t, master.Pause())
@@ -228,19 +203,18 @@ func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 			t.Errorf("%s answered %v, want that the server is read-only just now", name, err)
 		}
 	}
-	_, err := b.Enter(t.Context(), mutex("new"))
-	unknown("Enter", err)
+	for _, k := range []driver.Ticket{k, {Claim: mutex("key"), Token: 7}} { // whether it knows of the claim or not
+		for name, call := range callsOf(b, k) {
+			unknown(name, call(t.Context()))
+		}
+	}
 	for _, got := range together(t, b, enterAll(b, mutex("new"), mutex("newer"))...) {
 		unknown("Enter of many", errors.New(got))
 	}
-	unknown("Renew", renewOne(b, k))
-	unknown("Leave", b.Leave(t.Context(), k, driver.Exit{}))
-	unknown("Break", b.Break(t.Context(), "key", k.Token, "", 0))
 	ask(t, s, "REPLICAOF", "NO", "ONE")
 	ok(t, renewOne(b, k))
 	leave(t, b, k)
 	granted(t, b, w)
-	leave(t, b, w)
 }
 
 func TestWrongPasswordIsPermanentAndNotPrinted(t *testing.T) {
@@ -281,129 +255,37 @@ func TestMissingRightIsPermanent(t *testing.T) {
 	})
 }
 
-// Each right that New names is needed: without it something fails.
+// Everything is done with the rights that New names, and each of them is used: the server counts.
 func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	for _, right := range append(strings.Fields(rights), "") {
-		restrict(t, s)
-		if right != "" {
-			ask(t, s, "ACL", "SETUSER", "locks", "-"+right[1:])
-		}
-		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "locks", Password: "secret", MaxRetries: -1})
-		switch err := everyCommand(rdb); {
-		case right == "" && err != nil:
-			t.Errorf("with all rights: %v", err)
-		case right != "" && err == nil:
-			t.Errorf("nothing failed without %s", right)
-		}
-		rdb.Close()
-		ask(t, s, "FLUSHALL")
-		ask(t, s, "ACL", "DELUSER", "locks")
-	}
-}
+	restrict(t, s)
+	ask(t, s, "CONFIG", "RESETSTAT")
+	b, ctx := closing(t, New(dialLocks(t, s), nil)), t.Context()
+	b.subscriber.silence = 20 * time.Millisecond // it asks whether it is there
 
-// everyCommand does what needs each right, and returns the first error.
-func everyCommand(rdb *redis.Client) error {
-	b := New(rdb, nil)
-	defer b.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if err := everyCommandOfHistory(ctx, b); err != nil {
-		return err
-	}
-	k, err := b.Enter(ctx, mutex("key"))
-	if err != nil {
-		return err
-	}
-	var waiters []driver.Ticket
-	for range 2 {
-		w, err := b.Enter(ctx, mutex("key"))
-		if err != nil {
-			return err
-		}
-		waiters = append(waiters, w)
-	}
-	for b.subscriber.epoch.Load() == 0 {
-		if ctx.Err() != nil {
-			return errors.New("no subscription")
-		}
-		if _, err := b.Await(ctx, waiters[0]); err != nil {
-			return err
-		}
-	}
-	if _, err := b.Await(ctx, waiters[0]); err != nil {
-		return err
-	}
-	start := time.Now()
-	if err := b.Leave(ctx, k, driver.Exit{}); err != nil {
-		return err
-	}
-	if _, err := b.Await(ctx, waiters[0]); err != nil {
-		return err
-	}
-	if time.Since(start) > 400*time.Millisecond {
-		return errors.New("no push")
-	}
-	if err := b.Break(ctx, "key", waiters[1].Token, "reason", 0); err != nil {
-		return err
-	}
-	if err := b.Renew(ctx, waiters[:1])[0]; err != nil {
-		return err
+	k, first, second := hold(t, b, mutex("key")), wait_(t, b, mutex("key")), wait_(t, b, mutex("key"))
+	must(t, b.Leave(ctx, k, driver.Exit{Mark: "m"}))
+	granted(t, b, first)
+	must(t, b.Break(ctx, "key", second.Token, "reason", 0))
+	must(t, renewOne(b, first))
+	for range 2 { // a tombstone that another prolongs
+		_ = b.Leave(ctx, first, driver.Exit{Tombstone: true})
 	}
 	for _, err := range b.Lines(ctx, "") {
-		if err != nil {
-			return err
-		}
+		must(t, err)
 	}
-	// A claim that expires in a line.
 	short := mutex("short")
 	short.TTL = minTTL
-	if _, err := b.Enter(ctx, short); err != nil {
-		return err
+	enter(t, b, short)
+	granted(t, b, enter(t, b, mutex("short"))) // when the first has expired
+	for old := false; !old; old = calls(t, s, "xdel") > 0 {
+		must(t, b.Record(ctx, []record.Entry{{Key: "history", Token: 1, Owner: "o"}}, record.Bounds{Keep: 1e6, For: minTTL}))
 	}
-	w, err := b.Enter(ctx, mutex("short"))
-	if err != nil {
-		return err
+	must(t, errOf(b.History(ctx, "history", 10)))
+	for _, right := range strings.Fields(rights) {
+		eventually(t, right+" is used", func() bool { return calls(t, s, right[1:]) > 0 })
 	}
-	for !w.Granted {
-		if w, err = b.Await(ctx, w); err != nil {
-			return err
-		}
-	}
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		return err
-	}
-	ps := rdb.Subscribe(ctx, b.channel)
-	defer ps.Close()
-	if _, err := ps.Receive(ctx); err != nil {
-		return err
-	}
-	if err := ps.Unsubscribe(ctx, b.channel); err != nil {
-		return err
-	}
-	if _, err := ps.ReceiveTimeout(ctx, time.Second); err != nil {
-		return err
-	}
-	return nil
-}
-
-// everyCommandOfHistory writes for longer than a record stays, and reads.
-func everyCommandOfHistory(ctx context.Context, b *Backend) error {
-	const stays = 50 * time.Millisecond
-	entry := []record.Entry{{Key: "history", Token: 1, Owner: "o"}}
-	first := time.Time{} // when the first record was there
-	for old := false; !old; {
-		old = !first.IsZero() && time.Since(first) > 2*stays // this record finds one that is too old
-		if err := b.Record(ctx, entry, record.Bounds{Keep: 10_000, For: stays}); err != nil {
-			return err
-		}
-		if first.IsZero() {
-			first = time.Now()
-		}
-	}
-	_, err := b.History(ctx, "history", 10)
-	return err
 }
 
 // Answers that say nothing of the command are carried until the deadline; those that

@@ -1,12 +1,12 @@
 package redislock
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -40,7 +40,7 @@ func through(t testing.TB, s *testserver.Server, change ...func(*redis.Options))
 }
 
 // onScript judges each call of a script, with how many there have been.
-func (p proxied) onScript(s *transport.Script, judge func(nth int) faultproxy.Action) {
+func (p proxied) onScript(s *script, judge func(nth int) faultproxy.Action) {
 	n := 0
 	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 		if !isScript(s, r) {
@@ -61,7 +61,10 @@ func (p proxied) names() (names []string, burst int) {
 }
 
 // isScript reports whether a command runs the script.
-func isScript(s *transport.Script, r *faultproxy.Request) bool {
+func isScript(s *script, r *faultproxy.Request) bool {
 	args := r.Args()
-	return len(args) > 1 && (args[1] == s.SHA() || args[1] == s.Source())
+	return len(args) > 1 && (args[1] == s.sha || args[1] == s.text)
 }
+
+// prefixed writes an ID as messages have it.
+func prefixed(id string) string { return strconv.Itoa(len(id)) + ":" + id }

@@ -19,7 +19,7 @@ func queued(t *testing.T, channel ...string) (holder, waiter *Backend, held, k d
 	s := newServer(t)
 	holder, waiter = connect(t, s, nil), connect(t, s, nil)
 	for _, c := range channel {
-		waiter.channel = c
+		waiter.process = c
 	}
 	held = hold(t, holder, mutex("key"))
 	k = wait_(t, waiter, mutex("key"))
@@ -29,7 +29,7 @@ func queued(t *testing.T, channel ...string) (holder, waiter *Backend, held, k d
 
 // Pushes may be lost: what stands behind them is a reading about every second.
 func TestLostPushIsMadeUpForByTheFallback(t *testing.T) {
-	holder, waiter, held, k := queued(t, "fencelock:@nobody listens here")
+	holder, waiter, held, k := queued(t, "nobody")
 	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
 		t.Fatalf("Await: %+v, %v", now, err)
 	}
@@ -59,7 +59,7 @@ func TestBrokenSubscriptionIsMadeAgainAndTheLineReadAgain(t *testing.T) {
 // A message that was sent while the subscription was down is not waited for: the
 // standing is read as soon as it is up again.
 func TestGrantDuringAnInterruptionIsSeenWhenItEnds(t *testing.T) {
-	holder, waiter, held, k := queued(t, "fencelock:@nobody listens here")
+	holder, waiter, held, k := queued(t, "nobody")
 	if now, err := waiter.Await(t.Context(), k); err != nil || now.Granted {
 		t.Fatalf("Await: %+v, %v", now, err)
 	}
@@ -240,6 +240,7 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	other := wait_(t, waiter, mutex("second"))
 	subscribed(t, waiter)
 	must(t, errOf(waiter.read(t.Context(), other)))
+	waiter.transport.queueOf(waiter.rdb).fast.Store(false) // else it is sent again in a tenth of a second
 	p.onScript(enterScript, func(int) faultproxy.Action { return faultproxy.HoldAnswer })
 	c := mutex("first")
 	got := make(chan driver.Ticket)

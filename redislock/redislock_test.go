@@ -88,8 +88,8 @@ func dial(t testing.TB, s *testserver.Server) *redis.Client {
 }
 
 // rights is what the comment of New says that the user needs.
-const rights = "+eval +evalsha +time +get +set +del +hget +hmget +hset +hdel " +
-	"+zadd +zrem +zscore +zrank +zcount +zrange +zrangebyscore +pexpireat +publish +subscribe +unsubscribe +ping +scan " +
+const rights = "+eval +evalsha +time +hget +hmget +hset +hdel +hgetall +exists +get +set +pttl " +
+	"+zadd +zrem +zrank +zcard +zrange +pexpireat +persist +publish +subscribe +ping +scan " +
 	"+xadd +xdel +xrange +xrevrange" // for a history
 
 // restrict makes a user that may do what New says, and no more.
@@ -283,14 +283,6 @@ func granted(t testing.TB, b *Backend, k driver.Ticket) time.Duration {
 func onlyPushed(b *Backend) *Backend {
 	b.fallback = time.Minute
 	return b
-}
-
-// wantPush checks that a grant came by push, within d, and not by the waiter's own reading.
-func wantPush(t testing.TB, d time.Duration) {
-	t.Helper()
-	if d > fallback/2 {
-		t.Errorf("the grant came after %v, not by push", d)
-	}
 }
 
 // subscribed waits until the Backend's subscription is confirmed.

@@ -4,12 +4,11 @@ import (
 	"context"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 )
 
 const renewing = "renewing the claim on"
 
-// Renew starts the leases of ts again, in one request for each 200 of them. In a Cluster
+// Renew starts the leases of ts again, in one request for each 256 of them. In a Cluster
 // that is so for each master, and each lease needs a call of the script of its own, unless
 // the Prefix has a hash tag. Renew works when the server is out of memory.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
@@ -20,22 +19,18 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		}
 		return errs
 	}
-	cmds := make([]*transport.Command, len(ts))
-	var lease any // as text; most leases are alike
+	rs := make([]*request, len(ts))
 	for i := range ts {
-		if i == 0 || ts[i].TTL != ts[i-1].TTL {
-			lease = encodeLease(clampTTL(ts[i].TTL))
-		}
-		cmds[i] = b.command(renewScript, ts[i].Key, prefixed(ts[i].ID), lease)
-		cmds[i].Durable = true
+		rs[i] = b.request(renewScript, ts[i].Key, ts[i].ID, micros(clampTTL(ts[i].TTL)))
+		rs[i].durable = true
 	}
-	if len(ts) == 1 { // BenchmarkRenewInLine takes 98 µs, and 127 µs as below
-		errs[0] = b.done(ctx, renewing, ts[0].Key, b.transport.Do(ctx, cmds[0]))
+	if len(ts) == 1 { // from this goroutine
+		errs[0] = b.done(ctx, renewing, ts[0].Key, b.transport.do(ctx, rs[0]))
 		return errs
 	}
-	b.transport.Start(ctx, cmds...)
+	b.transport.start(ctx, rs...)
 	for i := range ts {
-		errs[i] = b.done(ctx, renewing, ts[i].Key, b.transport.Wait(ctx, cmds[i]))
+		errs[i] = b.done(ctx, renewing, ts[i].Key, b.transport.wait(ctx, rs[i]))
 	}
 	return errs
 }

@@ -20,19 +20,18 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 	if err := c.Validate(b.Info()); err != nil {
 		return false, err
 	}
-	if c.Ballot != 0 || b.transport.WaitsForReplicas() {
+	if c.Ballot != 0 || b.transport.replicas > 0 {
 		return false, nil
 	}
-	cmd := b.command(reserveScript, c.Key, prefixed(c.ID), string(appendPadded(nil, span-1, 5)), recordTTL(c.TTL))
-	got := b.transport.Do(ctx, cmd)
-	if got.Err != nil {
+	got := b.transport.do(ctx, b.request(reserveScript, c.Key, c.ID, span))
+	if got.err != nil {
 		return false, b.answered(ctx, reserving, c.Key, got)
 	}
-	switch got.Answer {
+	switch got.answer {
 	case int64(1):
 		return true, nil
 	case int64(0):
 		return false, nil
 	}
-	return false, badAnswer(reserving, c.Key, got.Answer)
+	return false, badAnswer(reserving, c.Key, got.answer)
 }

@@ -59,43 +59,33 @@ func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 	}
 }
 
-// TestReserveKeepsTheLeaseAndItsRecord: nothing of a claim is changed but its span, also
-// when it is lengthened again, and the record is there for as long as an Enter keeps it.
-func TestReserveKeepsTheLeaseAndItsRecord(t *testing.T) {
-	t.Parallel()
-	_, b, rdb := served(t)
+// TestReserveKeepsTheLeaseAndItsKey: nothing of a claim is changed but its span, also when it is lengthened again.
+func TestReserveKeepsTheLeaseAndItsKey(t *testing.T) {
+	b, clock := clocked(t)
 	k := hold(t, b, mutex("key"))
 	before := line(t, b, "key").Claims[0]
-	for span := int64(2); span <= driver.MaxSpan; span = span*8 - 1 {
-		rdb.PExpire(t.Context(), b.recordName("key"), time.Hour)
+	left := clock.rdb.PTTL(t.Context(), b.hashName("key")).Val()
+	for _, span := range []int64{2, 15, driver.MaxSpan} {
 		if done, err := b.Reserve(t.Context(), k, span); !done || err != nil {
 			t.Fatalf("Reserve of %d tokens answered %v, %v", span, done, err)
 		}
-		now := line(t, b, "key").Claims[0]
-		if now.Span != span {
-			t.Errorf("the line says %d tokens; want %d", now.Span, span)
+		before.Span = span
+		if l := line(t, b, "key"); l.Claims[0] != before || l.Last != k.Token+span-1 {
+			t.Errorf("the line is %+v; want %+v", l, before)
 		}
-		if now.Left > before.Left {
-			t.Errorf("the lease had %v left, and has %v", before.Left, now.Left)
-		}
-		before.Span, before.Left = now.Span, now.Left
-		if now != before {
-			t.Errorf("the line has %+v; want %+v", now, before)
-		}
-		if lasts := rdb.PTTL(t.Context(), b.recordName("key")).Val(); lasts < 24*time.Hour {
-			t.Errorf("the record stays for %v", lasts)
-		}
+	}
+	if now := clock.rdb.PTTL(t.Context(), b.hashName("key")).Val(); now < left-time.Minute {
+		t.Errorf("the key stays for %v, and stayed for %v", now, left)
 	}
 	if done, err := b.Reserve(t.Context(), k, driver.MaxSpan+1); done || !permanent(err) {
 		t.Errorf("Reserve of more than MaxSpan answered %v, %v", done, err)
 	}
-	// A claim that was renewed is lengthened too.
-	must(t, renewOne(b, k))
-	if done, err := b.Reserve(t.Context(), k, driver.MaxSpan); !done || err != nil {
-		t.Errorf("Reserve after a renewal answered %v, %v", done, err)
-	}
-	if l := line(t, b, "key"); l.Claims[0].Span != driver.MaxSpan || l.Last != k.Token+driver.MaxSpan-1 {
-		t.Errorf("after a renewal and a Reserve the line is %+v", l)
-	}
 	leave(t, b, k)
+
+	for range 2 {
+		k = hold(t, b, slots("readers", 1, driver.RW))
+	}
+	if done, err := b.Reserve(t.Context(), k, 9); done || err != nil {
+		t.Errorf("Reserve beside another holder answered %v, %v; want that it did nothing", done, err)
+	}
 }

@@ -17,13 +17,13 @@ import (
 func (b *Backend) rightsTried(key, channel string) [][]any {
 	calls := [][]any{
 		{"eval", "return 1", 1, key}, {"evalsha", strings.Repeat("0", 40), 1, key},
-		{"time"}, {"get", key}, {"set", key, "", "xx"}, {"hget", key, "f"}, {"hmget", key, "f"},
-		{"zadd", key, "xx", 1, "m"}, {"zrem", key, "m"}, {"zscore", key, "m"}, {"zrank", key, "m"},
-		{"zcount", key, 0, 1}, {"zrange", key, 0, 1}, {"zrangebyscore", key, 0, 1},
+		{"time"}, {"get", key}, {"set", key, "", "xx"}, {"pttl", key}, {"exists", key}, {"persist", key},
+		{"hget", key, "f"}, {"hmget", key, "f"}, {"hgetall", key},
+		{"zadd", key, "xx", 1, "m"}, {"zrem", key, "m"}, {"zrank", key, "m"}, {"zcard", key}, {"zrange", key, 0, 1},
 		{"publish", channel, ""}, {"ping"}, {"scan", 0, "count", 1},
-		{"hset", key, "f", ""}, {"hdel", key, "f"}, {"pexpireat", key, 1}, {"del", key},
+		{"hset", key, "f", ""}, {"hdel", key, "f"}, {"pexpireat", key, 1},
 	}
-	if b.wants > 0 {
+	if b.transport.replicas > 0 {
 		calls = append(calls, []any{"wait", 0, 1})
 	}
 	if b.member != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/redislock/internal/transport"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -26,7 +25,7 @@ const (
 // Close.
 //
 // A script that grants or breaks claims publishes to the channel of each process
-// concerned (IDs are written as in the store, and nothing is between the parts):
+// concerned (an ID has its length and a colon in front, and nothing is between the parts):
 //
 //	g length-of-mark : mark id id id …    granted
 //	b id reason                           broken
@@ -119,7 +118,7 @@ func (s *subscriber) receive(ctx context.Context) (confirmed bool) {
 		switch {
 		case err == nil:
 			asked = false
-		case ctx.Err() == nil && confirmed && !asked && transport.IsTimeout(err):
+		case ctx.Err() == nil && confirmed && !asked && isTimeout(err):
 			// A connection may be dead without a sign.
 			if ps.Ping(ctx) != nil {
 				return confirmed

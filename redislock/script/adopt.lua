@@ -1,43 +1,18 @@
--- adopt gives a claim that is granted to another process: it gets another ID, owner and note.
+-- adopt gives a claim that holds to another process: it gets another ID, channel, owner and note. It works when the
+-- server is out of memory.
 --
--- KEYS  see locks.lua
--- ARGV  1 id    2 the claim that it becomes, as enter has it
--- It answers as enter does to a claim that is granted, or 'x', 'xl', 'xa', 'xb' reason if no
--- claim with the id is granted.
---
--- It works when the server is out of memory: see begin_write.
-local width = 3
---include locks.lua
---include each.lua
-
---include line.lua
-
-return each(function(old, becomes)
-  begin_write()
-  rec = call('GET', R)
-  local id, details = split(sub(becomes, 23))
-  local ends = now + sub(becomes, 7, 14) * 1000000 + sub(becomes, 16, 21)
-  local l = load()
-  purge(l)
-  if find_claim(l, id) then return renew_found(l, id, ends) end -- the answer was lost
-  local claim = find_claim(l, old)
-  if claim and l.one then
-    lengthen(l)
-    commit(l)
-    claim = call('HGET', C, 'e' .. old)
+-- ARGV  1 id  2 its new id  3 lease  4 channel ' ' #owner ' ' owner ' ' note
+-- It answers {'g', …}, or 'x', 'xl', 'xa' or 'xb' reason if no claim with the id holds.
+return each(function(old, id, lease, tail)
+  rules().fresh()
+  local h = call('HMGET', H, 'c:' .. old, 'm:' .. old, 'c:' .. id)
+  if not h[3] then -- else the answer was lost
+    if not h[1] then return r.gone(old) end
+    r.bury(old, 'a', lease)
+    call('HDEL', H, 'c:' .. old, 'm:' .. old)
+    call('HSET', H, 'c:' .. id, h[1])
+    if h[2] then call('HSET', H, 'm:' .. id, h[2]) end
   end
-  if not claim or not is_granted(claim) then
-    commit_purge(l)
-    return tombstone(l, old) or 'x'
-  end
-
-  local lease = math.max(tonumber(call('ZSCORE', Z, 'e' .. old) or damaged()), ends)
-  call('ZREM', Z, 'o' .. old, 'e' .. old)
-  call('HDEL', C, 'e' .. old)
-  write(l, sub(claim, 1, details_at(claim) - 1) .. details, 'e' .. id, lease)
-  write(l, nil, 'o' .. id, arrival_of(claim) - FAR)
-  outlast(l, lease)
-  add_tombstone(l, old, ends, 'a')
-  commit(l)
-  return standing(l, id)
+  r.renew(id, lease, tail)
+  return r.standing(id)
 end)

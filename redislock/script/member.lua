@@ -1,68 +1,60 @@
--- member.lua keeps what a server remembers of being a member. It is put where other
--- scripts say --include, which have set M, find, fmt, now and call.
+-- member.lua judges ballots. It stands before enter and initialise for members of a quorum.
 --
--- The key M is '1 ' born(16) ' ' history(40) ' ' run(40) ' ' text: since when this server
--- knows that it is a member, the ids of its replication and its run when it noticed that,
--- and what the members have agreed on. The last digit of run is 'r' if the server had
--- replicas by then. The key does not expire.
+-- M, the fourth key, is '1 ' born ' ' history(40) ' ' run(40) ' ' text: since when this server knows that it is a
+-- member, the ids of its replication and its run when it noticed that, and what the members have agreed on.
+-- The last digit of run is 'r' if it had replicas by then.
 --
--- A server may have lost what it had acknowledged last if it was started again, and if
--- it was a replica meanwhile. Each start has a run id of its own. A replication id
--- stands for more, and costs less to ask for: no two starts of a master have the same,
--- and no two promotions. But a master changes it as well when its first replica comes,
--- and when the last one has been gone for repl-backlog-ttl. Then nothing is lost, and
--- its second id is all zeros, where one that was promoted has the one of before.
---
--- Durable excuses a restart that loses nothing. A replica has this key too, and its data may
--- lag: once promoted it has a second id, whatever its run. A replica that is started again as
--- a master has none. It cannot be told from its master that is started again, so nothing
--- excuses the restart of a server that had replicas. Redis 7 and later has a second id after
--- a restart from a dump, too, which is not durable either.
---
--- A quarantine is measured by the server's clock: scripts have no other. A clock that is wrong
--- when the server boots, and is stepped later, would end the quarantine at once. So it begins
--- with a ballot within the skew of that clock.
---
--- Source: redis, replication.c (changeReplicationId, shiftReplicationId).
+-- A server may have lost what it had acknowledged if it was started again, and if it was a replica meanwhile: then its
+-- quarantine begins. A master that gets its first replica, or has lost its last for long, has another history too,
+-- and a second id of zeros. Durable excuses a restart, but not of a server that had replicas: it may be one of
+-- them (redis, replication.c). Scripts have no clock but the server's, so a quarantine begins with a ballot within
+-- the skew of that.
+width = 4
 
--- read_member returns since when, in which history and which run, and what was agreed
--- on; nothing if the server does not remember to be a member.
+-- read_member returns since when, in which history and run, and what was agreed on.
 local function read_member()
-  local text = call('GET', M)
-  if not text then return end
-  local born, history, run, agreed = string.match(text, '^1 (%d+) (%x*) (%w*) (.*)$')
+  local known = call('GET', M)
+  if not known then return end
+  local born, history, run, agreed = match(known, '^1 (%d+) (%x*) (%w*) (.*)$')
   if not born then error('FENCELOCK DAMAGED ' .. M, 0) end
-  return tonumber(born), history, run, agreed
+  return born + 0, history, run, agreed
 end
 
 -- this_run returns the two ids of a master, and whether it was promoted.
 local function this_run()
   local state = call('INFO', 'replication')
-  local history = find(state, 'role:master\r', 1, true) and string.match(state, 'master_replid:(%x+)')
-  local run = string.match(call('INFO', 'server'), 'run_id:(%x+)') or ''
-  if find(state, 'repl_backlog_active:1', 1, true) then run = sub(run, 1, 39) .. 'r' end
-  return history or '', run, find(state, 'master_replid2:0*[1-9a-f]')
+  local run = match(call('INFO', 'server'), 'run_id:(%x+)') or ''
+  if match(state, 'repl_backlog_active:1') then run = sub(run, 1, 39) .. 'r' end
+  return match(state, 'role:master\r') and match(state, 'master_replid:(%x+)') or '', run,
+    match(state, 'master_replid2:0*[1-9a-f]')
 end
 
 local function write_member(born, history, run, agreed)
-  call('SET', M, '1 ' .. fmt('%016.0f', born) .. ' ' .. history .. ' ' .. run .. ' ' .. agreed)
+  call('SET', M, '1 ' .. text(born) .. ' ' .. history .. ' ' .. run .. ' ' .. agreed)
 end
 
--- membership returns nil if ballots are granted, or what to answer. ballot is what the clock
--- of the caller shows.
-local function membership(lasts, skew, durable, agreed, ballot)
-  local born, history, run, text = read_member()
-  if born and text ~= agreed then return 'm' .. text end
-  local h, r, promoted = this_run()
-  if not born or run ~= r or history ~= h then
+-- judge returns nil and the token of a ballot, or a refusal: 'b' last: one above last may be granted; 'q' µs: none is
+-- for that long; 'c' µs ' ' ahead: nor for that long after a ballot within the skew of this clock, which is so far
+-- ahead of the client's; 'm' text: this node has agreed on something else. skew and quarantine are µs, durable is '1'
+-- if a restart forgets nothing, and clock is that of the client if the claim re-enters, or ''.
+local function judge(last, held, ballot, skew, quarantine, durable, agreed, clock)
+  local born, history, run, known = read_member()
+  if born and known ~= agreed then return 'm' .. known end
+  local h, this, promoted = this_run()
+  if not born or run ~= this or history ~= h then
     local excused = durable == '1' and sub(run or '', 40) ~= 'r'
-    if not born or sub(run, 1, 39) ~= sub(r, 1, 39) and not excused or history ~= h and promoted then
-      if now < ballot - skew or now > ballot + skew then
-        return 'c' .. fmt('%.0f %.0f', lasts, now - ballot)
-      end
+    if not born or sub(run, 1, 39) ~= sub(this, 1, 39) and not excused or history ~= h and promoted then
+      local ahead = now - (clock ~= '' and clock or ballot)
+      if math.abs(ahead) > skew + 0 then return 'c' .. quarantine .. ' ' .. text(ahead) end
       born = now
     end
-    write_member(born, h, r, agreed)
+    write_member(born, h, this, agreed)
   end
-  if now < born + lasts then return 'q' .. fmt('%.0f', born + lasts - now) end
+  if now < born + quarantine then return 'q' .. text(born + quarantine - now) end
+  local n = ballot + 0
+  local ok = n > math.max(last, now - skew) and n <= math.max(last + 65535, now + skew)
+  if clock ~= '' then ok = n > last + 0 or n == last + 0 and held == 0 end
+  if not ok then return 'b' .. text(math.max(last, now)) end
+  return nil, ballot
 end
+

@@ -1,25 +1,16 @@
--- reserve lengthens the span of a claim that has the lock and is alone in the line.
+-- reserve lengthens the span of a claim that has the lock and is alone in the line. It does nothing
+-- where a token was drawn since, and shortens no span.
 --
--- KEYS  see locks.lua
--- ARGV  1 id
---       2 more(5) of the new span
---       3 ms that the record lasts: the lease and a day
+-- ARGV  1 id  2 span
 -- It answers 1, or 0 if nothing was done.
-local width = 3
---include locks.lua
---include each.lua
-
--- There is no mark, nobody has drawn a token since, and a call that arrives late shortens
--- nothing.
-return each(function(id, more, px)
-  rec = call('GET', R)
-  if rec and sub(rec, 1, 6) == '1 held' and sub(rec, 41, 48) == '000 0000' and sub(rec, 126, 125 + #id) == id
-    and sub(rec, 104, 108) <= more then
-    local age = clock[1] - sub(rec, 87, 96)
-    if age >= 0 and age < sub(rec, 110, 117) + 0 and sub(rec, 50, 62) - clock[1] < 1 then
-      call('SET', R, sub(rec, 1, 103) .. more .. sub(rec, 109), 'PX', px)
-      return 1
-    end
-  end
-  return 0
+return each(function(id, span)
+  local h = call('HMGET', H, 'c:' .. id, 'held', 'last', 'format')
+  if h[4] ~= '2' then rules().known(h[4]) end
+  local ends, token, since, old, weight, tail = match(h[1] or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  if not ends or ends + 0 <= now or weight ~= h[2] or h[3] + 0 ~= token + old - 1
+    or token + 0 > NEVER - span then return 0 end
+  span = text(math.max(old, span))
+  call('HSET', H, 'last', text(token + span - 1), 'c:' .. id,
+    ends .. ' ' .. token .. ' ' .. since .. ' ' .. span .. ' ' .. weight .. ' ' .. tail)
+  return 1
 end)

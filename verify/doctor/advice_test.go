@@ -223,7 +223,7 @@ func TestAdviceForRedisCanBeFollowed(t *testing.T) {
 		return err == nil && strings.Contains(info, "state=online")
 	})
 	config(t, master, "maxmemory 100mb", "maxmemory-policy volatile-ttl", "appendfsync no", "appendonly no")
-	_, err = master.Ask("ACL", "SETUSER", "locks", "on", ">p", "~*", "&*", "+@all", "-info", "-config", "-hdel")
+	_, err = master.Ask("ACL", "SETUSER", "locks", "on", ">p", "~*", "&*", "+@all", "-info", "-config", "-zadd")
 	must(t, err)
 	url := strings.Replace(master.URL(), "redis://", "redis://locks:p@", 1)
 	at := func() driver.Backend { return open(t, url).Backend }

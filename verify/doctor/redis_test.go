@@ -48,11 +48,11 @@ func TestRedis(t *testing.T) {
 	finds(t, b, time.Minute, "warning redis-no-persistence")
 	finds(t, open(t, replica.URL()).Backend, time.Minute, "error redis-replica", "error lock-refused")
 
-	_, err = master.Ask("ACL", "SETUSER", "locks", "on", ">p", "~*", "&*", "+@all", "-info", "-config", "-hdel")
+	_, err = master.Ask("ACL", "SETUSER", "locks", "on", ">p", "~*", "&*", "+@all", "-info", "-config", "-zadd")
 	must(t, err)
 	url := strings.Replace(master.URL(), "redis://", "redis://locks:p@", 1)
 	finds(t, open(t, url).Backend, time.Minute,
-		"note redis-unreadable", "note redis-unreadable", "error redis-rights") // a lock that nobody else wants needs no HDEL
+		"note redis-unreadable", "note redis-unreadable", "error redis-rights") // a lock that nobody else wants needs no ZADD
 }
 
 func TestRedisCluster(t *testing.T) {

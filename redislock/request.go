@@ -1,0 +1,170 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// request is what a script does for one lock.
+type request struct {
+	script  *script
+	keys    []any // the first says which node of a Cluster has them
+	args    []any
+	durable bool // replicas must confirm it, if Options ask for that
+
+	answer any
+	// err beside an answer says that too few replicas are known to have what was applied.
+	err error
+	// repeated says that the request may have been sent more than once.
+	repeated bool
+
+	ctx  context.Context // the caller's
+	done chan struct{}   // closed when the answer is there
+	left atomic.Bool     // the caller has gone: not to be sent if it has not been
+	call call            // most requests are a call of their own
+}
+
+// call is one call of a script, for one or more requests. It is sent again by exec, and never by
+// go-redis: that does not say how often, and repeats what the server has refused.
+type call struct {
+	redis.Cmd
+	requests []*request
+	inFull   bool                  // with the text of the script
+	wait     *redis.Cmd            // what WAIT answered behind it
+	at       redis.UniversalClient // the server that it was sent to
+	to       redis.UniversalClient // another node of a Cluster that it goes to next
+	asking   bool                  // that node does not have the slot yet
+	standIn  bool                  // that node may have taken the place of one that is silent
+	room     [1]*request
+	args     [16]any
+}
+
+// NoRetry keeps go-redis from sending the call again.
+func (c *call) NoRetry() bool { return true }
+
+// newCall begins a call in the memory of its first request.
+func newCall(r *request) *call {
+	c := &r.call
+	*c = call{room: [1]*request{r}}
+	c.requests = c.room[:]
+	return c
+}
+
+// split returns a call in full for each request, with its first keys.
+func (c *call) split(keys int) (alone []*call) {
+	for _, r := range c.requests {
+		r.keys = r.keys[:keys]
+		one := &call{requests: []*request{r}, inFull: true, to: c.to, asking: c.asking}
+		one.SetErr(c.Err()) // unless it is sent
+		alone = append(alone, one)
+	}
+	return alone
+}
+
+// text returns what the server has answered instead of a result, or "".
+func (c *call) text() string {
+	var refused redis.Error
+	if err := c.Err(); errors.As(err, &refused) {
+		return err.Error()
+	}
+	return ""
+}
+
+// Boxed once: they are part of every call.
+var evalsha, eval any = "evalsha", "eval"
+
+// prepare makes the command that is sent.
+func (c *call) prepare(ctx context.Context) {
+	first := c.requests[0]
+	verb, script := evalsha, first.script.sha
+	if c.inFull {
+		verb, script = eval, first.script.text
+	}
+	args := append(c.args[:0], verb, script, len(c.requests)*len(first.keys))
+	for _, r := range c.requests {
+		args = append(args, r.keys...)
+	}
+	for _, r := range c.requests {
+		args = append(args, r.args...)
+	}
+	c.Cmd = *redis.NewCmd(ctx, args...)
+}
+
+// finish gives each request what came back for it. Then it is its caller's.
+func (c *call) finish(confirmed error) {
+	answer, err := c.Result()
+	answers := []any{answer}
+	if len(c.requests) > 1 && err == nil {
+		if answers, _ = answer.([]any); len(answers) != len(c.requests) {
+			err = fmt.Errorf("the server gave an answer that makes no sense: %.100q", fmt.Sprint(answer))
+		}
+	}
+	for i, r := range slices.Backward(c.requests) {
+		switch {
+		case err != nil:
+			r.err = err
+		default:
+			r.answer = answers[i]
+			if r.err = lockError(answers[i]); r.err != nil {
+				r.answer = nil
+			} else if r.durable {
+				r.err = confirmed
+			}
+		}
+		if r.done != nil {
+			close(r.done)
+		}
+	}
+}
+
+// scriptError is why a script failed for one lock of many.
+type scriptError string
+
+func (e scriptError) Error() string { return string(e) }
+
+// RedisError makes it an error of the server.
+func (scriptError) RedisError() {}
+
+// lockError returns the error in the answer for one lock.
+func lockError(answer any) error {
+	if text, ok := answer.(string); ok && strings.HasPrefix(text, "e") {
+		return scriptError(text[1:])
+	}
+	return nil
+}
+
+// join puts requests together that one call can carry: of one script, with as many arguments, and in a
+// Cluster with one hash tag.
+func (t *transport) join(requests []*request) (calls []*call) {
+	if len(requests) == 1 {
+		return []*call{newCall(requests[0])}
+	}
+	type shape struct {
+		script *script
+		args   int
+		tag    string
+	}
+	open := make(map[shape]*call)
+	for _, r := range requests {
+		s := shape{script: r.script, args: len(r.args)}
+		if t.cluster != nil {
+			_, rest, _ := strings.Cut(r.keys[0].(string), "{")
+			s.tag, _, _ = strings.Cut(rest, "}")
+		}
+		c := open[s]
+		if c == nil || len(c.requests) == r.script.maxLocks || t.apart.Load() {
+			c = newCall(r)
+			open[s] = c
+			calls = append(calls, c)
+			continue
+		}
+		c.requests = append(c.requests, r)
+	}
+	return calls
+}

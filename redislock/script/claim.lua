@@ -1,0 +1,92 @@
+-- claims makes what concerns one claim. A claim that is found is a key (H or V), a field, and the text of the claim.
+local function claims(r)
+  -- touch makes a write that changes nothing and needs no memory. Redis asks at the first write alone whether
+  -- memory is short, so what follows works then. A replica refuses it.
+  function r.touch() call('HDEL', H, '') end
+
+  -- known refuses a lock whose format is not that of this version.
+  function r.known(format)
+    if (format or '2') ~= '2' then error('FENCELOCK VERSION ' .. format, 0) end
+  end
+
+  function r.weight(claim) return match(claim, '^%d+ %d+ %d+ %d+ (%d+) (%S+)') end -- and its channel
+
+  -- waits reports whether claims wait. It fails if they are on another node of a Cluster.
+  function r.waits() return call('HGET', H, 'waits') and call('EXISTS', V, W) > 0 end
+
+  -- keep has the keys outlive a time by one to two days, in steps of a day.
+  function r.keep(ends)
+    local h = call('HMGET', H, 'kept', 'mark')
+    if h[1] and h[1] - DAY >= ends then return end
+    local kept = text(ends + 2 * DAY)
+    call('HSET', H, 'kept', kept)
+    for _, key in ipairs(r.waits() and {H, V, W} or {H}) do call('PEXPIREAT', key, sub(kept, 1, -4)) end
+    if h[2] then call('PERSIST', H) end
+  end
+
+  -- bury keeps an ID out for a time. A tombstone is only prolonged, and l replaces no reason.
+  function r.bury(id, why, us)
+    local key, ms = H .. 'x:' .. id, math.ceil(us / 1000)
+    local old = call('GET', key)
+    if old then ms = math.max(ms, call('PTTL', key)) end
+    call('SET', key, why == 'l' and old or why, 'PX', ms)
+    local ends = now + ms * 1000
+    if ends > (call('HGET', H, 'tombs') or 0) + 0 then call('HSET', H, 'tombs', text(ends)) end
+    r.keep(ends)
+  end
+
+  -- gone answers 'x', and why if there is a tombstone.
+  function r.gone(id)
+    local tombs = call('HGET', H, 'tombs')
+    return 'x' .. (tombs and tombs + 0 > now and call('GET', H .. 'x:' .. id) or '')
+  end
+
+  function r.find(id)
+    local field = 'c:' .. id
+    local h = call('HMGET', H, field, 'format')
+    r.known(h[2])
+    if h[1] then return H, field, h[1] end
+    local claim = r.waits() and call('HGET', V, field)
+    if claim then return V, field, claim end
+  end
+
+  -- renew starts a lease again, and shortens none. With a tail the claim ends with that from then on.
+  function r.renew(id, lease, tail)
+    local key, field, claim = r.find(id)
+    r.touch()
+    local old, rest = match(claim or '0', '^(%d+)(.*)$')
+    if old + 0 <= now then return r.gone(id) end
+    local ends = math.max(old, now + lease)
+    if tail then rest = match(rest, '^ %d+ %d+ %d+ %d+ ') .. tail end
+    call('HSET', key, field, text(ends) .. rest)
+    r.keep(ends)
+    return '+'
+  end
+
+  -- head returns how many hold the lock or linger, and the first of them.
+  function r.head()
+    local n, low, first = 0, NEVER, ''
+    r.each(function(_, _, claim)
+      local token = match(claim, ' (%d+)') + 0
+      if token < low then low, first = token, claim end
+      n = n + 1
+    end, H)
+    return n, first
+  end
+
+  -- standing answers {'g', now, claim, mark} or {'w', now, claim, ahead, first claim, soonest} for a claim in line,
+  -- or what gone answers.
+  function r.standing(id)
+    local h = call('HMGET', H, 'c:' .. id, 'm:' .. id, 'soonest')
+    if h[1] then return {'g', stamp, h[1], h[2] or ''} end
+    local _, _, claim = r.find(id)
+    local rank = claim and call('ZRANK', W, 'c:' .. id)
+    if not rank then return r.gone(id) end
+    local n, first = r.head()
+    return {'w', stamp, claim, n + rank, first, h[3] or stamp}
+  end
+
+  -- tell sends a hint to a process. That it may not be sent must not undo half of a script.
+  function r.tell(channel, message) redis.pcall('PUBLISH', match(H, '^(.*){') .. '@' .. channel, message) end
+end
+

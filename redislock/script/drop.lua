@@ -1,0 +1,20 @@
+-- drop takes a claim out, or lets it linger, and lets in who then fits. It stands before leave and break.
+local function drop(key, field, claim, linger)
+  if linger <= 0 then return r.grant((call('HGET', H, 'held') or 0) - r.remove(key, field, claim)) end
+  local id, ends = sub(field, 3), now + linger
+  r.bury(id, 'l', linger)
+  call('HDEL', key, field)
+  call('HSET', key, 'l:' .. id, text(ends) .. match(claim, '^%d+(.*)$'))
+  call('HSET', H, 'soonest', text(math.min(call('HGET', H, 'soonest'), ends)))
+  if key == V then
+    call('ZREM', W, field)
+    call('ZADD', W, match(claim, ' (%d+)'), 'l:' .. id)
+  end
+  local first = r.waits() and call('ZRANGE', W, 0, 0)[1]
+  local waiter = first and call('HGET', V, first)
+  if waiter then -- when a claim before it ends has changed
+    local _, channel = r.weight(waiter)
+    r.tell(channel, 'l' .. #first - 2 .. ':' .. sub(first, 3))
+  end
+end
+

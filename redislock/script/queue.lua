@@ -1,0 +1,75 @@
+-- rules makes what a line needs, once. A free lock needs nothing of it: to make a function costs as much as a small
+-- command.
+local r
+local function rules()
+  if r then return r end
+  r = {}
+  claims(r)
+
+  -- each calls f for each claim in line, or of those in one key.
+  function r.each(f, only)
+    for _, key in ipairs(only and {only} or r.waits() and {H, V} or {H}) do
+      local h = call('HGETALL', key)
+      for i = 1, #h, 2 do
+        if match(h[i], '^[cl]:') then f(key, h[i], h[i + 1]) end
+      end
+    end
+  end
+
+  -- remove takes a claim out, and returns the weight that it held.
+  function r.remove(key, field, claim)
+    call('HDEL', key, field, 'm:' .. sub(field, 3))
+    if key == V then call('ZREM', W, field) end
+    return key == H and r.weight(claim) + 0 or 0
+  end
+
+  -- grant lets in, from the front, all who fit beside held. It runs after each removal.
+  function r.grant(held)
+    local h, told, waits = call('HMGET', H, 'size', 'mark', 'soonest'), {}, r.waits() and call('ZCARD', W) or 0
+    local size, mark, soonest = h[1], h[2] or '', h[3] or NEVER
+    while waits > 0 do
+      local field = call('ZRANGE', W, 0, 0)[1]
+      local id, claim = sub(field, 3), call('HGET', V, field)
+      local weight, channel = r.weight(claim or '0 0 0 0 0 -')
+      if held + weight > size + 0 then break end
+      call('ZREM', W, field)
+      call('HDEL', V, field)
+      if claim then
+        local ends, token, rest = match(claim, '^(%d+) (%d+) %d+( .*)$')
+        held, soonest = held + weight, math.min(soonest, ends)
+        call('HSET', H, field, ends .. ' ' .. token .. ' ' .. stamp .. rest)
+        if h[2] then call('HSET', H, 'm:' .. id, mark) end
+        told[channel] = (told[channel] or 'g' .. #mark .. ':' .. mark) .. #id .. ':' .. id
+      end
+      waits = waits - 1
+    end
+    if waits > 0 then call('HSET', H, 'waits', waits) else call('HDEL', H, 'waits') end
+    if held == 0 then
+      call('HDEL', H, 'held', 'size', 'soonest')
+    else
+      call('HSET', H, 'held', text(held), 'soonest', text(soonest))
+    end
+    for channel, message in pairs(told) do r.tell(channel, message) end
+  end
+
+  -- fresh comes before what a verb does to a line. If somebody can have expired, it takes them out, and lets in who
+  -- then fits. Leases are renewed without it: soonest grows old, and the line is looked at about once in a lease.
+  function r.fresh()
+    local h, held, first = call('HMGET', H, 'soonest', 'format'), 0, NEVER
+    r.known(h[2])
+    r.waits()
+    r.touch()
+    if not h[1] or h[1] + 0 > now then return end
+    r.each(function(key, field, claim)
+      local ends, weight = match(claim, '^%d+') + 0, r.weight(claim)
+      if ends <= now then r.remove(key, field, claim) end
+      if ends > now then first = math.min(first, ends) end
+      if ends > now and key == H then held = held + weight end
+    end)
+    call('HSET', H, 'soonest', text(first))
+    r.grant(held)
+  end
+
+  return r
+end
+

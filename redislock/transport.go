@@ -1,0 +1,424 @@
+package redislock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// nearTimeout is how long a caller's goroutine waits for an answer.
+	nearTimeout = 100 * time.Millisecond
+	// nearTime is how soon a server answers that is asked from there.
+	nearTime = nearTimeout / 4
+	// lateAfter is how long a node of a Cluster may take to answer before another one is tried.
+	lateAfter = 500 * time.Millisecond
+)
+
+// transport carries requests to Redis. While fewer than four are under way to a server, a request goes out
+// from its caller's goroutine. Otherwise it waits in a queue for its server until a batch goes out, in which
+// requests of one script share a call.
+//
+// A request may be applied twice: exec sends it again when its connection breaks or its answer is late,
+// and says so in repeated.
+type transport struct {
+	rdb      redis.UniversalClient
+	cluster  *redis.ClusterClient // nil for one server
+	alone    bool                 // each request goes by itself
+	apart    atomic.Bool          // the server has refused calls for many locks
+	replicas int                  // of each master, of which a majority must confirm; 0: none
+	patience time.Duration        // how long they may take
+	known    atomic.Bool          // the Cluster has told where its hash slots are
+
+	mu     sync.Mutex
+	queues map[redis.UniversalClient]*queue // of each server
+}
+
+func newTransport(rdb redis.UniversalClient, o *Options) *transport {
+	t := &transport{
+		rdb:      rdb,
+		alone:    o.NoPipeline,
+		replicas: o.Replicas,
+		patience: cmp.Or(o.ReplicaWait, time.Second),
+		queues:   make(map[redis.UniversalClient]*queue),
+	}
+	switch c := rdb.(type) {
+	case *redis.Client:
+	case *redis.ClusterClient:
+		t.cluster = c
+	default:
+		// A Ring does not say which server has a key: one that is down would hold up the batches of all.
+		t.alone = true
+	}
+	return t
+}
+
+// do sends r and waits for its answer, or until ctx ends. Then nobody knows whether r was applied, unless it
+// had not been sent: it is not sent later.
+func (t *transport) do(ctx context.Context, r *request) *request {
+	if q := t.queueFor(ctx, r); q != nil && q.fast.Load() && !t.mustConfirm(r) && t.direct(ctx, q, r) {
+		return r
+	}
+	t.start(ctx, r)
+	return t.wait(ctx, r)
+}
+
+// direct sends r from its caller's goroutine: go-redis does not return from a connection that hangs when ctx
+// ends, so it waits for a short time only. It reports whether r has its result; if not, r has to go through
+// the queue.
+func (t *transport) direct(ctx context.Context, q *queue, r *request) bool {
+	if !q.begin() {
+		return false
+	}
+	defer q.end()
+	c := newCall(r)
+	c.prepare(ctx)
+	began := time.Now()
+	err := q.near.Process(ctx, c)
+	if time.Since(began) > nearTime {
+		q.fast.Store(false)
+	}
+	if broken := isBroken(err); begins(unapplied, c.text()) || broken && driverutil.Ended(ctx) == nil {
+		r.repeated = broken && wasSent(err)
+		return false
+	}
+	c.finish(nil)
+	return true
+}
+
+// start sends requests, and wait waits for the answer to one. ctx is the same for both.
+func (t *transport) start(ctx context.Context, requests ...*request) {
+	together := make(map[*queue][]*request)
+	for _, r := range requests {
+		r.ctx, r.done = ctx, make(chan struct{})
+		if q := t.queueFor(ctx, r); q != nil {
+			together[q] = append(together[q], r)
+		} else {
+			go t.send([]*request{r})
+		}
+	}
+	for q, some := range together {
+		q.add(some...)
+	}
+}
+
+// wait waits until r has its answer, or ctx ends. An answer that is there counts though ctx has ended. It
+// returns r, or one in its place with the error of ctx.
+func (t *transport) wait(ctx context.Context, r *request) *request {
+	select {
+	case <-r.done:
+		return r
+	case <-ctx.Done():
+	}
+	select {
+	case <-r.done:
+		return r
+	default:
+		r.left.Store(true)
+		return &request{err: ctx.Err()}
+	}
+}
+
+// queueFor returns the queue of the server that has the keys of r, or nil if r goes alone. While a Cluster
+// has not told where its slots are, to ask may hang.
+func (t *transport) queueFor(ctx context.Context, r *request) *queue {
+	if t.alone || t.cluster != nil && !t.known.Load() {
+		return nil
+	}
+	if server, err := t.home(ctx, r); err == nil {
+		return t.queueOf(server)
+	}
+	return nil
+}
+
+func (t *transport) queueOf(server redis.UniversalClient) *queue {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.queues[server]
+	if q == nil {
+		q = &queue{send: t.send}
+		if one, ok := server.(*redis.Client); ok {
+			q.near = within(one, nearTimeout)
+		}
+		t.queues[server] = q
+	}
+	return q
+}
+
+// within returns the client of a server with a shorter timeout.
+func within(server *redis.Client, limit time.Duration) *redis.Client {
+	if timeout := server.Options().ReadTimeout; timeout > 0 {
+		limit = min(limit, timeout)
+	}
+	return server.WithTimeout(limit)
+}
+
+// home returns the server that has the keys of r.
+func (t *transport) home(ctx context.Context, r *request) (redis.UniversalClient, error) {
+	if t.cluster == nil {
+		return t.rdb, nil
+	}
+	node, err := t.cluster.MasterForKey(ctx, r.keys[0].(string))
+	if err != nil {
+		return nil, err
+	}
+	t.known.Store(true)
+	return node, nil
+}
+
+// send sends requests of one server. It returns when each has its answer.
+func (t *transport) send(requests []*request) {
+	requests = awaited(requests)
+	if len(requests) == 0 {
+		return
+	}
+	ctx, cancel := lastDeadline(requests)
+	defer cancel()
+	calls := t.join(requests)
+	for _, c := range calls {
+		c.prepare(ctx)
+	}
+	for _, c := range t.exec(ctx, calls) {
+		c.finish(t.confirmed(c.wait))
+	}
+}
+
+// exec sends calls of one server, and again as next says. It returns all calls as they stand then.
+func (t *transport) exec(ctx context.Context, calls []*call) (all []*call) {
+	for attempt := 0; ; attempt++ {
+		server, err := t.home(ctx, calls[0].requests[0])
+		if err != nil {
+			for _, c := range calls {
+				c.SetErr(err)
+			}
+			return append(all, calls...)
+		}
+		t.sendOnce(ctx, server, calls, attempt)
+		var again []*call
+		rest := false
+		for _, c := range calls {
+			next, pauses := t.next(ctx, c, attempt)
+			if next == nil {
+				all = append(all, c)
+			}
+			again = append(again, next...)
+			rest = rest || pauses
+		}
+		if rest && !pause(ctx, attempt) {
+			return append(all, again...)
+		}
+		if calls = awaitedCalls(ctx, again); len(calls) == 0 {
+			return all
+		}
+	}
+}
+
+// sendOnce sends calls to their server, or to where they have been redirected.
+func (t *transport) sendOnce(ctx context.Context, home redis.UniversalClient, calls []*call, attempt int) {
+	some := make(map[redis.UniversalClient][]*call)
+	for _, c := range calls {
+		c.at = home
+		if c.to != nil {
+			c.at = c.to
+		}
+		some[c.at] = append(some[c.at], c)
+	}
+	for server, calls := range some {
+		var listens time.Duration
+		if one, ok := server.(*redis.Client); ok {
+			if t.cluster != nil { // a node may hang, and another take its place
+				one = within(one, max(lateAfter<<(attempt/2), 2*t.mustWait(calls)))
+				server = one
+			}
+			listens = one.Options().ReadTimeout
+		}
+		pipeline(ctx, server, calls, t.waitFor(ctx, calls, listens))
+	}
+}
+
+// pipeline sends calls together, and WAIT behind them if it is not nil.
+func pipeline(ctx context.Context, server redis.UniversalClient, calls []*call, wait *redis.Cmd) {
+	for _, c := range calls {
+		c.wait = wait
+	}
+	if len(calls) == 1 && wait == nil && !calls[0].asking {
+		_ = server.Process(ctx, calls[0])
+		return
+	}
+	_, _ = server.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, c := range calls {
+			if c.asking {
+				p.Do(ctx, "asking")
+			}
+			_ = p.Process(ctx, c)
+		}
+		if wait != nil {
+			_ = p.Process(ctx, wait)
+		}
+		return nil
+	})
+}
+
+// unapplied is how a server answers that has applied nothing, and says what to do instead.
+var unapplied = []string{"NOSCRIPT", "CROSSSLOT", "TRYAGAIN", "MOVED ", "ASK "}
+
+var redirects = []string{"MOVED ", "ASK "}
+
+// next returns what takes the place of a call that has no result yet, and whether there is a pause before it.
+// It returns nil for a call that is done.
+func (t *transport) next(ctx context.Context, c *call, attempt int) (again []*call, pauses bool) {
+	err, text := c.Err(), c.text()
+	if err == nil && c.wait != nil {
+		err = c.wait.Err() // of the connection: of replicas that are late WAIT says so itself
+	}
+	switch {
+	case strings.HasPrefix(text, "NOSCRIPT"):
+		c.inFull = true
+		return []*call{c}, false
+	case strings.HasPrefix(text, "CROSSSLOT") && len(c.requests) > 1:
+		t.apart.Store(true)
+		return c.split(len(c.requests[0].keys)), false
+	case strings.HasPrefix(text, "TRYAGAIN") && len(c.requests[0].keys) > 1:
+		return c.split(1), false // its slot is moving: the first key of a free lock is enough
+	case attempt >= t.repeats():
+		return nil, false
+	case isBroken(err):
+		for _, r := range c.requests {
+			r.repeated = r.repeated || wasSent(err)
+		}
+	case t.cluster == nil || text == "" || !c.standIn && !begins(redirects, text):
+		return nil, false
+	}
+	if t.cluster == nil {
+		return []*call{c}, true
+	}
+	return []*call{c}, t.turn(ctx, c, text)
+}
+
+// turn says which node of a Cluster a call goes to next, and whether there is a pause before it. text is what the
+// last one has answered; "" if it is silent.
+func (t *transport) turn(ctx context.Context, c *call, text string) (pauses bool) {
+	stoodIn := c.standIn
+	c.to, c.asking, c.standIn = nil, false, false
+	switch {
+	case text == "":
+		t.cluster.ReloadState(ctx)
+		if !stoodIn {
+			c.to, c.standIn = t.standIn(ctx, c), true
+		}
+	case !stoodIn: // else it is a replica still
+		c.to = t.nodeAt(ctx, text[strings.LastIndexByte(text, ' ')+1:])
+		c.asking = c.to != nil && strings.HasPrefix(text, "ASK ")
+	}
+	return c.to == nil || text == ""
+}
+
+// standIn returns the node that may have taken the place of one that is silent: the master by a newer map, or
+// a replica. A replica that has not answers MOVED, and nothing has happened.
+func (t *transport) standIn(ctx context.Context, c *call) redis.UniversalClient {
+	if home, err := t.home(ctx, c.requests[0]); err != nil || home != c.at {
+		return nil
+	}
+	if replica, err := t.cluster.SlaveForKey(ctx, c.requests[0].keys[0].(string)); err == nil {
+		return replica
+	}
+	return nil
+}
+
+// nodeAt returns the master at an address, or nil if the client does not know it yet.
+func (t *transport) nodeAt(ctx context.Context, addr string) (node redis.UniversalClient) {
+	var mu sync.Mutex
+	_ = t.cluster.ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n.Options().Addr == addr {
+			node = n
+		}
+		return nil
+	})
+	return node
+}
+
+// repeats is how often the client asks for a request to be sent again.
+func (t *transport) repeats() int {
+	switch c := t.rdb.(type) {
+	case *redis.Client:
+		return max(c.Options().MaxRetries, 0)
+	case *redis.ClusterClient:
+		return 2*max(c.Options().MaxRedirects, 0) + 2 // every other one at a node that stands in
+	case *redis.Ring:
+		return max(c.Options().MaxRetries, 0)
+	}
+	return 0
+}
+
+// pause waits before a request is sent again, and reports whether there is time for that.
+func pause(ctx context.Context, attempt int) bool {
+	const first, longest = 8 * time.Millisecond, 512 * time.Millisecond
+	d := min(first<<attempt, longest)
+	select {
+	case <-time.After(d/2 + rand.N(d/2)):
+		return driverutil.Ended(ctx) == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// awaited leaves out the requests whose callers have gone.
+func awaited(requests []*request) []*request {
+	return slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.left.Load() })
+}
+
+// awaitedCalls prepares calls to be sent once more, without the requests whose callers have gone, and returns
+// those that have others: a Leave may have followed an Enter.
+func awaitedCalls(ctx context.Context, calls []*call) (again []*call) {
+	for _, c := range calls {
+		if c.requests = awaited(c.requests); len(c.requests) > 0 {
+			c.prepare(ctx)
+			again = append(again, c)
+		}
+	}
+	return again
+}
+
+// lastDeadline returns the context of a batch. It ends with the latest deadline, so that no caller cuts off
+// another.
+func lastDeadline(requests []*request) (context.Context, context.CancelFunc) {
+	if len(requests) == 1 {
+		return requests[0].ctx, func() {}
+	}
+	var end time.Time
+	for _, r := range requests {
+		d, ok := r.ctx.Deadline()
+		if !ok {
+			return context.Background(), func() {}
+		}
+		if d.After(end) {
+			end = d
+		}
+	}
+	return context.WithDeadline(context.Background(), end)
+}
+
+// isBroken reports whether no answer came because the connection broke, or was too slow.
+func isBroken(err error) bool {
+	return err != nil && !errors.As(err, new(redis.Error)) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// wasSent reports whether a request that failed with err may have reached the server.
+func wasSent(err error) bool {
+	var op *net.OpError
+	return !(errors.As(err, &op) && op.Op == "dial") &&
+		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrPoolExhausted)
+}

@@ -73,13 +73,14 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 	}
 }
 
-// FLUSHALL and SCRIPT FLUSH in a loop beside holders and waiters: no call fails or hangs, tokens rise, losers are told,
+// FLUSHALL and SCRIPT FLUSH in a loop beside holders and waiters: no call fails or hangs, losers are told,
 // and nothing that was flushed comes back.
 func TestFlushAllInALoopUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	g := &group{t: t, single: s}
 	l := startTraffic(t, g, 5*time.Second, []string{"a", "b", "c"}, nil)
+	l.twoMasters = true // a grant from before a FLUSHALL may reach its holder after one from behind it
 	kept := lock(t, client(t, g, time.Minute, nil), "kept")
 	tick := time.NewTicker(15 * time.Millisecond)
 	defer tick.Stop()

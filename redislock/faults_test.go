@@ -40,15 +40,16 @@ package redislock
 //verify:fault Redis | a step that was sent twice because its answer was lost | TestStepsThatAreSentTwiceAreDoneOnce
 //verify:fault Redis | answers as the model does | TestLaws
 //verify:fault Redis | eviction | TestEvictingServerTellsWhoLosesALock
-//verify:fault Redis | eviction | TestLineThatLostAPartHealsWhenItsLeasesAreOver
-//verify:fault Redis | eviction | TestLineWhoseRecordWasLostBeginsAnew
+//verify:fault Redis | eviction | TestLineThatLostAPartHeals
+//verify:fault Redis | eviction | TestLineWhoseHashWasLostBeginsAnew
 //verify:fault Redis | failover of Sentinel and Cluster, slots that move, under load | TestHandOverUnderLoad
 //verify:fault Redis | failover of Sentinel and Cluster, slots that move, under load | TestLostMasterUnderLoad
 //verify:fault Redis | failover of Sentinel and Cluster, slots that move, under load | TestSlotMovesUnderLoad
+//verify:fault Redis | leases end, to the microsecond | TestGrantsFollowTheOneRule
+//verify:fault Redis | leases end, to the microsecond | TestLeaseEndsToTheMicrosecond
 //verify:fault Redis | kill -9 with and without persistence | TestServerIsKilledAndComesBack
 //verify:fault Redis | nothing is left | TestNothingStaysButTheCounter
 //verify:fault Redis | out of memory | TestLeavingAndRenewingWorkWhenMemoryIsShort
-//verify:fault Redis | requests of a free lock and of its release | TestFreeLockAndReleaseAreTwoRequests
 //verify:fault Redis | requests of a free lock and of its release | TestFreeLockOfStoresIsTwoRequests/single
 //verify:fault Redis | the disk is full, or cannot be written | TestServerThatCannotSaveIsUnknownAndHeals
 //verify:fault Redis | the first waiter is killed | TestKilledProcessesOfGroups/single
@@ -60,11 +61,10 @@ package redislock
 //verify:fault Redis | the push connection is killed, or silent | TestSilentSubscriptionIsFoundOut
 //verify:fault Redis | the store is restarted | TestServerIsKilledAndComesBack
 //verify:fault Redis | the tail of the append-only file is lost | TestTailOfTheAppendOnlyFileIsLost
-//verify:fault Redis | tokens around 2^53 | TestExhaustedCounterIsAnError
-//verify:fault Redis | tokens around 2^53 | TestTokensAreExactBeyond2To53
+//verify:fault Redis | tokens around 2^53 | TestTokensAreExactUpTo2To53
 //verify:fault Security | names of tables, prefixes | TestBadOptionsAreTheAnswerToTheFirstCall
 //verify:fault Security | passwords appear in no error, no report and no child process | TestWrongPasswordIsPermanentAndNotPrinted
-//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar | TestKeysOfAnyBytesAreToldApart
+//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar | FuzzKey
 //verify:fault The API, on all stores | ten thousand waiters on a key, all cancelled | TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne
-//verify:fault The API, on all stores | two versions of the library on one key | TestRecordOfAnotherVersionIsRefused
+//verify:fault The API, on all stores | two versions of the library on one key | TestLockOfAnotherVersionIsRefused
 //verify:fault The network | half-open connections, one direction cut | TestSilentSubscriptionIsFoundOut

@@ -7,6 +7,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
@@ -17,7 +18,7 @@ func stores(t testing.TB, n int) []*testmember.Member {
 	all := make([]*testmember.Member, n)
 	for i := range all {
 		all[i] = testmember.New(ballot.Membership{})
-		check(t, all[i].Initialise(t.Context()))
+		steps.Must(t, all[i].Initialise(t.Context()))
 	}
 	return all
 }
@@ -30,7 +31,7 @@ func quorum(t testing.TB, all []*testmember.Member) *quorumlock.Backend {
 		members[i] = s
 	}
 	b := quorumlock.New(members, nil)
-	t.Cleanup(func() { check(t, b.Close()) })
+	t.Cleanup(func() { steps.Must(t, b.Close()) })
 	return b
 }
 

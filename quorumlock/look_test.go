@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
@@ -69,12 +70,12 @@ func listing(t *testing.T, each []time.Duration, f func(t *testing.T, b *quoruml
 			members = append(members, &lister{nodes[i], each[i], errRefuses})
 		}
 		b := quorumlock.New(members, nil)
-		defer func() { check(t, b.Close()) }()
+		defer func() { steps.Must(t, b.Close()) }()
 		for i := range 10 {
 			c := exclusive(fmt.Sprint("claim ", i))
 			c.Key, c.TTL = fmt.Sprint("key ", i), time.Minute
 			_, err := b.Enter(t.Context(), c)
-			check(t, err)
+			steps.Must(t, err)
 		}
 		synctest.Wait() // a majority was enough for that, and the last node may be told later
 		f(t, b, nodes)
@@ -125,7 +126,7 @@ func TestListingDoesNotWaitForANodeThatHangs(t *testing.T) {
 		c := exclusive("half")
 		c.Ballot = time.Now().UnixMicro()
 		_, err = nodes[0].Member.Enter(t.Context(), c)
-		check(t, err)
+		steps.Must(t, err)
 		start = time.Now()
 		lines, granted, err = listed(t, t.Context(), b)
 		if took := time.Since(start); lines != 11 || granted != 10 || err != nil || took > 15*time.Second {
@@ -179,7 +180,7 @@ func TestLineThatANodeShowsTwiceHasItsVoteOnce(t *testing.T) {
 				c := exclusive("half")
 				c.Ballot = time.Now().UnixMicro()
 				_, err := s.Enter(t.Context(), c)
-				check(t, err)
+				steps.Must(t, err)
 			}
 			members = append(members, stutter{&node{Member: s}})
 		}

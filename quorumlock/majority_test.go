@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
@@ -59,14 +60,14 @@ func (n *node) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, erro
 func (n *node) count(t *testing.T) int {
 	t.Helper()
 	l, err := n.Line(t.Context(), "k")
-	check(t, err)
+	steps.Must(t, err)
 	return len(l.Claims)
 }
 
 // noneStays waits until nothing is under way, and then holds nodes to having no claim.
 func noneStays(t *testing.T, b *quorumlock.Backend, when string, nodes ...*node) {
 	t.Helper()
-	check(t, b.Settle(t.Context()))
+	steps.Must(t, b.Settle(t.Context()))
 	for i, n := range nodes {
 		if n := n.count(t); n != 0 {
 			t.Errorf("%d claims stand on node %d of the %d looked at, %s; want none", n, i, len(nodes), when)
@@ -84,7 +85,7 @@ func three(t *testing.T, f func(t *testing.T, nodes []*node, b *quorumlock.Backe
 			members = append(members, nodes[len(nodes)-1])
 		}
 		b := quorumlock.New(members, nil)
-		defer func() { check(t, b.Close()) }()
+		defer func() { steps.Must(t, b.Close()) }()
 		f(t, nodes, b)
 	})
 }
@@ -126,11 +127,11 @@ func TestMajorityThatComesTooLateIsNone(t *testing.T) {
 func TestMinorityKeepsNoClaimAlive(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		k, err := b.Enter(t.Context(), exclusive("ours"))
-		check(t, err)
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, err)
+		steps.Must(t, b.Settle(t.Context()))
 		for _, n := range nodes[:2] {
 			n.Flush()
-			check(t, n.Initialise(t.Context()))
+			steps.Must(t, n.Initialise(t.Context()))
 		}
 		nodes[2].slow, nodes[1].slow = 10*time.Millisecond, 20*time.Millisecond
 		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; !driver.Gone(err) {
@@ -150,24 +151,17 @@ func TestMinorityKeepsNoClaimAlive(t *testing.T) {
 func TestBrokenClaimIsNotSentBack(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		k, err := b.Enter(t.Context(), exclusive("ours"))
-		check(t, err)
-		check(t, b.Settle(t.Context()))
-		check(t, nodes[0].Break(t.Context(), k.Key, k.Token, "maintenance", 0))
+		steps.Must(t, err)
+		steps.Must(t, b.Settle(t.Context()))
+		steps.Must(t, nodes[0].Break(t.Context(), k.Key, k.Token, "maintenance", 0))
 		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; err != nil {
 			t.Errorf("Renew of a claim that two of three have kept: %v", err)
 		}
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, b.Settle(t.Context()))
 		if n := nodes[0].reentered.Load(); n != 0 {
 			t.Errorf("it was sent back to the node where an operator broke it, %d times", n)
 		}
 	})
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // taken has others hold the lock on these nodes, each with a ballot of its own.
@@ -177,7 +171,7 @@ func taken(t *testing.T, nodes ...*node) {
 		c := exclusive(fmt.Sprint("another ", i))
 		c.Ballot = time.Now().UnixMicro() + int64(i)
 		_, err := n.Member.Enter(t.Context(), c)
-		check(t, err)
+		steps.Must(t, err)
 	}
 }
 
@@ -188,8 +182,8 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 		nodes[2].before = 50 * time.Millisecond
 		start := time.Now()
 		k, err := b.Enter(t.Context(), exclusive("ours"))
-		check(t, err)
-		check(t, b.Leave(t.Context(), k, driver.Exit{}))
+		steps.Must(t, err)
+		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 		if took := time.Since(start); took != 0 {
 			t.Errorf("a majority that answers at once took %v to grant and to let go", took)
 		}
@@ -204,11 +198,11 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, b.Settle(t.Context()))
 		if n := nodes[2].count(t); n != 1 {
 			t.Errorf("%d claims stand on the third node after Enter, Leave and Enter; want 1", n)
 		}
-		check(t, b.Leave(t.Context(), k, driver.Exit{}))
+		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 		noneStays(t, b, "after the last Leave", nodes[2])
 	})
 }
@@ -220,13 +214,13 @@ func TestCloseGivesUpOnASlowNode(t *testing.T) {
 		three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 			nodes[2].after = 2 * time.Second
 			k, err := b.Enter(t.Context(), exclusive("ours"))
-			check(t, err)
-			check(t, b.Leave(t.Context(), k, driver.Exit{}))
+			steps.Must(t, err)
+			steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 			if settles {
-				check(t, b.Settle(t.Context()))
+				steps.Must(t, b.Settle(t.Context()))
 			}
 			start := time.Now()
-			check(t, b.Close())
+			steps.Must(t, b.Close())
 			if took := time.Since(start); took > 500*time.Millisecond {
 				t.Errorf("Close took %v", took)
 			}
@@ -251,7 +245,7 @@ func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", c.ID, err)
 			}
-			check(t, b.Leave(t.Context(), k, driver.Exit{}))
+			steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 			pause(time.Duration(6*i+1) * time.Millisecond)
 		}
 	})
@@ -265,7 +259,7 @@ func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
 			c := exclusive("another")
 			c.Ballot = time.Now().UnixMicro()
 			_, err := n.Member.Enter(t.Context(), c)
-			check(t, err)
+			steps.Must(t, err)
 		}
 		for range 20 {
 			if _, err := b.Enter(t.Context(), exclusive("ours")); !errors.As(err, new(*driver.BusyError)) {
@@ -279,7 +273,7 @@ func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
 				t.Fatalf("Enter of what is free, on nodes that take 100 ms, answered %v", err)
 			}
 			slowly(t, b, nodes, 0)
-			check(t, b.Leave(t.Context(), k, driver.Exit{}))
+			steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 		}
 	})
 }
@@ -303,7 +297,7 @@ func TestRefusalDoesNotWaitForANodeThatHangs(t *testing.T) {
 // slowly has an Enter take so long from now on to reach the nodes.
 func slowly(t *testing.T, b *quorumlock.Backend, nodes []*node, d time.Duration) {
 	t.Helper()
-	check(t, b.Settle(t.Context()))
+	steps.Must(t, b.Settle(t.Context()))
 	for _, n := range nodes {
 		n.before = d
 	}
@@ -319,8 +313,8 @@ func TestAnswersBehindAMajorityAreNotCounted(t *testing.T) {
 		for range 3 {
 			pause(time.Millisecond)
 			k, err := b.Enter(ctx, exclusive("ours"))
-			check(t, err)
-			check(t, b.Leave(ctx, k, driver.Exit{}))
+			steps.Must(t, err)
+			steps.Must(t, b.Leave(ctx, k, driver.Exit{}))
 		}
 		noneStays(t, b, "in the end", nodes...)
 	})

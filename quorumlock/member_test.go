@@ -16,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
@@ -49,23 +50,23 @@ func TestVoteThatReachesTheWrongServerEndsNothing(t *testing.T) {
 		stray := &astray{node: nodes[1], other: nodes[0]}
 		b := quorumlock.New([]driver.Backend{nodes[0], stray, nodes[2]}, nil)
 		c, err := fencelock.New(b, nil)
-		check(t, err)
+		steps.Must(t, err)
 		defer c.Close()
 		held, err := c.Lock(t.Context(), "held")
-		check(t, err)
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, err)
+		steps.Must(t, b.Settle(t.Context()))
 		for range 3 {
 			stray.strayed.Store(true)
 			l, err := c.TryLock(t.Context(), "k")
-			check(t, err)
-			check(t, b.Settle(t.Context()))
+			steps.Must(t, err)
+			steps.Must(t, b.Settle(t.Context()))
 			stray.strayed.Store(false)
-			check(t, l.Release(t.Context()))
-			check(t, b.Settle(t.Context()))
+			steps.Must(t, l.Release(t.Context()))
+			steps.Must(t, b.Settle(t.Context()))
 		}
 		pause(time.Minute)
-		check(t, held.Err())
-		check(t, held.Release(t.Context()))
+		steps.Must(t, held.Err())
+		steps.Must(t, held.Release(t.Context()))
 		noneStays(t, b, "after all was released", nodes...)
 	})
 }
@@ -76,8 +77,8 @@ func TestOneStoreUnderTwoNamesHasOneVote(t *testing.T) {
 		b := quorumlock.New([]driver.Backend{nodes[0], &astray{node: nodes[0]}, nodes[2]}, nil)
 		defer b.Close()
 		k, err := b.Enter(t.Context(), exclusive("the first claim"))
-		check(t, err)
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, err)
+		steps.Must(t, b.Settle(t.Context()))
 		for i, n := range []*node{nodes[0], nodes[2]} {
 			if n := n.count(t); n != 1 {
 				t.Errorf("%d claims stand on store %d; want 1", n, i)
@@ -86,8 +87,8 @@ func TestOneStoreUnderTwoNamesHasOneVote(t *testing.T) {
 		if _, err := b.Enter(t.Context(), exclusive("the second claim")); !errors.As(err, new(*driver.BusyError)) {
 			t.Errorf("Enter beside the claim answered %v; want a *BusyError", err)
 		}
-		check(t, b.Leave(t.Context(), k, driver.Exit{}))
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
+		steps.Must(t, b.Settle(t.Context()))
 		pause(time.Millisecond) // the clock is past the ballots
 		taken(t, nodes[2])
 		if _, err := b.Enter(t.Context(), exclusive("the third claim")); err == nil {
@@ -149,13 +150,13 @@ func TestMemberThatSwallowsRequestsIsAskedNoMore(t *testing.T) {
 			c := exclusive(fmt.Sprint("of ", i))
 			c.Key, c.TTL = fmt.Sprint("lock ", i), 30*time.Second
 			k, err := b.Enter(t.Context(), c)
-			check(t, err)
-			check(t, b.Leave(t.Context(), k, driver.Exit{}))
+			steps.Must(t, err)
+			steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 			_, err = b.Line(t.Context(), c.Key)
-			check(t, err)
+			steps.Must(t, err)
 		}
 		free(0)
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, b.Settle(t.Context()))
 		dark.black.Store(true)
 		before, most := runtime.NumGoroutine(), 0
 		for i := range 20_000 {
@@ -171,12 +172,12 @@ func TestMemberThatSwallowsRequestsIsAskedNoMore(t *testing.T) {
 		dark.black.Store(false)
 		pause(30 * time.Second)
 		k, err := b.Enter(t.Context(), exclusive("again"))
-		check(t, err)
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, err)
+		steps.Must(t, b.Settle(t.Context()))
 		if n := dark.count(t); n != 1 {
 			t.Errorf("the member that responds again has %d claims; want 1", n)
 		}
-		check(t, b.Leave(t.Context(), k, driver.Exit{}))
+		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 	})
 }
 
@@ -233,7 +234,7 @@ func TestOneStoreUnderTwoNamesIsReported(t *testing.T) {
 			}
 		}
 		e, err := b.Examine(t.Context(), time.Minute)
-		check(t, err)
+		steps.Must(t, err)
 		found := func(f health.Finding) bool {
 			return f.Code == "quorum-same-store" && f.Severity == health.Error
 		}
@@ -244,7 +245,7 @@ func TestOneStoreUnderTwoNamesIsReported(t *testing.T) {
 		members[2] = nodes[2]
 		sound := quorumlock.New(members, nil)
 		defer sound.Close()
-		check(t, sound.Distinct(t.Context()))
-		check(t, sound.Initialise(t.Context()))
+		steps.Must(t, sound.Distinct(t.Context()))
+		steps.Must(t, sound.Initialise(t.Context()))
 	})
 }

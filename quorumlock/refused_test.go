@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
@@ -51,7 +52,7 @@ func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
 				members[i] = &failing{s, tt.errs[i]}
 			}
 			b := quorumlock.New(members, nil)
-			t.Cleanup(func() { check(t, b.Close()) })
+			t.Cleanup(func() { steps.Must(t, b.Close()) })
 			_, err := b.Enter(t.Context(), driver.Claim{
 				Key: "k", ID: "0123456789abcdef0123456789", Owner: "o", Capacity: driver.RW, Weight: driver.RW, Span: 1,
 				TTL: 5e9, NoWait: true,
@@ -91,7 +92,7 @@ func TestLeaveThatAMemberRefusesIsRepeated(t *testing.T) {
 			Key: "k", ID: "0123456789abcdef0123456789", Owner: "o", Capacity: driver.RW, Weight: driver.RW, Span: 1,
 			TTL: time.Minute, NoWait: true,
 		})
-		check(t, err)
+		steps.Must(t, err)
 		for _, r := range refuses {
 			r.left.Store(2)
 		}
@@ -99,11 +100,11 @@ func TestLeaveThatAMemberRefusesIsRepeated(t *testing.T) {
 		time.Sleep(30 * time.Second) // half of the lease
 		for _, r := range refuses {
 			l, err := r.Line(t.Context(), "k")
-			check(t, err)
+			steps.Must(t, err)
 			if len(l.Claims) != 0 {
 				t.Errorf("a member still has %+v", l.Claims)
 			}
 		}
-		check(t, b.Close())
+		steps.Must(t, b.Close())
 	})
 }

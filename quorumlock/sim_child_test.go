@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // Thousands of runs are played by processes of their own, without the race detector and on one
@@ -50,7 +52,7 @@ func TestMain(m *testing.M) {
 func play(t *testing.T, name, seeds string) string {
 	t.Helper()
 	path, err := child()
-	check(t, err)
+	steps.Must(t, err)
 	cmd := exec.CommandContext(t.Context(), path, "-test.v", "-test.count=1", "-test.run=^"+name+"$")
 	cmd.Env = append(os.Environ(), childVariable+"="+seeds,
 		"GOMAXPROCS=1", "GOGC=400", "GODEBUG=adaptivestackstart=1") // goroutines by the million, with deep stacks

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
@@ -163,7 +164,7 @@ func believed(d time.Duration) time.Duration { return d - d/100 - 2*time.Millise
 func seeds(t *testing.T, from, to int) []uint64 {
 	if text := os.Getenv(drivertest.SeedVariable); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
-		check(t, err)
+		steps.Must(t, err)
 		return []uint64{seed}
 	}
 	all := []uint64{rand.Uint64()}
@@ -179,7 +180,7 @@ func TestSimulatedQuorumBreaksNoRule(t *testing.T) {
 	from, to := 0, simRuns
 	if text := os.Getenv(childVariable); text != "" {
 		_, err := fmt.Sscanf(text, "%d-%d", &from, &to)
-		check(t, err)
+		steps.Must(t, err)
 	}
 	total := result{}
 	all := seeds(t, from, to)
@@ -264,7 +265,7 @@ func TestClientsCannotClimbOnOneAnothersBallots(t *testing.T) {
 					if err != nil {
 						t.Fatalf("a client whose clock is %v ahead: %v", ahead, err)
 					}
-					check(t, b.Leave(context.Background(), k, driver.Exit{}))
+					steps.Must(t, b.Leave(context.Background(), k, driver.Exit{}))
 					b.Settle(context.Background())
 					return k.Token
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -29,7 +30,7 @@ func TestBrokenHolderNeverOverlapsTheNext(t *testing.T) {
 		at := "sqlite://" + filepath.Join(t.TempDir(), "locks.db")
 		breakOften(t, func() driver.Backend {
 			s, err := storeurl.Open(t.Context(), at)
-			must(t, err)
+			steps.Must(t, err)
 			t.Cleanup(func() { s.Close() })
 			return s.Backend
 		})
@@ -121,11 +122,11 @@ func (r *breaking) run(t *testing.T, delay time.Duration) *broken {
 	err := r.next.Break(t.Context(), key, lease.Token(), "it hangs", fencelock.LockDelay(delay))
 	late := errors.Is(err, fencelock.ErrNoClaim) && errors.Is(lease.Err(), fencelock.ErrLost)
 	if !late {
-		must(t, err)
+		steps.Must(t, err)
 	}
 	after := next.granted(t, "the next", time.Minute)
 	b.first, b.lastEnd = next.at, <-ended
-	rises(t, lease.Token(), after.Token())
+	steps.Rises(t, lease.Token(), after.Token())
 	release(t, "the next", after)
 	if late {
 		return nil

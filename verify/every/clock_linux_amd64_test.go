@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -161,7 +162,7 @@ func (s *store) clocks(t testing.TB) []wall {
 		if len(all) == 2 {
 			break
 		}
-		must(t, one.Pause())
+		steps.Must(t, one.Pause())
 		w, err := takeClock(one.Pid())
 		for _, pid := range testserver.Children(one.Pid()) {
 			// Those that run already have a copy of their own.
@@ -172,7 +173,7 @@ func (s *store) clocks(t testing.TB) []wall {
 				_ = syscall.Kill(pid, syscall.SIGCONT)
 			}
 		}
-		must(t, errors.Join(err, one.Continue()))
+		steps.Must(t, errors.Join(err, one.Continue()))
 		all = append(all, w)
 	}
 	return all
@@ -181,7 +182,7 @@ func (s *store) clocks(t testing.TB) []wall {
 func step(t testing.TB, all []wall, d time.Duration) {
 	t.Helper()
 	for _, w := range all {
-		must(t, w.step(d))
+		steps.Must(t, w.step(d))
 	}
 }
 
@@ -195,22 +196,22 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { must(t, w.step(0)) }()
+	defer func() { steps.Must(t, w.step(0)) }()
 	right := time.Now().Unix()
 	// All stores see one clock: they go from one step to the next together.
 	arrived := make(chan string, len(stores))
-	steps := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	moves := []chan struct{}{make(chan struct{}), make(chan struct{})}
 	go func() {
 		for i, d := range []time.Duration{time.Hour, -time.Hour} {
 			for range stores {
 				<-arrived
 			}
-			ok(t, w.step(d))
-			close(steps[i])
+			steps.OK(t, w.step(d))
+			close(moves[i])
 		}
 	}()
 	each(t, func(t *testing.T, s *store) {
-		left := len(steps)
+		left := len(moves)
 		defer func() { // a test that fails holds up nobody
 			for range left {
 				arrived <- t.Name()
@@ -219,7 +220,7 @@ func TestWallClockOfAClientIsStepped(t *testing.T) {
 		next := func() {
 			left--
 			arrived <- t.Name()
-			<-steps[len(steps)-1-left]
+			<-moves[len(moves)-1-left]
 		}
 		a, b := s.near(t), s.near(t)
 		held := lock(t, a, newKey(t))
@@ -300,7 +301,7 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 			release(t, "the first", held)
 		}
 		next := second.granted(t, "the next", 2*ttl+s.lag)
-		rises(t, held.Token(), next.Token())
+		steps.Rises(t, held.Token(), next.Token())
 		holds(t, "the lock of the next", next, ttl*5/4)
 		third := lockBehind(t, a, key)
 		if s.servers == 1 {
@@ -315,12 +316,12 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 		}
 		release(t, "the next", next)
 		last := third.granted(t, "the last", ttl+s.lag)
-		rises(t, next.Token(), last.Token())
+		steps.Rises(t, next.Token(), last.Token())
 		holds(t, "the lock of the last", last, 0)
 		release(t, "the last", last)
 		// Nobody has been in line since before the step.
 		fresh := lock(t, b, key)
-		rises(t, last.Token(), fresh.Token())
+		steps.Rises(t, last.Token(), fresh.Token())
 		release(t, "the one after the last", fresh)
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // fill takes all room on a server's disk, and returns what gives it back.
@@ -103,7 +104,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 			select {
 			case <-one.Done():
 				t.Logf("the server has ended, and is started again; %v", last(one.Log()))
-				must(t, one.Restart())
+				steps.Must(t, one.Restart())
 			default:
 			}
 		}
@@ -116,7 +117,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 		if err != nil {
 			t.Fatalf("when there was room again Lock was told %v", err)
 		}
-		rises(t, held.Token(), next.Token())
+		steps.Rises(t, held.Token(), next.Token())
 		holds(t, "the lock", next, 0)
 		release(t, "the next", next)
 	})

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -142,10 +143,10 @@ func (s *store) cut(t testing.TB, addr string, d direction) (mend func()) {
 	if rules.number++; rules.number == 99 {
 		rules.number = 10
 	}
-	must(t, ip(append([]string{"rule", "add"}, rule...)...))
+	steps.Must(t, ip(append([]string{"rule", "add"}, rule...)...))
 	return func() {
 		rules.Lock()
 		defer rules.Unlock()
-		ok(t, ip(append([]string{"rule", "del"}, rule...)...))
+		steps.OK(t, ip(append([]string{"rule", "del"}, rule...)...))
 	}
 }

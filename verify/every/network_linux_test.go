@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 )
@@ -271,7 +272,7 @@ func TestLockDelayHoldsTheNextOff(t *testing.T) {
 		<-lease.Context().Done()
 		ended := lease.Deadline() // the machine may have told the holder late
 		<-next.done
-		must(t, next.err)
+		steps.Must(t, next.err)
 		if apart := next.at.Sub(ended); apart < delay || apart > delay+ttl+s.lag+5*time.Second {
 			t.Errorf("the next was granted %v after the holder's lease; want at least %v", apart, delay)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
@@ -40,12 +41,12 @@ func TestHolderIsAskedFirst(t *testing.T) {
 		if by := lease.Revocation(); by.Reason != "release 7" || by.Owner == "" {
 			t.Errorf("asked by %+v", by)
 		}
-		ok(t, lease.Err())
+		steps.OK(t, lease.Err())
 		// A busy store may answer too late; the claim then leaves in the background.
 		if err := lease.Release(t.Context()); err != nil && !errors.Is(err, fencelock.ErrUnavailable) {
 			t.Errorf("Release by the holder that was asked: %v", err)
 		}
-		ok(t, <-done)
+		steps.OK(t, <-done)
 		for line, err := range b.Lines(t.Context(), "") {
 			if err != nil || strings.HasPrefix(line.Key, "fencelock/") {
 				t.Errorf("%q is listed, %v", line.Key, err)

@@ -27,6 +27,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -308,35 +309,11 @@ func openZooKeeper(_ testing.TB, addrs []string) driver.Backend {
 	return zklock.New(addrs, &zklock.Options{SessionTimeout: ttl * 3 / 2})
 }
 
-// must ends the test unless err is nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ok reports err unless it is nil.
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
 func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
 	t.Helper()
 	l, err := c.Lock(t.Context(), key, opts...)
-	must(t, err)
+	steps.Must(t, err)
 	return l
-}
-
-// rises holds the tokens of two grants to their order.
-func rises[T ~int64](t testing.TB, before, after T) {
-	t.Helper()
-	if after <= before {
-		t.Errorf("token %v was granted after %v", after, before)
-	}
 }
 
 // holds checks that a lease is held for a time, and can be renewed.

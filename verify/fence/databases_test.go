@@ -21,6 +21,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
@@ -31,13 +32,6 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	stopServers()
 	os.Exit(code)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // well must be nil.
@@ -106,7 +100,7 @@ func (d database) open(t testing.TB, statements ...string) *sql.DB {
 func (d database) openDSN(t testing.TB, dsn string, statements ...string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(d.driver, dsn)
-	must(t, err)
+	steps.Must(t, err)
 	db.SetMaxOpenConns(20)
 	db.SetMaxIdleConns(20)
 	t.Cleanup(func() { db.Close() })
@@ -197,10 +191,10 @@ func server(t testing.TB, kind string, start func(context.Context, string, ...te
 		return s, servers.n
 	}
 	dir, err := os.MkdirTemp("", "fencelock-"+kind)
-	must(t, err)
+	steps.Must(t, err)
 	servers.stop = append(servers.stop, func() { os.RemoveAll(dir) })
 	s, err := start(context.Background(), dir)
-	must(t, err)
+	steps.Must(t, err)
 	servers.stop = append([]func(){func() { s.Stop() }}, servers.stop...)
 	if servers.running == nil {
 		servers.running = map[string]*testserver.Server{}
@@ -225,7 +219,7 @@ func newMariaDB(t testing.TB) string {
 		return c.FormatDSN()
 	}
 	u, err := url.Parse(s.URL())
-	must(t, err)
+	steps.Must(t, err)
 	return newDatabase(t, "mysql", dsn(u), s.URL(), n, dsn)
 }
 
@@ -233,12 +227,12 @@ func newMariaDB(t testing.TB) string {
 func newDatabase(t testing.TB, driver, admin, address string, n int, dsn func(*url.URL) string) string {
 	t.Helper()
 	db, err := sql.Open(driver, admin)
-	must(t, err)
+	steps.Must(t, err)
 	defer db.Close()
 	name := fmt.Sprint("test", n)
-	must(t, second(db.ExecContext(t.Context(), "CREATE DATABASE "+name)))
+	steps.Must(t, second(db.ExecContext(t.Context(), "CREATE DATABASE "+name)))
 	u, err := url.Parse(address)
-	must(t, err)
+	steps.Must(t, err)
 	u.Path = "/" + name
 	return dsn(u)
 }

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -24,7 +25,7 @@ func newEtcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	s, _ := server(t, "etcd", testserver.StartEtcd)
 	c, err := dialEtcd(s.Addr())
-	must(t, err)
+	steps.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -32,7 +33,7 @@ func newEtcd(t testing.TB) *clientv3.Client {
 func value(t *testing.T, etcd *clientv3.Client, key string) string {
 	t.Helper()
 	r, err := etcd.Get(t.Context(), key)
-	must(t, err)
+	steps.Must(t, err)
 	if len(r.Kvs) == 0 {
 		return ""
 	}
@@ -78,7 +79,7 @@ func TestEtcdFenceChecksWhatItIsGiven(t *testing.T) {
 	if _, err := f.Do(t.Context(), "", 7); err == nil {
 		t.Error("a resource without a name was taken")
 	}
-	must(t, second(etcd.Put(t.Context(), f.Mark("a"), "something else")))
+	steps.Must(t, second(etcd.Put(t.Context(), f.Mark("a"), "something else")))
 	if _, err := f.Do(t.Context(), "a", 7); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)
 	}
@@ -131,7 +132,7 @@ func TestEtcdHoldingIsTrueForTheHolderOnly(t *testing.T) {
 		c, err := b.Holding(t.Context(), key, tok)
 		return func() bool {
 			r, err := etcd.Txn(t.Context()).If(c).Commit()
-			must(t, err)
+			steps.Must(t, err)
 			return r.Succeeded
 		}, err
 	})

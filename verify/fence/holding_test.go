@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
@@ -23,7 +24,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 	for _, end := range []string{"released", "broken"} {
 		key := "a/" + end
 		first, err := client.Lock(t.Context(), key)
-		must(t, err)
+		steps.Must(t, err)
 		holds, err := holding(key, first.Token())
 		if err != nil || !holds() {
 			t.Fatalf("%s: the holder does not hold: %v", key, err)
@@ -38,7 +39,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		}()
 		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
 			l, err := client.Line(t.Context(), key)
-			must(t, err)
+			steps.Must(t, err)
 			if len(l.Claims()) == 2 {
 				break
 			}
@@ -51,7 +52,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		} else {
 			err = client.Break(t.Context(), key, first.Token(), "it hangs")
 		}
-		must(t, err)
+		steps.Must(t, err)
 		if holds() {
 			t.Errorf("%s: it still holds", key)
 		}

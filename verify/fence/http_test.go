@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -51,7 +52,7 @@ func TestHandlersWriteStandsTogetherWithItsMark(t *testing.T) {
 		h := newService(t, d, level, db, table)
 		doc := func() (n int) {
 			t.Helper()
-			must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
+			steps.Must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
 			return n
 		}
 		for i, c := range []struct {
@@ -114,7 +115,7 @@ func TestServicesOverOneDatabaseNeverGoBack(t *testing.T) {
 			counts[r.StatusCode]++
 		})
 		var n int
-		must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
+		steps.Must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
 		if n != counts[200] || counts[200]+counts[412]+counts[503] != 80 {
 			t.Errorf("the row counts %d; the answers were %v", n, counts)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
@@ -40,7 +41,7 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 		db := d.openDSN(t, p.DSN[d.name],
 			`CREATE TABLE doc (id INT PRIMARY KEY, body VARCHAR(100) NOT NULL, fence BIGINT NOT NULL DEFAULT 0, writes BIGINT NOT NULL DEFAULT 0)`,
 			`INSERT INTO doc (id, body) VALUES (1, ''), (2, ''), (3, ''), (4, '')`)
-		must(t, fence.NewTable(d.dialect, "").Create(ctx, db))
+		steps.Must(t, fence.NewTable(d.dialect, "").Create(ctx, db))
 		if d.name == "sqlite" {
 			s := httptest.NewServer(service(db))
 			defer s.Close()
@@ -56,13 +57,13 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 
 	// The second waits until the first one's lease has ended, and writes.
 	l, err := p.lock(ctx, time.Minute)
-	must(t, err)
+	steps.Must(t, err)
 	defer l.close()
 	if old, err := fence.Parse(first); err != nil || l.Token() <= old {
 		t.Fatalf("the second holder's token is %v, the first one's %s, %v", l.Token(), first, err)
 	}
 	doors, err := p.doors(l)
-	must(t, err)
+	steps.Must(t, err)
 	for name, d := range doors {
 		if s, err := d.read(ctx); err != nil || s != "first" {
 			t.Errorf("%s: holds %q, %v, before the second has written", name, s, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -74,20 +75,20 @@ type pgxMarks struct {
 
 func newPgxMarks(t *testing.T, level pgx.TxIsoLevel, mode pgx.QueryExecMode) pgxMarks {
 	config, err := pgxpool.ParseConfig(newPostgres(t))
-	must(t, err)
+	steps.Must(t, err)
 	config.ConnConfig.DefaultQueryExecMode = mode
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	must(t, err)
+	steps.Must(t, err)
 	t.Cleanup(pool.Close)
 	p := pgxMarks{pool, fence.NewTable(fence.Postgres, ""), level}
 	schema, err := p.table.Schema()
-	must(t, err)
+	steps.Must(t, err)
 	for _, s := range []string{
 		schema,
 		`CREATE TABLE stock (sku INT PRIMARY KEY, fence BIGINT NOT NULL DEFAULT 0)`,
 		`INSERT INTO stock VALUES (1)`,
 	} {
-		must(t, second(pool.Exec(t.Context(), s)))
+		steps.Must(t, second(pool.Exec(t.Context(), s)))
 	}
 	return p
 }
@@ -95,7 +96,7 @@ func newPgxMarks(t *testing.T, level pgx.TxIsoLevel, mode pgx.QueryExecMode) pgx
 func (p pgxMarks) begin(t *testing.T) pgx.Tx {
 	t.Helper()
 	tx, err := p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: p.level})
-	must(t, err)
+	steps.Must(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -145,11 +146,11 @@ func TestPgxTableRefusesSmallerTokensOnly(t *testing.T) {
 func TestPgxRolledBackWriteWasNotSeen(t *testing.T) {
 	t.Parallel()
 	eachPgx(t, func(t *testing.T, p pgxMarks) {
-		must(t, p.advance(t, "a", 5))
+		steps.Must(t, p.advance(t, "a", 5))
 		for _, resource := range []string{"a", "new"} {
 			tx := p.begin(t)
-			must(t, fence.AdvancePgx(t.Context(), p.table, tx, resource, 9))
-			must(t, tx.Rollback(t.Context()))
+			steps.Must(t, fence.AdvancePgx(t.Context(), p.table, tx, resource, 9))
+			steps.Must(t, tx.Rollback(t.Context()))
 			well(t, resource, p.advance(t, resource, 7))
 		}
 	})
@@ -159,9 +160,9 @@ func TestPgxNewHolderWaitsForTheOldOnesTransaction(t *testing.T) {
 	t.Parallel()
 	eachPgx(t, func(t *testing.T, p pgxMarks) {
 		old, new := p.begin(t), p.begin(t)
-		must(t, fence.AdvancePgx(t.Context(), p.table, old, "a", 7))
+		steps.Must(t, fence.AdvancePgx(t.Context(), p.table, old, "a", 7))
 		result := p.start(t, new, 9)
-		must(t, old.Commit(t.Context()))
+		steps.Must(t, old.Commit(t.Context()))
 		err := <-result
 		if err == nil {
 			err = new.Commit(t.Context())
@@ -169,7 +170,7 @@ func TestPgxNewHolderWaitsForTheOldOnesTransaction(t *testing.T) {
 			t.Errorf("the new holder got %v", err)
 		}
 		if again(err) {
-			must(t, new.Rollback(t.Context()))
+			steps.Must(t, new.Rollback(t.Context()))
 			err = p.advance(t, "a", 9)
 		}
 		well(t, "the new holder", err)
@@ -182,13 +183,13 @@ func TestPgxOldHolderIsRefusedWhenTheNewOneCommits(t *testing.T) {
 	eachPgx(t, func(t *testing.T, p pgxMarks) {
 		for _, commits := range []bool{false, true, true} { // the mark is not there at first
 			new, old := p.begin(t), p.begin(t)
-			must(t, fence.AdvancePgx(t.Context(), p.table, new, "a", 9))
+			steps.Must(t, fence.AdvancePgx(t.Context(), p.table, new, "a", 9))
 			result := p.start(t, old, 7)
 			end := new.Rollback
 			if commits {
 				end = new.Commit
 			}
-			must(t, end(t.Context()))
+			steps.Must(t, end(t.Context()))
 			switch err := <-result; {
 			case commits && !errors.Is(err, fence.ErrStale) && !again(err):
 				t.Errorf("the old holder got %v after the new one", err)
@@ -208,7 +209,7 @@ func TestPgxRowsRefusesSmallerTokensOnly(t *testing.T) {
 	eachPgx(t, func(t *testing.T, p pgxMarks) {
 		const guarded = `UPDATE stock SET fence = $1 WHERE sku = 1 AND fence <= $1`
 		for _, pair := range neighbours {
-			must(t, second(p.Exec(t.Context(), `UPDATE stock SET fence = 0`)))
+			steps.Must(t, second(p.Exec(t.Context(), `UPDATE stock SET fence = 0`)))
 			old, new := pair[0], pair[1]
 			for _, tok := range []fence.Token{old, old, new, new} {
 				well(t, tok, fence.RowsOf(p.Exec(t.Context(), guarded, tok)))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -28,7 +29,7 @@ func TestRowsRefusesSmallerTokensOnly(t *testing.T) {
 		db := newStock(t, d)
 		for _, pair := range neighbours {
 			old, new := pair[0], pair[1]
-			must(t, second(db.ExecContext(t.Context(), `UPDATE stock SET fence = 0`)))
+			steps.Must(t, second(db.ExecContext(t.Context(), `UPDATE stock SET fence = 0`)))
 			write := func(tok fence.Token) error {
 				tx := begin(t, db, level)
 				defer tx.Rollback()
@@ -63,7 +64,7 @@ func TestRowsJudgesByWhatTheOtherCommits(t *testing.T) {
 		db := newStock(t, d)
 		for _, commits := range []bool{false, true} {
 			new, old := begin(t, db, level), begin(t, db, level)
-			must(t, fence.Rows(new.ExecContext(t.Context(), d.sql(guarded), 90, 9, 9)))
+			steps.Must(t, fence.Rows(new.ExecContext(t.Context(), d.sql(guarded), 90, 9, 9)))
 			result := make(chan error, 1)
 			go func() { result <- fence.Rows(old.ExecContext(context.Background(), d.sql(guarded), 70, 7, 7)) }()
 			select {
@@ -75,7 +76,7 @@ func TestRowsJudgesByWhatTheOtherCommits(t *testing.T) {
 			if commits {
 				end = new.Commit
 			}
-			must(t, end())
+			steps.Must(t, end())
 			switch err := <-result; {
 			case commits && err == nil:
 				t.Error("the old holder was let in after the new one")

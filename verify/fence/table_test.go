@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -30,7 +31,7 @@ func newTable(t *testing.T, d database) (*fence.Table, *sql.DB) {
 		`INSERT INTO doc VALUES (1, 0, 0)`)
 	table := fence.NewTable(d.dialect, "")
 	for range 2 {
-		must(t, table.Create(t.Context(), db))
+		steps.Must(t, table.Create(t.Context(), db))
 	}
 	return table, db
 }
@@ -38,7 +39,7 @@ func newTable(t *testing.T, d database) (*fence.Table, *sql.DB) {
 func begin(t *testing.T, db *sql.DB, level sql.IsolationLevel) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
-	must(t, err)
+	steps.Must(t, err)
 	t.Cleanup(func() { tx.Rollback() })
 	return tx
 }
@@ -101,7 +102,7 @@ func TestTableMayHaveAnotherName(t *testing.T) {
 		db := d.open(t)
 		for _, name := range []string{"Marks_2", map[string]string{"sqlite": "main.m", "postgres": "public.m", "mariadb": ""}[d.name]} {
 			table := fence.NewTable(d.dialect, name)
-			must(t, table.Create(t.Context(), db))
+			steps.Must(t, table.Create(t.Context(), db))
 			if err := advance(t, table, db, sql.LevelDefault, "a", 9); err != nil {
 				t.Errorf("%s: %q: %v", d.name, name, err)
 			}
@@ -131,11 +132,11 @@ func TestRolledBackWriteWasNotSeen(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
 		table, db := newTable(t, d)
-		must(t, advance(t, table, db, level, "a", 5))
+		steps.Must(t, advance(t, table, db, level, "a", 5))
 		for _, resource := range []string{"a", "new"} {
 			tx := begin(t, db, level)
-			must(t, table.Advance(t.Context(), tx, resource, 9))
-			must(t, tx.Rollback())
+			steps.Must(t, table.Advance(t.Context(), tx, resource, 9))
+			steps.Must(t, tx.Rollback())
 			well(t, resource, advance(t, table, db, level, resource, 7))
 		}
 	})
@@ -167,13 +168,13 @@ func TestNewHolderWaitsForTheOldOnesTransaction(t *testing.T) {
 				base = 20
 			}
 			old, new := begin(t, db, level), begin(t, db, level)
-			must(t, table.Advance(t.Context(), old, "a", base+7))
-			must(t, second(old.ExecContext(t.Context(), d.sql(`UPDATE doc SET token = ? WHERE id = 1`), base+7)))
+			steps.Must(t, table.Advance(t.Context(), old, "a", base+7))
+			steps.Must(t, second(old.ExecContext(t.Context(), d.sql(`UPDATE doc SET token = ? WHERE id = 1`), base+7)))
 			result, waits := start(t, table, new, base+9)
 			if !waits {
 				t.Fatalf("the new holder was let in beside the old one: %v", <-result)
 			}
-			must(t, old.Commit())
+			steps.Must(t, old.Commit())
 			err := <-result
 			if err == nil {
 				var seen fence.Token
@@ -204,7 +205,7 @@ func TestOldHolderIsRefusedWhenTheNewOneCommits(t *testing.T) {
 		table, db := newTable(t, d)
 		for _, commits := range []bool{false, true, true} { // the mark is not there at first
 			new, old := begin(t, db, level), begin(t, db, level)
-			must(t, table.Advance(t.Context(), new, "a", 9))
+			steps.Must(t, table.Advance(t.Context(), new, "a", 9))
 			result, waits := start(t, table, old, 7)
 			if !waits {
 				t.Fatalf("the old holder did not wait: %v", <-result)
@@ -213,7 +214,7 @@ func TestOldHolderIsRefusedWhenTheNewOneCommits(t *testing.T) {
 			if commits {
 				end = new.Commit
 			}
-			must(t, end())
+			steps.Must(t, end())
 			switch err := <-result; {
 			case commits && err == nil:
 				t.Error("the old holder was let in after the new one")
@@ -239,16 +240,16 @@ func TestOldSnapshotDoesNotFoolTheGuard(t *testing.T) {
 		table, db := newTable(t, d)
 		for _, resource := range []string{"known", "new"} {
 			if resource == "known" {
-				must(t, advance(t, table, db, level, resource, 5))
+				steps.Must(t, advance(t, table, db, level, resource, 5))
 			}
 			old := begin(t, db, level)
 			var n int
-			must(t, old.QueryRowContext(t.Context(), `SELECT count(*) FROM fencelock_marks`).Scan(&n))
+			steps.Must(t, old.QueryRowContext(t.Context(), `SELECT count(*) FROM fencelock_marks`).Scan(&n))
 			done, waits := make(chan error, 1), false
 			go func() { done <- advance(t, table, db, level, resource, 9) }()
 			select {
 			case err := <-done:
-				must(t, err)
+				steps.Must(t, err)
 				done <- nil
 			case <-time.After(500 * time.Millisecond):
 				// MariaDB's serializable reads lock: then the new holder waits, and the
@@ -325,7 +326,7 @@ func TestGuardedTransactionsNeverGoBackUnderConcurrency(t *testing.T) {
 			}
 		})
 		var n int
-		must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
+		steps.Must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
 		t.Logf("%d writes kept, %d refused, %d run again", kept, refused, repeated)
 		if n != kept || kept+refused != 4*tries {
 			t.Errorf("%d writes were kept, and the row counts %d: one was lost", kept, n)

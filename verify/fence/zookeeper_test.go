@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/zklock"
@@ -30,7 +31,7 @@ func newZooKeeper(t testing.TB) (conn *zk.Conn, addr string) {
 	t.Helper()
 	s, _ := server(t, "zookeeper", testserver.StartZooKeeper)
 	c, err := dialZooKeeper(s.Addr())
-	must(t, err)
+	steps.Must(t, err)
 	t.Cleanup(c.Close)
 	return c, s.Addr()
 }
@@ -41,7 +42,7 @@ func setNode(path, text string) *zk.SetDataRequest {
 
 func createNode(t testing.TB, conn *zk.Conn, path string) {
 	t.Helper()
-	must(t, second(conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))))
+	steps.Must(t, second(conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))))
 }
 
 func TestZooKeeperFenceRefusesSmallerTokensOnly(t *testing.T) {
@@ -95,7 +96,7 @@ func TestZooKeeperFenceChecksWhatItIsGiven(t *testing.T) {
 	if _, err := f.Do(t.Context(), "a", 7); err != nil {
 		t.Errorf("a write that failed counted as seen: %v", err)
 	}
-	must(t, second(conn.Set(f.Mark("a"), []byte("something else"), -1)))
+	steps.Must(t, second(conn.Set(f.Mark("a"), []byte("something else"), -1)))
 	if _, err := f.Do(t.Context(), "a", 9); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)
 	}
@@ -109,7 +110,7 @@ func TestZooKeeperFenceKeepsItsMarksToItself(t *testing.T) {
 	f := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "/own/marks"})
 	createNode(t, conn, "/own-data")
 	for _, resource := range []string{"a", "b"} {
-		must(t, second(f.Do(t.Context(), resource, 9)))
+		steps.Must(t, second(f.Do(t.Context(), resource, 9)))
 	}
 	create := func(path string) any { return &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)} }
 	remove := func(path string) any { return &zk.DeleteRequest{Path: path, Version: -1} }
@@ -166,7 +167,7 @@ func TestZooKeeperFenceIsNotFooledBetweenReadAndWrite(t *testing.T) {
 	for _, known := range []bool{false, true} { // at first the mark is not there
 		resource := fmt.Sprint("a", known)
 		if known {
-			must(t, second(other.Do(t.Context(), resource, 5)))
+			steps.Must(t, second(other.Do(t.Context(), resource, 5)))
 		}
 		m := &meets{Conn: conn, then: func() {
 			if _, err := other.Do(context.Background(), resource, 9, setNode("/between", "new")); err != nil {

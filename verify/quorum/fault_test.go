@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -47,11 +48,11 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 			before := free(t, other, "free", 5*time.Second)
 			troubled := time.Now()
 			for _, s := range all[:2] {
-				check(t, tr.begin(s))
+				steps.Must(t, tr.begin(s))
 			}
 			for i := range 5 {
 				after := free(t, other, "free", 10*time.Second)
-				rises(t, before.Token(), after.Token())
+				steps.Rises(t, before.Token(), after.Token())
 				before = after
 				free(t, other, fmt.Sprint("new ", i), 10*time.Second)
 				// Later, a try may come to a node whose quarantine is over before the lock
@@ -63,10 +64,10 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 				}
 				pause(lease / 3)
 			}
-			check(t, held.Err())
+			steps.Must(t, held.Err())
 			if tr.end != nil {
 				for _, s := range all[:2] {
-					check(t, tr.end(s))
+					steps.Must(t, tr.end(s))
 				}
 			}
 			end := time.Now().Add(membership.MaxTTL + 3*lease)
@@ -78,9 +79,9 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 					pause(50 * time.Millisecond)
 				}
 			}
-			check(t, held.Err())
-			check(t, held.Release(t.Context()))
-			rises(t, held.Token(), free(t, other, "held", 5*time.Second).Token())
+			steps.Must(t, held.Err())
+			steps.Must(t, held.Release(t.Context()))
+			steps.Rises(t, held.Token(), free(t, other, "held", 5*time.Second).Token())
 		})
 	}
 }
@@ -89,7 +90,7 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 func holds(t *testing.T, s *testserver.Server, key string) bool {
 	t.Helper()
 	held, err := s.Ask("HEXISTS", "fencelock:{"+key+"}", "held")
-	check(t, err)
+	steps.Must(t, err)
 	return held == "1"
 }
 
@@ -103,7 +104,7 @@ func TestThreeOfFiveKilled(t *testing.T) {
 	c, other := client(t, all, lease), client(t, all, lease)
 	held := lock(t, c, "held")
 	for _, s := range all[:3] {
-		check(t, s.Kill())
+		steps.Must(t, s.Kill())
 	}
 	killed := time.Now()
 	if _, err := other.Lock(t.Context(), "free", fencelock.Wait(lease)); !errors.Is(err, fencelock.ErrUnavailable) {
@@ -115,14 +116,14 @@ func TestThreeOfFiveKilled(t *testing.T) {
 	}
 	t.Logf("the holder was told %v after its deadline", at.Sub(held.Deadline()))
 	for _, s := range all[:3] {
-		check(t, s.Restart())
+		steps.Must(t, s.Restart())
 	}
 	// They have lost their data, so they wait.
 	if _, err := other.TryLock(t.Context(), "held"); !errors.Is(err, fencelock.ErrUnavailable) || !errors.As(err, new(*ballot.QuarantineError)) {
 		t.Errorf("a try during the quarantine answered %v; want ErrUnavailable with a *QuarantineError", err)
 	}
 	next := free(t, other, "held", membership.MaxTTL+5*time.Second)
-	rises(t, held.Token(), next.Token())
+	steps.Rises(t, held.Token(), next.Token())
 }
 
 // All five lose their data while a lock is held: its holder loses it, and for the
@@ -146,7 +147,7 @@ func TestAllFiveWiped(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		rises(t, held.Token(), next.Token())
+		steps.Rises(t, held.Token(), next.Token())
 		next.Release(t.Context())
 	}()
 	told := lost(t, held, 2*lease)
@@ -186,9 +187,9 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 	quiet := shared{b}
 	c := testclient.New(t, quiet, nil)
 	warm := lock(t, c, "warm") // connections, and the scripts
-	check(t, warm.Renew(t.Context()))
-	check(t, warm.Release(t.Context()))
-	settle := func() { check(t, b.Settle(t.Context())) }
+	steps.Must(t, warm.Renew(t.Context()))
+	steps.Must(t, warm.Release(t.Context()))
+	settle := func() { steps.Must(t, b.Settle(t.Context())) }
 	settle()
 	for what, f := range map[string]struct {
 		calls int // of each node
@@ -205,14 +206,14 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 				t.Error(err)
 			}
 			settle()
-			check(t, l.Release(t.Context()))
+			steps.Must(t, l.Release(t.Context()))
 		}},
 		"lock, renew and release": {3, 0, func() {
 			l := lock(t, c, "k")
 			settle()
-			check(t, l.Renew(t.Context()))
+			steps.Must(t, l.Renew(t.Context()))
 			settle()
-			check(t, l.Release(t.Context()))
+			steps.Must(t, l.Release(t.Context()))
 		}},
 	} {
 		for _, s := range all {
@@ -246,14 +247,14 @@ func client2(t *testing.T, b driver.Backend) *fencelock.Client {
 func requests(t *testing.T, s *testserver.Server) int {
 	t.Helper()
 	text, err := s.Ask("INFO", "commandstats")
-	check(t, err)
+	steps.Must(t, err)
 	n := 0
 	for line := range strings.Lines(text) {
 		for _, command := range []string{"evalsha", "eval", "publish", "subscribe"} {
 			if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
 				digits, _, _ := strings.Cut(rest, ",")
 				calls, err := strconv.Atoi(digits)
-				check(t, err)
+				steps.Must(t, err)
 				n += calls
 			}
 		}
@@ -280,14 +281,14 @@ func TestOneServerTwiceIsFoundOut(t *testing.T) {
 	c := testclient.New(t, b, nil)
 	for range 3 {
 		free(t, c, "k", 5*time.Second)
-		check(t, b.Settle(t.Context()))
+		steps.Must(t, b.Settle(t.Context()))
 	}
-	check(t, all[1].Pause())
+	steps.Must(t, all[1].Pause())
 	if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, fencelock.ErrUnavailable) {
 		t.Errorf("with one store of two a lock was answered %v; want ErrUnavailable", err)
 	}
-	check(t, all[1].Continue())
-	check(t, b.Settle(t.Context()))
+	steps.Must(t, all[1].Continue())
+	steps.Must(t, b.Settle(t.Context()))
 }
 
 // The servers answer so late that an Enter is sent twice, and is refused. The second copy may still
@@ -305,13 +306,13 @@ func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 		again := ballotOn("k")
 		again.Ballot, again.TTL = 0, lease
 		for _, s := range all {
-			check(t, s.Pause())
+			steps.Must(t, s.Pause())
 			time.AfterFunc(300*time.Millisecond, func() { s.Continue() })
 		}
 		if _, err := b.Enter(t.Context(), again); !errors.As(err, new(*driver.BusyError)) {
 			t.Errorf("Enter of a lock that is held answered %v; want a *BusyError", err)
 		}
-		check(t, held.Release(t.Context()))
+		steps.Must(t, held.Release(t.Context()))
 		k, err := b.Enter(t.Context(), again)
 		switch {
 		case driver.Gone(err):
@@ -319,8 +320,8 @@ func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 		case errors.As(err, new(*driver.BusyError)):
 			return err // a member is late to hear of the Release, which a majority has confirmed
 		}
-		check(t, err)
-		check(t, b.Leave(t.Context(), k, driver.Exit{}))
+		steps.Must(t, err)
+		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 		return errors.New("it was sent once")
 	})
 	free(t, c, "k", 5*time.Second)

@@ -8,6 +8,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -23,7 +24,7 @@ func openMember(t *testing.T, s *testserver.Server) driver.Backend {
 func TestRedisMemberKeepsTheLaws(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	check(t, openMember(t, s).(ballot.Member).Initialise(t.Context()))
+	steps.Must(t, openMember(t, s).(ballot.Member).Initialise(t.Context()))
 	view := func(t *testing.T) driver.Backend { return openMember(t, s) }
 	drivertest.Run(t, view, drivertest.Fresh(t, func(t *testing.T) driver.Backend { return openMember(t, testserver.Redis(t)) }))
 	drivertest.Model(t, view)
@@ -51,7 +52,7 @@ func openSettling(t *testing.T, all []*testserver.Server) driver.Backend {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		check(t, b.Settle(ctx))
+		steps.Must(t, b.Settle(ctx))
 	})
 	return b
 }

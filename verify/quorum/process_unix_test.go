@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
@@ -19,7 +20,7 @@ func holder(t *testing.T, all []*testserver.Server) (p *worker.Process, token fe
 	t.Helper()
 	p = worker.Start(t, addrs(all))
 	_, err := fmt.Sscan(p.Hears("held"), &token)
-	check(t, err)
+	steps.Must(t, err)
 	return p, token
 }
 
@@ -37,7 +38,7 @@ func TestKilledHolderIsGoneAfterItsLease(t *testing.T) {
 	if d := time.Since(killed); d > lease+2*time.Second {
 		t.Errorf("the lock of a killed process was free after %v; its lease is %v", d, lease)
 	}
-	rises(t, token, next.Token())
+	steps.Rises(t, token, next.Token())
 }
 
 // A holder that is stopped past its lease learns at its first look that it has lost
@@ -50,12 +51,12 @@ func TestStoppedHolderNeverOverlaps(t *testing.T) {
 	p, token := holder(t, all)
 	p.Hears("believes")
 	c := client(t, all, lease)
-	check(t, all[0].Pause())
-	check(t, all[1].Kill())
+	steps.Must(t, all[0].Pause())
+	steps.Must(t, all[1].Kill())
 	p.Signal(syscall.SIGSTOP)
 	next := lock(t, c, "k", fencelock.Wait(20*time.Second))
 	got := time.Now().UnixNano()
-	rises(t, token, next.Token())
+	steps.Rises(t, token, next.Token())
 	p.Signal(syscall.SIGCONT)
 	_, said := p.Until("lost")
 	for _, line := range said {
@@ -64,7 +65,7 @@ func TestStoppedHolderNeverOverlaps(t *testing.T) {
 			t.Fatalf("the stopped process said %q, %v; the next one was granted at %d", line, err, got)
 		}
 	}
-	check(t, next.Err())
-	check(t, next.Release(t.Context()))
-	check(t, all[0].Continue())
+	steps.Must(t, next.Err())
+	steps.Must(t, next.Release(t.Context()))
+	steps.Must(t, all[0].Continue())
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
-	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
@@ -136,7 +136,7 @@ func readyAs(t *testing.T, all []*testserver.Server, of ballot.Membership) []*te
 	b, end := quorumOf(addrs(all), of)
 	err := b.Initialise(t.Context())
 	end()
-	check(t, err)
+	steps.Must(t, err)
 	t.Cleanup(func() { tidy(t, all) })
 	return all
 }
@@ -221,22 +221,15 @@ func free(t *testing.T, c *fencelock.Client, key string, within time.Duration) *
 		t.Fatalf("locking %q within %v: %v", key, within, err)
 	}
 	t.Logf("locked %q after %v", key, time.Since(start).Round(time.Millisecond))
-	check(t, l.Release(t.Context()))
+	steps.Must(t, l.Release(t.Context()))
 	return l
 }
 
 func lock(t *testing.T, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
 	t.Helper()
 	l, err := c.Lock(t.Context(), key, opts...)
-	check(t, err)
+	steps.Must(t, err)
 	return l
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // lost waits until a lease is lost, and returns when that was and why.
@@ -251,14 +244,6 @@ func lost(t *testing.T, l *fencelock.Lease, within time.Duration) time.Time {
 	case <-time.After(within):
 		t.Fatalf("the lease is not lost after %v", within)
 		return time.Time{}
-	}
-}
-
-// rises holds the tokens of two grants to their order.
-func rises(t *testing.T, before, after fence.Token) {
-	t.Helper()
-	if after <= before {
-		t.Errorf("token %v after %v", after, before)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -29,8 +30,8 @@ func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 			s := testserver.Redis(t, testserver.Persist(!dump), soonInSync)
 			b, end := member(s.Addr(), m)
 			t.Cleanup(end)
-			check(t, b.(ballot.Member).Initialise(t.Context()))
-			check(t, ballotAndLeave(t, b, "known"))
+			steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
+			steps.Must(t, ballotAndLeave(t, b, "known"))
 			if dump {
 				follow(t, testserver.Redis(t), s)
 				until(t, "the dump is written", func() error {
@@ -38,8 +39,8 @@ func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 					return err
 				})
 			}
-			check(t, s.Kill())
-			check(t, s.Restart())
+			steps.Must(t, s.Kill())
+			steps.Must(t, s.Restart())
 			for _, key := range []string{"known", "new", "known", "new"} {
 				err := ballotAndLeave(t, b, key)
 				if !m.Durable || dump {
@@ -48,8 +49,8 @@ func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 					t.Errorf("a durable member that was restarted answered a ballot on %q with %v", key, err)
 				}
 			}
-			check(t, b.(ballot.Member).Initialise(t.Context()))
-			check(t, ballotAndLeave(t, b, "new"))
+			steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
+			steps.Must(t, ballotAndLeave(t, b, "new"))
 		}
 	}
 }
@@ -80,11 +81,11 @@ func TestReplicaThatTakesOverADurableMemberWaitsOutAQuarantine(t *testing.T) {
 			first, end := quorumOf([]string{all[0].Addr(), all[1].Addr(), "127.0.0.1:1"}, durable)
 			t.Cleanup(end)
 			held := lock(t, testclient.New(t, first, nil), "k")
-			check(t, all[1].Kill())
+			steps.Must(t, all[1].Kill())
 			ask(t, replica, "REPLICAOF", "NO", "ONE")
 			if restarted {
-				check(t, replica.Stop())
-				check(t, replica.Restart())
+				steps.Must(t, replica.Stop())
+				steps.Must(t, replica.Restart())
 			}
 
 			second, end := quorumOf([]string{all[0].Addr(), replica.Addr(), all[2].Addr()}, durable)
@@ -99,7 +100,7 @@ func TestReplicaThatTakesOverADurableMemberWaitsOutAQuarantine(t *testing.T) {
 				wantQuarantine(t, durable, ballotAndLeave(t, replicaMember, "another"))
 				end()
 			}
-			check(t, held.Err())
+			steps.Must(t, held.Err())
 			_ = held.Release(t.Context()) // one member of three confirms it
 		})
 	}
@@ -113,19 +114,19 @@ func TestRedisMemberThatWasAReplicaWaitsOutAQuarantine(t *testing.T) {
 		s, other := testserver.Redis(t, soonInSync), testserver.Redis(t, soonInSync)
 		b, end := member(s.Addr(), m)
 		t.Cleanup(end)
-		check(t, b.(ballot.Member).Initialise(t.Context()))
-		check(t, ballotAndLeave(t, b, "k"))
+		steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
+		steps.Must(t, ballotAndLeave(t, b, "k"))
 		follow(t, other, s)
 		ask(t, other, "REPLICAOF", "NO", "ONE")
 		_, err := b.Enter(t.Context(), ballotOn("lost")) // the other server does not hear of it
-		check(t, err)
+		steps.Must(t, err)
 		follow(t, s, other)
 		ask(t, s, "REPLICAOF", "NO", "ONE")
 		for _, key := range []string{"lost", "k", "lost", "k"} {
 			wantQuarantine(t, m, ballotAndLeave(t, b, key))
 		}
-		check(t, b.(ballot.Member).Initialise(t.Context()))
-		check(t, ballotAndLeave(t, b, "k"))
+		steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
+		steps.Must(t, ballotAndLeave(t, b, "k"))
 	}
 }
 
@@ -135,10 +136,10 @@ func TestRedisReplicaThatTakesWritesIsNoMember(t *testing.T) {
 	t.Parallel()
 	s, copied := testserver.Redis(t, soonInSync), testserver.Redis(t, testserver.Config("replica-read-only no"))
 	b := openMember(t, s)
-	check(t, b.(ballot.Member).Initialise(t.Context()))
-	check(t, ballotAndLeave(t, b, "k"))
+	steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
+	steps.Must(t, ballotAndLeave(t, b, "k"))
 	follow(t, copied, s)
-	check(t, ballotAndLeave(t, b, "k")) // its first replica began a new history, which it notes
+	steps.Must(t, ballotAndLeave(t, b, "k")) // its first replica began a new history, which it notes
 	until(t, "the replica has heard of it", func() error {
 		if known := ask(t, copied, "GET", "fencelock:@member"); !strings.Contains(known, replicationID(t, copied)) {
 			return errors.New("it has not: " + known)
@@ -149,7 +150,7 @@ func TestRedisReplicaThatTakesWritesIsNoMember(t *testing.T) {
 	for _, key := range []string{"k", "new", "k", "new"} {
 		wantQuarantine(t, lasting, ballotAndLeave(t, second, key))
 	}
-	check(t, ballotAndLeave(t, b, "k"))
+	steps.Must(t, ballotAndLeave(t, b, "k"))
 }
 
 // A master whose last replica has been gone for repl-backlog-ttl begins a new history
@@ -158,8 +159,8 @@ func TestRedisMemberThatBeginsANewHistoryGoesOn(t *testing.T) {
 	t.Parallel()
 	s, other := testserver.Redis(t, testserver.Config("repl-backlog-ttl 1"), soonInSync), testserver.Redis(t)
 	b := openMember(t, s)
-	check(t, b.(ballot.Member).Initialise(t.Context()))
-	check(t, ballotAndLeave(t, b, "k"))
+	steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
+	steps.Must(t, ballotAndLeave(t, b, "k"))
 	follow(t, other, s)
 	before := replicationID(t, s)
 	ask(t, other, "REPLICAOF", "NO", "ONE")
@@ -170,7 +171,7 @@ func TestRedisMemberThatBeginsANewHistoryGoesOn(t *testing.T) {
 		return nil
 	})
 	for _, key := range []string{"k", "new", "k", "new"} {
-		check(t, ballotAndLeave(t, b, key))
+		steps.Must(t, ballotAndLeave(t, b, key))
 	}
 	if known := ask(t, s, "GET", "fencelock:@member"); !strings.Contains(known, replicationID(t, s)) {
 		t.Errorf("the member has not noted its new history %s: %s", replicationID(t, s), known)
@@ -196,7 +197,7 @@ func TestQuarantineOfAMemberThatBootsWithAWrongClock(t *testing.T) {
 		if note, known := strings.CutPrefix(ask(t, s, "GET", "fencelock:@member"), "1 "); known {
 			born, rest, _ := strings.Cut(note, " ")
 			µs, err := strconv.ParseInt(born, 10, 64)
-			check(t, err)
+			steps.Must(t, err)
 			ask(t, s, "SET", "fencelock:@member", fmt.Sprintf("1 %016d %s", µs+off.Microseconds(), rest))
 		}
 		for range 2 {
@@ -252,7 +253,7 @@ var soonInSync = testserver.Config("repl-diskless-sync no")
 func follow(t *testing.T, s, master *testserver.Server) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master.Addr())
-	check(t, err)
+	steps.Must(t, err)
 	ask(t, s, "REPLICAOF", host, port)
 	until(t, "the replica has its master's data", func() error {
 		if state := ask(t, s, "INFO", "replication"); !strings.Contains(state, "master_link_status:up") {
@@ -275,7 +276,7 @@ func replicationID(t *testing.T, s *testserver.Server) string {
 func ask(t *testing.T, s *testserver.Server, args ...string) string {
 	t.Helper()
 	answer, err := s.Ask(args...)
-	check(t, err)
+	steps.Must(t, err)
 	return answer
 }
 
@@ -285,10 +286,10 @@ func TestRedisMemberRefusesAnotherMembership(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	b := openMember(t, s)
-	check(t, b.(ballot.Member).Initialise(t.Context()))
+	steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
 	k, err := b.Enter(t.Context(), ballotOn("k"))
-	check(t, err)
-	check(t, b.Leave(t.Context(), k, driver.Exit{}))
+	steps.Must(t, err)
+	steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 	other, end := member(s.Addr(), ballot.Membership{Skew: lasting.Skew, MaxTTL: 2 * lasting.MaxTTL})
 	t.Cleanup(end)
 	for _, key := range []string{"k", "new"} {
@@ -317,7 +318,7 @@ func TestMembershipIsChanged(t *testing.T) {
 	})
 	refused("Enter with another Membership", err)
 	refused("Initialise with another Membership", after.Initialise(t.Context()))
-	check(t, after.ChangeMembership(t.Context()))
+	steps.Must(t, after.ChangeMembership(t.Context()))
 	_, err = held.TryLock(t.Context(), "k")
 	refused("a lock with the Membership of before", err)
 	free(t, testclient.New(t, after, nil), "k", 5*time.Second)
@@ -329,7 +330,7 @@ func TestRedisMemberTakesNoBallotFromFarAhead(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	b := openMember(t, s)
-	check(t, b.(ballot.Member).Initialise(t.Context()))
+	steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
 	for _, again := range []bool{false, true} { // the second time there is a record
 		c := ballotOn("k")
 		c.TTL = 10 * lasting.Skew
@@ -341,7 +342,7 @@ func TestRedisMemberTakesNoBallotFromFarAhead(t *testing.T) {
 			break
 		}
 		k, err := b.Enter(t.Context(), ballotOn("k"))
-		check(t, err)
-		check(t, b.Leave(t.Context(), k, driver.Exit{}))
+		steps.Must(t, err)
+		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 	}
 }

@@ -177,7 +177,7 @@ func share(t *testing.T, c driver.Claim, way time.Duration, nearby int) (far, ne
 	toy := newToy()
 	var granted [2]atomic.Int64
 	var all sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	for i := range 1 + nearby {
 		store, count := newDistant(toy, time.Millisecond/4), &granted[1]

@@ -11,7 +11,7 @@
 // A lease is renewed many times and must not cost a swap each time. So it is in one of three
 // places:
 //
-//   - The claim that finds its line empty is the holder of the line, and its lease is beside the
+//   - The claim that finds its line empty is the holder of the line, and its lease is next to the
 //     document. A renewal leaves the version alone.
 //   - A claim that joins behind others has the end of its lease in the document. A wait that
 //     is shorter than the time to its first renewal writes nothing more.
@@ -22,6 +22,19 @@
 // names the end of the lease that was seen, and a record is removed only if it has ended still.
 // Records are made and dropped by the very swap that says so, and a swap lands only while every
 // lease lasts that its step has found alive.
+//
+// # Arrivals
+//
+// Where others swap all the time, the swaps of a client far from the store come too late. In a
+// store that is an Arriver, a claim joins a full line by one request that collides with nothing,
+// and the line is the document with the arrivals behind it. Whoever swaps takes the first ones
+// into the document, but not more than a few dozen, so that a long line does not make each swap
+// long.
+//
+// Enter of a line that is not full, Leave, and the first renewal are swaps. After a lost one, a
+// claim arrives all the same and reads whether it waits: one that fits beside all before it holds
+// the lock, also before that is written down. Leave and renewal become messages among the
+// arrivals, which whoever swaps next does.
 //
 // # The document
 //

@@ -52,7 +52,7 @@ func seeds(n int) []uint64 {
 
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	both(t, func(t *testing.T, open drivertest.Opener) {
-		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, seeds(100)...) })
+		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, seeds(50)...) })
 		t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, open) })
 	})
 }

@@ -22,7 +22,9 @@ func TestLawsWhenNothingIsPushed(t *testing.T) {
 }
 
 func TestAnswersAreThoseOfTheModelAlways(t *testing.T) {
-	t.Run("WithoutExpiry", func(t *testing.T) { drivertest.Model(t, views(newToy()), seeds(200)...) })
-	t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, views(newToy()), seeds(200)...) })
+	both(t, func(t *testing.T, open drivertest.Opener) {
+		t.Run("WithoutExpiry", func(t *testing.T) { drivertest.Model(t, open, seeds(200)...) })
+		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, seeds(200)...) })
+	})
 	t.Run("SwapsAreLost", func(t *testing.T) { drivertest.Model(t, views(losing{newToy()}), seeds(20)...) })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -375,6 +376,56 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 		}
 		if keys := s.list(); fmt.Sprint(keys) != "[marked used]" {
 			t.Errorf("the store has %q", keys)
+		}
+	})
+}
+
+// dying loses its swaps, and dies when it has left a message.
+type dying struct {
+	*toy
+	dead atomic.Bool
+}
+
+func (s *dying) Read(ctx context.Context, key string, n int) (swaplock.State, error) {
+	if s.dead.Load() {
+		return swaplock.State{}, errCut
+	}
+	return s.toy.Read(ctx, key, n)
+}
+
+func (s *dying) Swap(context.Context, string, *swaplock.Change) (string, error) { return "", nil }
+
+func (s *dying) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
+	p, err := s.toy.Arrive(ctx, key, a)
+	if a.Message {
+		s.dead.Store(true)
+	}
+	return p, err
+}
+
+// The message of a client that has died is found by those who wait, long before a lease ends.
+func TestMessageOfADeadClientIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &dying{toy: newToy()}
+		a, b := swaplock.New(s), swaplock.New(s.toy)
+		defer a.Close()
+		defer b.Close()
+		holder := entered(t, a, exclusive("holder", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Hour))
+		if err := a.Leave(t.Context(), holder, driver.Exit{}); !errors.Is(err, errCut) {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		waiter = awaited(t, b, waiter)
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("the grant came after %v", d)
+		}
+		if err := b.Leave(t.Context(), waiter, driver.Exit{IfWaiting: true}); !errors.Is(err, driver.ErrGranted) {
+			t.Errorf("Leave of a grant, if it waits, returned %v", err)
+		}
+		left(t, b, waiter)
+		if next := entered(t, b, exclusive("next", time.Hour)); !next.Granted || next.Token <= waiter.Token {
+			t.Errorf("next is %+v", next)
 		}
 	})
 }

@@ -56,7 +56,7 @@ func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Tic
 		switch {
 		case c != nil:
 			seen, got = r, r.Ticket(s, c)
-		case r.More && t.Token > r.Claims[len(r.Claims)-1].Token:
+		case r.beyond(t.Token):
 			seen, got = r, t // it waits behind those that were read
 		default:
 			return r.Gone(s, t.ID)

@@ -88,7 +88,8 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		if e == (driver.Exit{}) {
 			other = note(t.ID, message{Leave: text(t.ID), Token: t.Token})
 		}
-		err = b.stepOr(ctx, t.Key, other, leave)
+		// The holder of a mutex seldom has a rival: only its own swap is sure to wake the next one soon.
+		err = b.do(t.Key, &job{ctx: ctx, f: leave, other: other, patient: t.Exclusive()})
 	}
 	if err == nil || driver.Gone(err) {
 		b.claims.leave(driverutil.Ref(t.Key, t.ID))
@@ -139,7 +140,7 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 // Break ends the claim of key whose span holds token, at once or after linger.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	return b.step(ctx, key, func(r *reading, s *line.Step) error {
-		if r.More && token > r.Claims[len(r.Claims)-1].Token {
+		if r.beyond(token) {
 			return errPart
 		}
 		_, err := r.Break(s, token, reason, linger)

@@ -178,6 +178,13 @@ func (r *reading) missing(id string) error {
 	return nil
 }
 
+// beyond reports whether the claim with token, which was not found, may be among the arrivals that were not
+// read.
+func (r *reading) beyond(token int64) bool {
+	n := len(r.Claims)
+	return r.More && (n == 0 || token > r.Claims[n-1].Token)
+}
+
 // ended lists the records that have ended.
 func (r *reading) ended() (ids []string) {
 	for id, end := range r.Records {

@@ -30,6 +30,7 @@ type job struct {
 	f        stepFunc
 	other    *Arrival // has others do the step, if swaps come too late; may be nil
 	appended bool     // other is among the arrivals
+	patient  bool     // other is sent only after a lost swap of this very job
 	looks    bool     // f changes nothing
 	err      error    // the answer, once done is closed
 	done     chan struct{}
@@ -64,7 +65,7 @@ func (b *Backend) do(key string, j *job) error {
 		return err
 	}
 	j.done = make(chan struct{})
-	if b.late(key) {
+	if !j.patient && b.late(key) {
 		if err := b.append(j.ctx, key, j); err != nil {
 			return err
 		}
@@ -285,8 +286,8 @@ func (a *batch) apply(r *reading, s *line.Step) (*Change, error) {
 
 // done reports whether nothing is left to do for the jobs, because they only look, or others do it.
 func (a *batch) done(r *reading) bool {
-	if len(r.Arrivals) > high {
-		return false // what the last ones say is not read by all until it is written down
+	if len(r.Arrivals) > high || r.More && !r.Full() {
+		return false // not all read what the last ones say until it is written down
 	}
 	for _, j := range a.jobs {
 		switch {

@@ -21,17 +21,15 @@ var everyOption = map[string]fencelock.Option{
 	"ClaimID": fencelock.ClaimID("wish-of-one-caller"), "Owner": fencelock.Owner("o"),
 }
 
-// optionCall is one call that takes options. before prepares it.
+// optionCall is one call that takes options.
 type optionCall struct {
-	takes string // all, all but "-NAME", or the names
-	call  func(w *world, c *fencelock.Client, l *fencelock.Lease, opt fencelock.Option) error
+	takes string // all, or all but "-NAME"
+	call  func(c *fencelock.Client, opt fencelock.Option) error
 }
 
 func (o *optionCall) accepts(name string) bool {
-	if but, ok := strings.CutPrefix(o.takes, "-"); ok || o.takes == "all" {
-		return name != but
-	}
-	return slices.Contains(strings.Fields(o.takes), name)
+	but, _ := strings.CutPrefix(o.takes, "-")
+	return name != but
 }
 
 func noWork(context.Context, *fencelock.Lease) error { return nil }
@@ -40,62 +38,64 @@ func noWork(context.Context, *fencelock.Lease) error { return nil }
 func asLock(
 	f func(c *fencelock.Client, ctx context.Context, key string, opts ...fencelock.Option) (*fencelock.Lease, error),
 ) optionCall {
-	return optionCall{"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
+	return optionCall{"all", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(f(c, bg, "free", opt))
 	}}
 }
 
-// A call that is given the lease l, which is held as "k".
+// The calls that take options. "k" is held meanwhile.
 var optionCalls = map[string]optionCall{
 	"Lock": asLock((*fencelock.Client).Lock), "TryLock": asLock((*fencelock.Client).TryLock),
 	"RLock": asLock((*fencelock.Client).RLock), "TryRLock": asLock((*fencelock.Client).TryRLock),
-	"Do": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
+	"Do": {"all", func(c *fencelock.Client, opt fencelock.Option) error {
 		return c.Do(bg, "free", noWork, opt)
 	}},
-	"LockAll": {"-ClaimID", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
+	"LockAll": {"-ClaimID", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(c.LockAll(bg, []string{"free", "freer"}, opt))
 	}},
-	"Semaphore.Acquire": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
+	"Semaphore.Acquire": {"all", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(c.Semaphore("free", 3).Acquire(bg, 1, opt))
 	}},
-	"Semaphore.TryAcquire": {"all", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
+	"Semaphore.TryAcquire": {"all", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(c.Semaphore("free", 3).TryAcquire(bg, 1, opt))
 	}},
-	"Once": {"-Reentrant", func(w *world, c *fencelock.Client, _ *fencelock.Lease, opt fencelock.Option) error {
+	"Once": {"-Reentrant", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(c.Once(bg, "free", time.Time{}, noWork, opt))
-	}},
-	"Adopt": {
-		"TTL Note Owner MaxHold MinHold Progress NoRenewal Retry",
-		func(w *world, c *fencelock.Client, l *fencelock.Lease, opt fencelock.Option) error {
-			h := w.detach(c, l)
-			w.store.taken()
-			return errOf(c.Adopt(bg, h, opt))
-		},
-	},
-	"FinishDetached": {"Owner", func(w *world, c *fencelock.Client, l *fencelock.Lease, opt fencelock.Option) error {
-		h := w.detach(c, l)
-		w.store.taken()
-		return c.FinishDetached(bg, h, time.Time{}, opt)
-	}},
-	"Break": {"LockDelay", func(w *world, c *fencelock.Client, l *fencelock.Lease, opt fencelock.Option) error {
-		return c.Break(bg, "k", l.Token(), "stuck", opt)
-	}},
-	"Revoke": {"LockDelay", func(w *world, c *fencelock.Client, l *fencelock.Lease, opt fencelock.Option) error {
-		return errOf(c.Revoke(bg, "k", l.Token(), "stuck", time.Second, opt))
 	}},
 }
 
-// A program gave Adopt a ClaimID. Adopt took it, and two live leases had one token.
+// A program gave Adopt a ClaimID. Adopt took it, and two live leases had one token. Now the compiler
+// refuses it.
+func TestAdoptTakesWhatALeaseHas(t *testing.T) {
+	takes := strings.Fields("TTL Note Owner MaxHold MinHold Progress NoRenewal Retry")
+	for name, opt := range everyOption {
+		ofLease, takesIt := opt.(fencelock.LeaseOption)
+		if takesIt != slices.Contains(takes, name) {
+			t.Errorf("Adopt takes %s: %v", name, takesIt)
+			continue
+		}
+		if !takesIt {
+			continue
+		}
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			l, err := c.Detached(w.detach(c, w.lock(c, "k"))).Adopt(bg, ofLease)
+			ok(t, err)
+			w.release(l)
+		})
+	}
+}
+
 func TestEveryCallRefusesTheOptionsThatItDoesNotTake(t *testing.T) {
 	for call, o := range optionCalls {
 		for name, opt := range everyOption {
 			runInWorld(t, call+" with "+name, func(t *testing.T, w *world) {
 				c := w.client(nil)
-				l := w.lock(c, "k")
+				w.lock(c, "k")
 				w.store.taken()
 				defer time.Sleep(3 * time.Minute) // nobody renews what is detached or named
 				defer c.Close()
-				err := o.call(w, c, l, opt)
+				err := o.call(c, opt)
 				if o.accepts(name) {
 					ok(t, err)
 					return

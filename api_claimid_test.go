@@ -58,7 +58,7 @@ func TestRepeatedCallHasItsGrant(t *testing.T) {
 		if w.detach(a, y) != h {
 			t.Error("a call after the Detach has another handle")
 		}
-		ok(t, b.ReleaseDetached(bg, h))
+		ok(t, b.Detached(h).Release(bg))
 		w.free("k")
 	})
 }
@@ -71,7 +71,7 @@ func TestDetachOfANamedLeaseRenewsAnOldOne(t *testing.T) {
 		w.steps("enter")
 		ok(t, a.Close())
 		time.Sleep(29 * time.Second)
-		_, err := b.CheckDetached(bg, h)
+		_, err := b.Detached(h).Check(bg)
 		ok(t, err)
 		time.Sleep(2 * time.Second)
 		w.free("k")
@@ -82,9 +82,9 @@ func TestDetachOfANamedLeaseRenewsAnOldOne(t *testing.T) {
 		h = w.detach(b, l)
 		w.steps("detach")
 		time.Sleep(29 * time.Second)
-		_, err = b.CheckDetached(bg, h)
+		_, err = b.Detached(h).Check(bg)
 		ok(t, err)
-		ok(t, b.ReleaseDetached(bg, h))
+		ok(t, b.Detached(h).Release(bg))
 	})
 }
 
@@ -111,9 +111,9 @@ func TestNamedClaimIsLeftByItsReleaseAlone(t *testing.T) {
 			end(w, a, l)
 			time.Sleep(5 * time.Second)
 			w.steps("enter", "enter")
-			_, err := b.CheckDetached(bg, h)
+			_, err := b.Detached(h).Check(bg)
 			ok(t, err)
-			ok(t, b.ReleaseDetached(bg, h))
+			ok(t, b.Detached(h).Release(bg))
 		})
 	}
 }
@@ -215,7 +215,7 @@ func TestReleaseSpendsTheClaimID(t *testing.T) {
 		w.is(err, fencelock.ErrLost)
 		another := []fencelock.Option{fencelock.ClaimID("another-wish-4711"), fencelock.NoRenewal()}
 		h := w.detach(a, w.lock(a, "k", another...))
-		ok(t, a.ReleaseDetached(bg, h))
+		ok(t, a.Detached(h).Release(bg))
 		_, err = b.TryLock(bg, "k", another...)
 		w.is(err, fencelock.ErrLost)
 		w.free("k")

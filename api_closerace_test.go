@@ -58,8 +58,8 @@ var racers = map[string]racer{
 	"Adopt": func(w *world, c *fencelock.Client, key string) (func() (*fencelock.Lease, error), func(error)) {
 		other := w.client(nil)
 		h := w.detach(other, w.lock(other, key))
-		return func() (*fencelock.Lease, error) { return c.Adopt(bg, h) }, func(err error) {
-			_ = other.ReleaseDetached(bg, h) // if Adopt was too late
+		return func() (*fencelock.Lease, error) { return c.Detached(h).Adopt(bg) }, func(err error) {
+			_ = other.Detached(h).Release(bg) // if Adopt was too late
 			ok(w.T, other.Close())
 		}
 	},
@@ -69,7 +69,7 @@ var racers = map[string]racer{
 		return func() (_ *fencelock.Lease, err error) { h, err = c.Detach(bg, l); return l, err }, func(err error) {
 			other := w.client(nil)
 			if err == nil { // then nothing else has ended it
-				ok(w.T, other.ReleaseDetached(bg, h))
+				ok(w.T, other.Detached(h).Release(bg))
 			}
 			ok(w.T, other.Close())
 		}

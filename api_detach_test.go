@@ -30,7 +30,7 @@ func TestDetachedLeaseGoesOnElsewhere(t *testing.T) {
 		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(&fencelock.Options{Owner: "b", OnEvent: heard.on})
 		l := w.lock(a, "k", fencelock.Note("first"))
 		h := w.detach(a, l)
-		if h.Key() != "k" || h.Token() != l.Token() || len(h) > fencelock.MaxHandle {
+		if h.Key() != "k" || h.Token() != l.Token() || len(h) > 512 {
 			t.Errorf("the handle is %q", h)
 		}
 		w.is(context.Cause(l.Context()), fencelock.ErrDetached)
@@ -41,7 +41,7 @@ func TestDetachedLeaseGoesOnElsewhere(t *testing.T) {
 		w.steps() // nobody renews it
 		w.taken("k")
 
-		x := w.got(b.Adopt(bg, h, fencelock.Note("second")))
+		x := w.got(b.Detached(h).Adopt(bg, fencelock.Note("second")))
 		if x.Token() != l.Token() || x.Key() != "k" {
 			t.Errorf("adopted %v, detached %v", x, l)
 		}
@@ -70,7 +70,7 @@ func TestHandleIsForOne(t *testing.T) {
 		for range 10 {
 			c := w.client(nil)
 			all.Go(func() {
-				l, err := c.Adopt(bg, h)
+				l, err := c.Detached(h).Adopt(bg)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -84,9 +84,9 @@ func TestHandleIsForOne(t *testing.T) {
 		if len(held) != 1 {
 			t.Fatalf("%d of 10 got the lease", len(held))
 		}
-		w.is(a.ReleaseDetached(bg, h), fencelock.ErrLost)
-		w.is(errOf(a.RenewDetached(bg, h, 0)), fencelock.ErrLost)
-		w.is(errOf(a.CheckDetached(bg, h)), fencelock.ErrLost)
+		w.is(a.Detached(h).Release(bg), fencelock.ErrLost)
+		w.is(errOf(a.Detached(h).Renew(bg, 0)), fencelock.ErrLost)
+		w.is(errOf(a.Detached(h).Check(bg)), fencelock.ErrLost)
 		ok(t, held[0].Err())
 		w.release(held[0])
 	})
@@ -98,9 +98,9 @@ func TestHandleEndsWithItsLease(t *testing.T) {
 		h := w.detach(a, w.lock(a, "k"))
 		time.Sleep(10 * time.Second)
 		next := w.lock(a, "k")
-		_, err := a.Adopt(bg, h)
+		_, err := a.Detached(h).Adopt(bg)
 		w.is(err, fencelock.ErrLost)
-		w.is(a.ReleaseDetached(bg, h), fencelock.ErrLost)
+		w.is(a.Detached(h).Release(bg), fencelock.ErrLost)
 		ok(t, next.Err())
 	})
 }
@@ -113,22 +113,22 @@ func TestHandleRenewsAndReleases(t *testing.T) {
 		h := w.detach(a, l)
 		for range 6 {
 			time.Sleep(8 * time.Second)
-			left, err := b.RenewDetached(bg, h, 0)
+			left, err := b.Detached(h).Renew(bg, 0)
 			if left < 9*time.Second || left > 10*time.Second || err != nil {
 				t.Errorf("%v are left, %v", left, err)
 			}
 		}
-		left, err := b.RenewDetached(bg, h, time.Minute)
+		left, err := b.Detached(h).Renew(bg, time.Minute)
 		if left < 59*time.Second || left > time.Minute || err != nil {
 			t.Errorf("%v are left, %v", left, err)
 		}
-		seen, err := b.CheckDetached(bg, h)
+		seen, err := b.Detached(h).Check(bg)
 		if seen.Token != l.Token() || seen.Left != time.Minute || err != nil {
 			t.Errorf("%+v, %v", seen, err)
 		}
-		ok(t, b.ReleaseDetached(bg, h))
+		ok(t, b.Detached(h).Release(bg))
 		w.free("k")
-		w.is(b.ReleaseDetached(bg, h), fencelock.ErrLost)
+		w.is(b.Detached(h).Release(bg), fencelock.ErrLost)
 	})
 }
 
@@ -146,7 +146,7 @@ func TestHandleKeepsOutALateEnter(t *testing.T) {
 			return nil
 		})
 		h := w.detach(a, w.lock(a, "k"))
-		ok(t, a.ReleaseDetached(bg, h))
+		ok(t, a.Detached(h).Release(bg))
 		_, err := w.store.Store.Enter(bg, w.store.entered()[0])
 		if !driver.Gone(err) {
 			t.Errorf("the late Enter answered %v", err)
@@ -165,7 +165,7 @@ func TestDetachLetsTheLocalQueueGoOn(t *testing.T) {
 		if next.over() {
 			t.Fatal("the next one was granted")
 		}
-		x := w.got(b.Adopt(bg, h))
+		x := w.got(b.Detached(h).Adopt(bg))
 		time.Sleep(time.Minute)
 		if next.over() {
 			t.Fatal("the next one was granted")
@@ -190,7 +190,7 @@ func TestEveryKindPassesOn(t *testing.T) {
 		second := w.got(behind.wait()) // by hand-off: the second token of its claim
 		r, p := w.got(a.RLock(bg, "r")), w.got(a.Semaphore("s", 5).Acquire(bg, 3))
 		for _, l := range []*fencelock.Lease{second, r, p} {
-			x := w.got(b.Adopt(bg, w.detach(a, l)))
+			x := w.got(b.Detached(w.detach(a, l)).Adopt(bg))
 			if x.Token() != l.Token() {
 				t.Errorf("%s: token %v, was %v", l.Key(), x.Token(), l.Token())
 			}
@@ -212,16 +212,16 @@ func TestAdoptRidesOutALostAnswer(t *testing.T) {
 			}
 			return nil
 		})
-		w.release(w.got(b.Adopt(bg, h)))
+		w.release(w.got(b.Detached(h).Adopt(bg)))
 
 		h = w.detach(a, w.lock(a, "k"))
 		w.store.meddle(down, nil)
 		start := time.Now()
-		_, err := b.Adopt(bg, h)
+		_, err := b.Detached(h).Adopt(bg)
 		w.is(err, fencelock.ErrUnavailable, errDown)
 		tookAtMost(t, start, 3*time.Second)
 		w.store.heal()
-		w.release(w.got(b.Adopt(bg, h))) // no request had arrived
+		w.release(w.got(b.Detached(h).Adopt(bg))) // no request had arrived
 	})
 }
 
@@ -234,7 +234,7 @@ func TestDetachThatFailsLeavesTheLeaseAsItWas(t *testing.T) {
 		time.Sleep(time.Hour)
 		ok(t, l.Err())
 		w.store.heal()
-		must(t, a.Break(bg, "k", l.Token(), "stuck"))
+		must(t, a.Break(bg, "k", l.Token(), "stuck", 0))
 		w.is(errOf(a.Detach(bg, l)), fencelock.ErrBroken)
 		w.is(l.Release(bg), fencelock.ErrBroken)
 	})
@@ -266,31 +266,34 @@ func TestHandlesThatAreNone(t *testing.T) {
 		a := w.client(nil)
 		h := w.detach(a, w.lock(a, "k"))
 		other := testclient.New(t, &named{memlock.New()}, nil)
-		w.is(errOf(other.Adopt(bg, h)), fencelock.ErrInvalid)
+		w.is(errOf(other.Detached(h).Adopt(bg)), fencelock.ErrInvalid)
 		for _, bad := range []string{
 			"", "x", string(h)[:len(h)-1], string(h) + "A", strings.Replace(string(h), "fl1.", "fl2.", 1),
 			strings.Repeat("x", 600), strings.Repeat(".", 10), strings.ToUpper(string(h)),
 		} {
 			for _, err := range []error{
-				errOf(a.Adopt(bg, fencelock.Handle(bad))), a.ReleaseDetached(bg, fencelock.Handle(bad)),
-				errOf(a.RenewDetached(bg, fencelock.Handle(bad), 0)), errOf(a.CheckDetached(bg, fencelock.Handle(bad))),
+				errOf(a.Detached(fencelock.Handle(bad)).Adopt(bg)), a.Detached(fencelock.Handle(bad)).Release(bg),
+				errOf(a.Detached(fencelock.Handle(bad)).Renew(bg, 0)), errOf(a.Detached(fencelock.Handle(bad)).Check(bg)),
 			} {
 				if !errors.Is(err, fencelock.ErrInvalid) {
 					t.Errorf("%q: %v", bad, err)
 				}
 			}
 		}
-		for _, opt := range []fencelock.Option{fencelock.Wait(1), fencelock.Reentrant()} {
-			w.is(errOf(a.Adopt(bg, h, opt)), fencelock.ErrInvalid)
-		}
-		w.release(w.got(a.Adopt(bg, h+"\n"))) // as it comes from a file
+		w.release(w.got(a.Detached(h + "\n").Adopt(bg))) // as it comes from a file
 
 		odd := strings.Repeat("\x00\xff", 140)
-		w.release(w.got(a.Adopt(bg, w.detach(a, w.lock(a, odd)))))
+		w.release(w.got(a.Detached(w.detach(a, w.lock(a, odd))).Adopt(bg)))
 		long := w.lock(a, strings.Repeat("k", driver.MaxKey))
 		w.is(errOf(a.Detach(bg, long)), fencelock.ErrInvalid)
 		w.release(long)
-		w.is(errOf(testclient.New(t, struct{ driver.Backend }{memlock.New()}, nil).Adopt(bg, h)), fencelock.ErrInvalid)
+
+		none := testclient.New(t, struct{ driver.Backend }{memlock.New()}, nil).Detached(h)
+		for _, err := range []error{
+			errOf(none.Adopt(bg)), errOf(none.Renew(bg, 0)), none.Release(bg), errOf(none.Check(bg)), none.Finish(bg, time.Time{}, ""),
+		} {
+			w.is(err, fencelock.ErrInvalid)
+		}
 	})
 }
 
@@ -311,7 +314,7 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		begin := func() (h fencelock.Handle, ran bool) {
 			detached := errors.New("detached")
 			ran, err := a.Once(bg, "k", slot, func(ctx context.Context, l *fencelock.Lease) (err error) {
-				if l.TTL() != time.Minute || !a.Detaches() {
+				if l.TTL() != time.Minute || a.Detached("") == nil {
 					t.Errorf("a lease of %v", l.TTL())
 				}
 				h = w.detach(a, l)
@@ -333,16 +336,16 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		if line := line(); !ran || line.Done != nil || line.Holders[0].Owner != "for alice" {
 			t.Errorf("ran: %v, the line is %+v", ran, line)
 		}
-		ok(t, b.ReleaseDetached(bg, first)) // the work failed
-		w.is(b.FinishDetached(bg, first, slot), fencelock.ErrLost)
+		ok(t, b.Detached(first).Release(bg)) // the work failed
+		w.is(b.Detached(first).Finish(bg, slot, ""), fencelock.ErrLost)
 
 		second, ran := begin()
 		if !ran {
 			t.Error("a released slot is done")
 		}
-		w.is(b.FinishDetached(bg, second, slot, fencelock.Owner(strings.Repeat("x", 257))), fencelock.ErrInvalid)
-		w.is(b.FinishDetached(bg, "no handle", slot), fencelock.ErrInvalid)
-		ok(t, b.FinishDetached(bg, second, slot, fencelock.Owner("alice")))
+		w.is(b.Detached(second).Finish(bg, slot, strings.Repeat("x", 257)), fencelock.ErrInvalid)
+		w.is(b.Detached("no handle").Finish(bg, slot, ""), fencelock.ErrInvalid)
+		ok(t, b.Detached(second).Finish(bg, slot, "alice"))
 		if line := line(); line.Done == nil || !line.Done.Slot.Equal(slot) || line.Done.Owner != "alice" {
 			t.Errorf("the last run is %+v", line.Done)
 		}
@@ -350,14 +353,14 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 			t.Error("the slot ran again")
 		}
 		late := w.detach(a, w.lock(a, "k"))
-		ok(t, b.FinishDetached(bg, late, slot.Add(-time.Nanosecond), fencelock.Owner("bob")))
-		ok(t, b.FinishDetached(bg, late, slot.Add(-time.Nanosecond), fencelock.Owner("bob")))
+		ok(t, b.Detached(late).Finish(bg, slot.Add(-time.Nanosecond), "bob"))
+		ok(t, b.Detached(late).Finish(bg, slot.Add(-time.Nanosecond), "bob"))
 		if line := line(); line.Done == nil || !line.Done.Slot.Equal(slot) || line.Done.Owner != "alice" {
 			t.Errorf("the last run, after that of an older slot, is %+v", line.Done)
 		}
 		reader := w.detach(a, w.got(a.RLock(bg, "r")))
-		w.is(b.FinishDetached(bg, reader, slot), fencelock.ErrInvalid)
-		ok(t, b.ReleaseDetached(bg, reader))
+		w.is(b.Detached(reader).Finish(bg, slot, ""), fencelock.ErrInvalid)
+		ok(t, b.Detached(reader).Release(bg))
 	})
 }
 
@@ -377,7 +380,7 @@ func TestLeaseIsNotSharedWhileItIsDetached(t *testing.T) {
 		w.store.meddle(only(during, "detach"), nil)
 		h := w.detach(a, l)
 		w.is(errOf(share()), fencelock.ErrDetached)
-		x := w.got(b.Adopt(bg, h))
+		x := w.got(b.Detached(h).Adopt(bg))
 		start := time.Now()
 		must(t, a.Shutdown(bg)) // nothing is held here
 		tookAtMost(t, start, time.Second)
@@ -427,7 +430,7 @@ func TestAdoptWithoutAnAnswerIsUndone(t *testing.T) {
 				} else {
 					w.store.meddle(cut, nil)
 				}
-				_, err := b.Adopt(bg, h)
+				_, err := b.Detached(h).Adopt(bg)
 				if name == "closed" {
 					w.is(err, fencelock.ErrClosed)
 				} else {
@@ -435,7 +438,7 @@ func TestAdoptWithoutAnAnswerIsUndone(t *testing.T) {
 				}
 				w.store.heal()
 				ok(t, b.Close())
-				if err := a.ReleaseDetached(bg, h); applied {
+				if err := a.Detached(h).Release(bg); applied {
 					w.is(err, fencelock.ErrLost)
 				} else {
 					ok(t, err)

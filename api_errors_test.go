@@ -66,7 +66,7 @@ func TestLossText(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
-		must(t, c.Break(bg, "k", l.Token(), "why"))
+		must(t, c.Break(bg, "k", l.Token(), "why", 0))
 		<-l.Context().Done()
 		want := "release: k (token " + l.Token().String() + ") was lost: the store ended the claim: why"
 		if err := l.Release(bg); err == nil || err.Error() != want {
@@ -109,7 +109,7 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 		_, err := w.client(nil).TryLock(bg, evil)
 		w.held(err)
 		safe(err.Error())
-		must(t, a.Break(bg, evil, l.Token(), text))
+		must(t, a.Break(bg, evil, l.Token(), text, 0))
 		safe(l.Err().Error())
 		safe(l.Release(bg).Error())
 		safe(context.Cause(l.Context()).Error())
@@ -282,7 +282,7 @@ func TestErrorNamesOperationAndKey(t *testing.T) {
 		_, lock := b.Lock(bg, "k", fencelock.Wait(time.Second))
 		_, try := b.TryLock(bg, "k")
 		_, again := a.Lock(l.Context(), "k")
-		unknown := a.Break(bg, "k", 5, "")
+		unknown := a.Break(bg, "k", 5, "", 0)
 		w.release(l)
 		renew := l.Renew(bg)
 		for err, want := range map[error]string{

@@ -97,7 +97,7 @@ func everyCallIs(w *world, c *fencelock.Client, want error) {
 		errOf(c.Lock(bg, "k")), errOf(c.TryLock(bg, "k")), errOf(c.RLock(bg, "k")), errOf(c.TryRLock(bg, "k")),
 		errOf(c.Semaphore("k", 2).Acquire(bg, 1)), errOf(c.Semaphore("k", 2).TryAcquire(bg, 1)),
 		errOf(c.LockAll(bg, []string{"b", "a"})), errOf(c.Once(bg, "k", time.Now(), f)), errOf(c.Line(bg, "k")),
-		c.Do(bg, "k", f), c.Break(bg, "k", 1, ""),
+		c.Do(bg, "k", f), c.Break(bg, "k", 1, "", 0),
 	}
 	for _, err := range c.Lines(bg, "") {
 		errs = append(errs, err)
@@ -120,7 +120,7 @@ func everyCallIs(w *world, c *fencelock.Client, want error) {
 func TestSpecialCallsHaveAClaimOfTheirOwn(t *testing.T) {
 	for name, opt := range map[string]fencelock.Option{
 		"TTL": fencelock.TTL(7 * time.Second), "Note": fencelock.Note("n"), "MaxHold": fencelock.MaxHold(time.Hour),
-		"MinHold": fencelock.MinHold(time.Millisecond), "NoRenewal": fencelock.NoRenewal(), "Once": {},
+		"MinHold": fencelock.MinHold(time.Millisecond), "NoRenewal": fencelock.NoRenewal(), "Once": nil,
 		"the Client's own TTL": fencelock.TTL(30 * time.Second), "the empty note": fencelock.Note(""),
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
@@ -166,7 +166,7 @@ func TestExtremesOfOptionsWork(t *testing.T) {
 		}
 		c := w.client(nil)
 		for _, opt := range []fencelock.Option{
-			{}, fencelock.Wait(0), fencelock.Wait(1<<63 - 1), fencelock.TTL(time.Millisecond), fencelock.TTL(1<<63 - 1),
+			nil, fencelock.Wait(0), fencelock.Wait(1<<63 - 1), fencelock.TTL(time.Millisecond), fencelock.TTL(1<<63 - 1),
 			fencelock.MaxHold(1<<63 - 1), fencelock.NoRenewal(), fencelock.Note(""), fencelock.MinHold(1),
 		} {
 			l := w.got(c.Lock(bg, "k", opt))

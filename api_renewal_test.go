@@ -133,7 +133,7 @@ func TestLossIsToldOnce(t *testing.T) {
 		} {
 			var cause error
 			err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
-				ok(t, c.Break(bg, "k", l.Token(), "why"))
+				ok(t, c.Break(bg, "k", l.Token(), "why", 0))
 				cause = l.Err()
 				return f(ctx)
 			})

@@ -29,7 +29,7 @@ func (w *world) revoke(ctx context.Context, c *fencelock.Client, l *fencelock.Le
 	begun := time.Now()
 	go func() {
 		defer close(r.done)
-		r.broken, r.err = c.Revoke(ctx, l.Key(), l.Token(), "deploy", d)
+		r.broken, r.err = c.Revoke(ctx, l.Key(), l.Token(), "deploy", d, 0)
 		r.took = time.Since(begun)
 	}()
 	synctest.Wait()
@@ -121,7 +121,7 @@ func TestRevokeBreaksWhenPatienceIsOver(t *testing.T) {
 	}
 	runInWorld(t, "with LockDelay", func(t *testing.T, w *world) {
 		l, b := w.lock(w.client(nil), "k"), w.client(nil)
-		broken, err := b.Revoke(bg, "k", l.Token(), "deploy", patience, fencelock.LockDelay(lockDelay))
+		broken, err := b.Revoke(bg, "k", l.Token(), "deploy", patience, lockDelay)
 		if err != nil || !broken {
 			t.Errorf("Revoke: %v, %v", broken, err)
 		}
@@ -260,7 +260,7 @@ func TestRevokeOfWhatNobodyHolds(t *testing.T) {
 		wait := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		line, err := a.Line(bg, "k")
 		must(t, err)
-		broken, err := a.Revoke(bg, "k", line.Waiters[0].Token, "not you", patience)
+		broken, err := a.Revoke(bg, "k", line.Waiters[0].Token, "not you", patience, 0)
 		if err != nil || !broken {
 			t.Errorf("of a claim that waits: %v, %v", broken, err)
 		}
@@ -269,7 +269,7 @@ func TestRevokeOfWhatNobodyHolds(t *testing.T) {
 		took(t, begun, 0)
 
 		for _, token := range []fence.Token{1, l.Token() + fencelock.DefaultHandOff} {
-			_, err = a.Revoke(bg, "k", token, "", patience)
+			_, err = a.Revoke(bg, "k", token, "", patience, 0)
 			w.is(err, fencelock.ErrNoClaim)
 			if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
 				t.Errorf("token %v: %v", token, err)
@@ -282,7 +282,7 @@ func TestRevokeOfWhatNobodyHolds(t *testing.T) {
 		w.release(m)
 		r.ended(t, false)
 		begun = time.Now()
-		broken, err = b.Revoke(bg, "m", m.Token(), "", patience)
+		broken, err = b.Revoke(bg, "m", m.Token(), "", patience, 0)
 		if err != nil || broken {
 			t.Errorf("of a claim whose holder has left: %v, %v", broken, err)
 		}
@@ -297,25 +297,25 @@ func TestRevokeThatCannotBe(t *testing.T) {
 		l := w.lock(c, "k")
 		w.store.taken()
 		for _, bad := range []func() error{
-			func() error { return errOf(c.Revoke(bg, "", l.Token(), "", patience)) },
-			func() error { return errOf(c.Revoke(bg, "k", 0, "", patience)) },
-			func() error { return errOf(c.Revoke(bg, "k", l.Token(), "", 0)) },
-			func() error { return errOf(c.Revoke(bg, "k", l.Token(), "\x00", patience)) },
-			func() error { return errOf(c.Revoke(bg, "k", l.Token(), "\x1f", patience)) },
-			func() error { return errOf(c.Revoke(bg, "k", l.Token(), strings.Repeat("x", 1025), patience)) },
+			func() error { return errOf(c.Revoke(bg, "", l.Token(), "", patience, 0)) },
+			func() error { return errOf(c.Revoke(bg, "k", 0, "", patience, 0)) },
+			func() error { return errOf(c.Revoke(bg, "k", l.Token(), "", 0, 0)) },
+			func() error { return errOf(c.Revoke(bg, "k", l.Token(), "\x00", patience, 0)) },
+			func() error { return errOf(c.Revoke(bg, "k", l.Token(), "\x1f", patience, 0)) },
+			func() error { return errOf(c.Revoke(bg, "k", l.Token(), strings.Repeat("x", 1025), patience, 0)) },
 			func() error {
-				return errOf(c.Revoke(bg, "k", l.Token(), "", patience, fencelock.TTL(time.Minute)))
+				return errOf(c.Revoke(bg, "k", l.Token(), "", patience, 24*365*time.Hour*100))
 			},
 			func() error { return errOf(c.Lock(bg, "fencelock/revoke/0123")) },
 			func() error { return errOf(c.Line(bg, "fencelock/revoke/0123")) },
-			func() error { return c.Break(bg, "fencelock/revoke/0123", 1, "") },
+			func() error { return c.Break(bg, "fencelock/revoke/0123", 1, "", 0) },
 		} {
 			w.is(bad(), fencelock.ErrInvalid)
 		}
 		w.steps()
 		w.release(l)
 		ok(t, c.Close())
-		w.is(errOf(c.Revoke(bg, "k", l.Token(), "", patience)), fencelock.ErrClosed)
+		w.is(errOf(c.Revoke(bg, "k", l.Token(), "", patience, 0)), fencelock.ErrClosed)
 	})
 }
 

@@ -126,7 +126,7 @@ func TestAdoptedLeaseIsAsked(t *testing.T) {
 		must(t, err)
 		r := w.revoke(bg, b, l, patience)
 		time.Sleep(5 * time.Second)
-		adopted := w.got(b.Adopt(bg, h))
+		adopted := w.got(b.Detached(h).Adopt(bg))
 		<-adopted.Revoked()
 		w.release(adopted)
 		r.ended(t, false)

@@ -151,7 +151,7 @@ func TestTraceOfAnAdoptedLease(t *testing.T) {
 		l := w.lock(a, "k")
 		h, err := a.Detach(bg, l)
 		ok(t, err)
-		l = w.got(b.Adopt(traced("adopter's"), h))
+		l = w.got(b.Detached(h).Adopt(traced("adopter's")))
 		if held := w.held(errOf(a.TryLock(bg, "k"))); held.Trace != "adopter's" {
 			t.Errorf("refused with %+v", held)
 		}

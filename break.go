@@ -3,6 +3,7 @@ package fencelock
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
@@ -12,26 +13,28 @@ import (
 // it, also if it belongs to another process. Any token of a claim's span will do. The
 // reason reaches the holder as the cause of its context: at once if it is held through this
 // Client or if the backend pushes, with its next renewal otherwise. It costs two round
-// trips; with LockDelay, and on ZooKeeper and a quorum, one. After ErrUnavailable, and
+// trips; with a delay, and on ZooKeeper and a quorum, one. After ErrUnavailable, and
 // after ErrClosed from a Client that was closed meanwhile, the outcome is unknown, and
 // Break may be called again.
 //
 // The holder may still be working when the next claim is granted. Fencing tokens protect
-// the resource in that case. With LockDelay(d), the only option, the key stays closed for d
-// after the break, and Line shows the claim as lingering. A d that is longer than a third
+// the resource in that case. With a delay above zero the key stays closed for that long
+// after the break, and Line shows the claim as lingering. A delay that is longer than a third
 // of the holder's TTL, one renewal and its longest write lets the last write of the holder
-// land before another holder begins. Without this option the delay is the LockDelay of the
-// lease, if the lease has one. A waiting claim ends at once. A delay below the backend's
-// shortest lease lasts as long as the shortest lease. A delay above the longest lease, or
-// on ZooKeeper or a quorum, is ErrInvalid.
+// land before another holder begins. A delay of 0 is the LockDelay of the lease, if it has one. A
+// delay below 0 opens the key at once. A waiting claim ends at once. A delay below the
+// backend's shortest lease lasts as long as the shortest lease. A delay above the longest
+// lease, or on ZooKeeper or a quorum, is ErrInvalid.
 //
 // Break may be repeated. For a claim that lingers already, because it was broken or because
-// of MinHold, Break without LockDelay changes nothing and returns nil. With LockDelay(d) the
-// key stays closed for d from now on, and never for less long than was promised before.
-// LockDelay(0) opens the key at once.
+// of MinHold, Break with a delay of 0 changes nothing and returns nil. With a delay above 0
+// the key stays closed for that long from now on, and never for less long than was promised
+// before. A delay below 0 ends the lingering.
 //
 // If no claim has the token, nothing is changed and the error is ErrNoClaim.
-func (c *Client) Break(ctx context.Context, key string, token fence.Token, reason string, opts ...Option) error {
+func (c *Client) Break(
+	ctx context.Context, key string, token fence.Token, reason string, delay time.Duration,
+) error {
 	const op = "break"
 	if err := c.ready(key); err != nil {
 		return wrap(op, key, err)
@@ -39,23 +42,23 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, reaso
 	if err := checkBreak(token, reason); err != nil {
 		return wrap(op, key, err)
 	}
-	delay, given, err := c.info.breakDelay(opts)
+	linger, err := c.info.breakDelay(delay)
 	if err != nil {
 		return wrap(op, key, err)
 	}
 	call := c.life.acquiring.Call(ctx, c.clock.Now(), c.options.TTL/3)
 	defer call.End()
-	if !given && c.info.Linger {
+	if delay == 0 && c.info.Linger {
 		line, err := c.backend.Line(call, key)
 		if err != nil {
 			return wrap(op, key, c.storeError(ctx, err))
 		}
 		var lingers bool
-		if delay, lingers = c.info.leaseDelay(&line, token); lingers {
+		if linger, lingers = c.info.leaseDelay(&line, token); lingers {
 			return nil
 		}
 	}
-	if err := c.backend.Break(call, key, int64(token), reason, delay); err != nil {
+	if err := c.backend.Break(call, key, int64(token), reason, linger); err != nil {
 		if driver.Gone(err) {
 			return wrap(op, key, fmt.Errorf("%w %s; nothing was changed: %w", ErrNoClaim, token, err))
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// optionSet is a set of options. An Option is a set of one.
+// optionSet is a set of options. An option is a set of one.
 type optionSet uint16
 
 const (
@@ -41,8 +41,6 @@ const (
 	onceTakes  = lockTakes &^ optionReentrant
 	adoptTakes = optionTTL | optionNoRenewal | optionMaxHold | optionProgress | optionMinHold |
 		optionRetry | optionNote | optionOwner
-	breakTakes  = optionLockDelay // also Revoke
-	finishTakes = optionOwner
 )
 
 // String returns the names of the options in the set, for an error.
@@ -76,11 +74,12 @@ type callOptions struct {
 // readOptions reads opts, refuses those that the call does not take, and contradictions.
 func (o *callOptions) readOptions(takes optionSet, try bool, opts []Option) error {
 	o.wait = -1
-	for _, opt := range opts {
-		switch {
-		case opt.set == nil:
+	for _, given := range opts {
+		if given == nil {
 			continue
-		case opt.name&takes == 0:
+		}
+		opt := given.asOption()
+		if opt.name&takes == 0 {
 			return invalid("this call takes %s; leave out %s", takes, opt.name)
 		}
 		o.given |= opt.name

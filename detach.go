@@ -98,12 +98,26 @@ func (c *Client) detacher() (driver.Detacher, error) {
 	return d, nil
 }
 
-// Detaches reports whether the store can pass a lease from one process to another. On other
-// stores (ZooKeeper, a quorum) Detach and Adopt return ErrInvalid. It costs no round trip.
-func (c *Client) Detaches() bool {
-	_, ok := c.backend.(driver.Detacher)
-	return ok
+// Detached is a lease that was detached, as its handle names it. It is a value to call methods
+// on, and costs nothing to make. All methods may be called from many goroutines at once. They
+// return ErrInvalid if the handle is not one of this store.
+type Detached struct {
+	c *Client
+	h Handle
 }
+
+// Detached returns what can be done with the lease of a handle. It costs no round trip. It
+// returns nil if the store cannot pass a lease from one process to another (ZooKeeper, a
+// quorum); the methods of a nil Detached return ErrInvalid.
+func (c *Client) Detached(h Handle) *Detached {
+	if _, ok := c.backend.(driver.Detacher); !ok {
+		return nil
+	}
+	return &Detached{c, h}
+}
+
+// errNotDetached is of the methods of a nil Detached.
+var errNotDetached = invalid("the store cannot pass a lock to another process: its claims end with their process")
 
 // beginDetach returns the handle of the lease, or says why it can have none. Until endDetach the
 // grant is not shared: a share would outlive the Detach, with no claim behind it.
@@ -164,20 +178,26 @@ func (l *Lease) endDetached() error {
 // Client renews it from now on. If several clients adopt one handle, one of them gets the
 // lease, and the handle is used up. Adopt costs one round trip.
 //
-// Adopt takes the options TTL, Note, Owner, MaxHold, MinHold, Progress, NoRenewal and
-// Retry; all bounds count from now. Without TTL the lease has the TTL of the Client. The
-// claim gets a new ID, also if the lease was taken with a ClaimID.
+// All bounds of the options count from now. Without TTL the lease has the TTL of the
+// Client. The claim gets a new ID, also if the lease was taken with a ClaimID.
 //
 // Errors: ErrLost if the lease ended, or if another process adopted it; ErrUnavailable if
 // the store does not respond within two seconds, or one TTL. After ErrUnavailable the
 // outcome is unknown, and Adopt releases in the background what it may have adopted. Adopt
 // may then be called again; if the handle is used up, the key is free. The same holds after
 // ErrClosed, if the Client was closed meanwhile.
-func (c *Client) Adopt(ctx context.Context, h Handle, opts ...Option) (*Lease, error) {
-	r := request{op: opAdopt, key: h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
-	a := newAcquisition(ctx, c, r)
+func (d *Detached) Adopt(ctx context.Context, opts ...LeaseOption) (*Lease, error) {
+	if d == nil {
+		return nil, wrap(opAdopt, "", errNotDetached)
+	}
+	r := request{op: opAdopt, key: d.h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
+	a := newAcquisition(ctx, d.c, r)
 	defer a.free()
-	l, err := a.adopt(h, opts)
+	all := make([]Option, len(opts))
+	for i, opt := range opts {
+		all[i] = opt
+	}
+	l, err := a.adopt(d.h, all)
 	return l, a.refused(err)
 }
 
@@ -280,14 +300,14 @@ func lostHandle(h *handle, err error) error {
 	return &lossError{kind: ErrBroken, key: h.ticket.Key, token: h.token, detail: reason}
 }
 
-// RenewDetached extends the lease of a handle to a full TTL without adopting it, and
-// returns how long it lasts at least. A ttl of 0 keeps its length. It is for programs that
+// Renew extends the lease to a full TTL without adopting it, and returns how long it lasts at
+// least. A ttl of 0 keeps its length. It is for programs that
 // only pass handles on. It costs one round trip.
 //
 // Errors: ErrLost if the lease ended or was adopted; ErrUnavailable if the store does not
 // answer within a third of the lease, and then it may have been renewed.
-func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration) (left time.Duration, err error) {
-	err = c.byHandle("renew", h, func(p *handle) error {
+func (d *Detached) Renew(ctx context.Context, ttl time.Duration) (left time.Duration, err error) {
+	err = d.do("renew", func(c *Client, p *handle) error {
 		if ttl > 0 {
 			p.ticket.TTL = c.info.clampTTL(ttl)
 		}
@@ -303,11 +323,11 @@ func (c *Client) RenewDetached(ctx context.Context, h Handle, ttl time.Duration)
 	return left, err
 }
 
-// ReleaseDetached releases the lease of a handle. It costs one round trip. After
+// Release releases the lease. It costs one round trip. After
 // ErrUnavailable the outcome is unknown, and it may be called again; ErrLost says that the
 // lease had ended before, or that another process has adopted it.
-func (c *Client) ReleaseDetached(ctx context.Context, h Handle) error {
-	return c.byHandle("release", h, func(p *handle) error { return p.leave(ctx, c, driver.Exit{}) })
+func (d *Detached) Release(ctx context.Context) error {
+	return d.do("release", func(c *Client, p *handle) error { return p.leave(ctx, c, driver.Exit{}) })
 }
 
 // leave takes the claim out of the line.
@@ -323,34 +343,30 @@ func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	return nil
 }
 
-// FinishDetached releases the lease as ReleaseDetached does, and records in the same step
-// that slot is done: Once and Line.Done report that. If a later slot is done already, the
-// record of that slot stays. It is for an f of Once that detached its lease, so that
-// another process finishes the work. It takes the option Owner, which names who has done
-// the work if it was not this Client. The error is ErrInvalid if the backend keeps no
-// slots, or if the handle is not of an exclusive lease.
-func (c *Client) FinishDetached(ctx context.Context, h Handle, slot time.Time, opts ...Option) error {
-	if err := c.info.canOnce(h.Key(), slot); err != nil {
-		return err
-	}
-	var o callOptions
-	if err := o.readOptions(finishTakes, true, opts); err != nil {
-		return wrap("finish", h.Key(), err)
-	}
-	mark := writeMark(Run{Slot: slot, Done: time.Now(), Owner: cmp.Or(o.owner, c.options.Owner)})
-	return c.byHandle("finish", h, func(p *handle) error {
+// Finish releases the lease as Release does, and records in the same step that slot is
+// done: Once and Line.Done report that. If a later slot is done already, the record of that
+// slot stays. It is for an f of Once that detached its lease, so that another process
+// finishes the work. owner names who has done the work; empty stands for Options.Owner. The
+// error is ErrInvalid if the backend keeps no slots, or if the handle is not of an exclusive
+// lease.
+func (d *Detached) Finish(ctx context.Context, slot time.Time, owner string) error {
+	return d.do("finish", func(c *Client, p *handle) error {
+		if err := cmp.Or(c.info.canOnce(slot), checkOwner(owner)); err != nil {
+			return err
+		}
 		if !p.ticket.Exclusive() {
 			return invalid("only the holder of an exclusive lease can finish a slot")
 		}
+		mark := writeMark(Run{Slot: slot, Done: time.Now(), Owner: cmp.Or(owner, c.options.Owner)})
 		return p.leave(ctx, c, driver.Exit{Mark: mark})
 	})
 }
 
-// CheckDetached returns the claim of a handle, with the time that is left of its lease. It
+// Check returns the claim, with the time that is left of its lease. It
 // costs one round trip. The error is ErrLost if the lease ended or was adopted.
-func (c *Client) CheckDetached(ctx context.Context, h Handle) (Standing, error) {
+func (d *Detached) Check(ctx context.Context) (Standing, error) {
 	var found Standing
-	err := c.byHandle("check", h, func(p *handle) error {
+	err := d.do("check", func(c *Client, p *handle) error {
 		line, err := c.Line(ctx, p.ticket.Key)
 		if err != nil {
 			return err
@@ -366,20 +382,22 @@ func (c *Client) CheckDetached(ctx context.Context, h Handle) (Standing, error) 
 	return found, err
 }
 
-// byHandle calls f with what h says.
-func (c *Client) byHandle(op string, h Handle, f func(*handle) error) error {
-	_, err := c.detacher()
-	if err != nil {
-		return wrap(op, h.Key(), err)
+// do calls f with what the handle says.
+func (d *Detached) do(op string, f func(*Client, *handle) error) error {
+	if d == nil {
+		return wrap(op, "", errNotDetached)
 	}
-	p, err := h.read(&c.info.Info)
-	if err != nil {
-		return wrap(op, h.Key(), err)
+	if !d.c.life.open() {
+		return wrap(op, d.h.Key(), ErrClosed)
 	}
-	return wrap(op, h.Key(), f(&p))
+	p, err := d.h.read(&d.c.info.Info)
+	if err != nil {
+		return wrap(op, d.h.Key(), err)
+	}
+	return wrap(op, d.h.Key(), f(d.c, &p))
 }
 
-// failure is err, the answer to a request for the handle, as the caller gets it.
+// failure returns the error of a request for the handle.
 func (p *handle) failure(ctx context.Context, c *Client, err error) error {
 	if driver.Gone(err) {
 		return lostHandle(p, err)

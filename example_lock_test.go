@@ -138,7 +138,7 @@ func ExampleClient_Detach() {
 	handle, err := first.Detach(ctx, lease) // text for a file, a job's parameter, a request
 	fmt.Println(handle.Key(), err)
 
-	adopted, err := second.Adopt(ctx, handle)
+	adopted, err := second.Detached(handle).Adopt(ctx)
 	if err != nil {
 		return
 	}

@@ -22,7 +22,7 @@ func ExampleLease_Context() {
 		fmt.Println(err)
 		return
 	}
-	client.Break(ctx, "migration", lease.Token(), "replaced by release 7")
+	client.Break(ctx, "migration", lease.Token(), "replaced by release 7", 0)
 
 	<-lease.Context().Done()
 	switch cause := context.Cause(lease.Context()); {
@@ -96,7 +96,7 @@ func ExampleClient_Revoke() {
 		}
 	}()
 
-	broken, err := client.Revoke(ctx, "import", lease.Token(), "release 7", 30*time.Second)
+	broken, err := client.Revoke(ctx, "import", lease.Token(), "release 7", 30*time.Second, 0)
 	fmt.Println("broken:", broken, err)
 	// Output:
 	// ops asks: release 7

@@ -12,14 +12,14 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// Handle is a detached lease as text: letters, digits, ".", "-" and "_", at most MaxHandle
+// Handle is a detached lease as text: letters, digits, ".", "-" and "_", at most 512
 // bytes. A program that has it can renew, release and adopt the lease. It cannot be
 // guessed, because the claim's ID in it has 128 random bits; nothing else protects it.
 // Treat it as a password, and keep it in a file of mode 0600.
 type Handle string
 
-// MaxHandle is the length of the longest handle, in bytes.
-const MaxHandle = 512
+// maxHandle is the length of the longest handle, in bytes.
+const maxHandle = 512
 
 // handleVersion begins every handle.
 const handleVersion = "fl1"
@@ -94,8 +94,8 @@ func (h *handle) write(info *driver.Info) (Handle, error) {
 		number(t.TTL.Milliseconds()), uncertain, base64.RawURLEncoding.EncodeToString([]byte(t.Key)),
 	}, ".")
 	text := handleVersion + "." + checkOf(info, rest) + "." + rest
-	if len(text) > MaxHandle {
-		return "", invalid("the handle would have %d bytes, more than %d: the key is too long", len(text), MaxHandle)
+	if len(text) > maxHandle {
+		return "", invalid("the handle would have %d bytes, more than %d: the key is too long", len(text), maxHandle)
 	}
 	return Handle(text), nil
 }
@@ -105,8 +105,8 @@ func (h Handle) read(info *driver.Info) (handle, error) {
 	text := strings.TrimSpace(string(h))
 	f := strings.Split(text, ".")
 	switch {
-	case len(text) > MaxHandle || len(f) != handleFields:
-		return handle{}, invalid("this is no handle: one has %d parts and at most %d bytes", handleFields, MaxHandle)
+	case len(text) > maxHandle || len(f) != handleFields:
+		return handle{}, invalid("this is no handle: one has %d parts and at most %d bytes", handleFields, maxHandle)
 	case f[fieldVersion] != handleVersion:
 		return handle{}, invalid("this handle is of version %s, and this program reads %s",
 			printable(f[fieldVersion]), handleVersion)

@@ -50,8 +50,8 @@ func (c *Client) Once(
 	ctx context.Context, key string, slot time.Time,
 	f func(ctx context.Context, l *Lease) error, opts ...Option,
 ) (ran bool, err error) {
-	if err := c.info.canOnce(key, slot); err != nil {
-		return false, err
+	if err := c.info.canOnce(slot); err != nil {
+		return false, wrap(opOnce, key, err)
 	}
 	l, err := c.acquire(ctx, request{op: opOnce, key: key, capacity: driver.RW, weight: driver.RW}, opts)
 	if err != nil {

@@ -122,16 +122,35 @@ func defaultOwner() string {
 	return strings.ToValidUTF8(owner, "")
 }
 
-// Option changes one call. Each call says which options it takes; any other is ErrInvalid.
-type Option struct {
+// Option changes one call that takes a lock. LockAll does not take ClaimID, nor Once Reentrant:
+// such a call is ErrInvalid. A nil Option is ignored.
+type Option interface{ asOption() *option }
+
+// LeaseOption is an Option that Detached.Adopt takes as well.
+type LeaseOption interface {
+	Option
+	leaseOption()
+}
+
+type option struct {
 	name optionSet
 	set  func(*callOptions) error
+}
+
+func (o *option) asOption() *option { return o }
+
+type leaseOption struct{ option }
+
+func (*leaseOption) leaseOption() {}
+
+func ofLease(name optionSet, set func(*callOptions) error) LeaseOption {
+	return &leaseOption{option{name, set}}
 }
 
 // Wait bounds how long a call may wait in line, not how long the lock is held.
 // 0 makes the call a try. Without Wait, only ctx bounds the waiting.
 func Wait(d time.Duration) Option {
-	return Option{optionWait, func(o *callOptions) error {
+	return &option{optionWait, func(o *callOptions) error {
 		o.wait = d
 		return checkNotNegative("Wait", d)
 	}}
@@ -140,11 +159,11 @@ func Wait(d time.Duration) Option {
 // TTL gives this claim another lease than Options.TTL. A TTL outside the backend's limits
 // is raised or cut to the limit, and an EventWarning reports that; with NoRenewal it is ErrInvalid.
 // The lease is renewed after a third of it, and each renewal may take another third.
-func TTL(d time.Duration) Option {
-	return Option{optionTTL, func(o *callOptions) error {
+func TTL(d time.Duration) LeaseOption {
+	return ofLease(optionTTL, func(o *callOptions) error {
 		o.ttl = d
 		return checkTTL("TTL", d)
-	}}
+	})
 }
 
 // NoRenewal switches the watchdog off: the lease lasts its whole TTL from the grant, and from
@@ -154,20 +173,20 @@ func TTL(d time.Duration) Option {
 // It costs one more round trip if the call has waited. On stores other than Redis and memory it
 // also does if the call may wait and the TTL is longer than Options.TTL: a waiter that dies must
 // not keep its place for that long. Goroutines of one process queue in the store.
-func NoRenewal() Option {
-	return Option{optionNoRenewal, func(o *callOptions) error {
+func NoRenewal() LeaseOption {
+	return ofLease(optionNoRenewal, func(o *callOptions) error {
 		o.noRenewal = true
 		return nil
-	}}
+	})
 }
 
 // MaxHold ends the lease with ErrMaxHold after d, counted from the grant, also if its
 // holder is alive. Until then it is renewed.
-func MaxHold(d time.Duration) Option {
-	return Option{optionMaxHold, func(o *callOptions) error {
+func MaxHold(d time.Duration) LeaseOption {
+	return ofLease(optionMaxHold, func(o *callOptions) error {
 		o.maxHold = d
 		return checkTTL("MaxHold", d)
-	}}
+	})
 }
 
 // Progress bounds how long the lease is renewed without a call of Lease.Tick: the watchdog
@@ -182,22 +201,22 @@ func MaxHold(d time.Duration) Option {
 // Reentrant, a Tick of any handle counts for the shared lease, and Progress belongs to the
 // outer call. With LockAll each lease needs its own Tick. Goroutines of one process queue
 // in the store.
-func Progress(d time.Duration) Option {
-	return Option{optionProgress, func(o *callOptions) error {
+func Progress(d time.Duration) LeaseOption {
+	return ofLease(optionProgress, func(o *callOptions) error {
 		o.progress = d
 		return checkTTL("Progress", d)
-	}}
+	})
 }
 
 // MinHold keeps the key taken until d has passed since the grant, even if it is
 // released sooner: the store counts the rest, and Release returns at once. A rest
 // below the backend's shortest lease lasts as long as that. It keeps a job that is
 // shorter than the clocks' skew from running twice.
-func MinHold(d time.Duration) Option {
-	return Option{optionMinHold, func(o *callOptions) error {
+func MinHold(d time.Duration) LeaseOption {
+	return ofLease(optionMinHold, func(o *callOptions) error {
 		o.minHold = d
 		return checkNotNegative("MinHold", d)
-	}}
+	})
 }
 
 // LockDelay keeps the key closed for d after the lease has ended without a release: because
@@ -205,14 +224,14 @@ func MinHold(d time.Duration) Option {
 // writes of a holder that learns late of its loss, or never, then land before another
 // holder begins. After Release the key is free at once. The delay also follows Close of the
 // Client, and Break, where the store can keep a key that was left (not on ZooKeeper and a
-// quorum). Break may be given another LockDelay.
+// quorum). Break may be given another delay.
 //
 // It costs no request: the store keeps a lease that is longer by d than its holder counts on,
 // so TTL and d together are at most the longest lease of the store; more is ErrInvalid. A
 // claim that waits when its process dies keeps its place for d longer, too. Goroutines of
 // one process queue in the store.
 func LockDelay(d time.Duration) Option {
-	return Option{optionLockDelay, func(o *callOptions) error {
+	return &option{optionLockDelay, func(o *callOptions) error {
 		o.lockDelay = d
 		return checkNotNegative("LockDelay", d)
 	}}
@@ -224,27 +243,27 @@ func LockDelay(d time.Duration) Option {
 // exclude goroutines that share a ctx from one another. While the lease is being
 // detached, the call fails with ErrDetached. Without it, such a call is ErrDeadlock.
 func Reentrant() Option {
-	return Option{optionReentrant, func(o *callOptions) error {
+	return &option{optionReentrant, func(o *callOptions) error {
 		o.reentrant = true
 		return nil
 	}}
 }
 
 // Retry sets the Backoff of this call, instead of Options.Backoff.
-func Retry(b Backoff) Option {
-	return Option{optionRetry, func(o *callOptions) error {
+func Retry(b Backoff) LeaseOption {
+	return ofLease(optionRetry, func(o *callOptions) error {
 		o.backoff = b
 		if b == nil {
 			return invalid("Retry was given no Backoff")
 		}
 		return nil
-	}}
+	})
 }
 
 // Note adds free text to the claim, which is shown next to the owner: UTF-8 without zero
 // bytes and without U+001F, at most 1024 bytes.
-func Note(s string) Option {
-	return Option{optionNote, func(o *callOptions) error {
+func Note(s string) LeaseOption {
+	return ofLease(optionNote, func(o *callOptions) error {
 		o.note = s
 		switch {
 		case !isText(s):
@@ -255,7 +274,7 @@ func Note(s string) Option {
 			return invalid("Note has %d bytes; at most %d", len(s), driver.MaxNote)
 		}
 		return nil
-	}}
+	})
 }
 
 // ClaimID names the claim of the call, so that any process of the same store can repeat the
@@ -278,7 +297,7 @@ func Note(s string) Option {
 // Goroutines do not queue in this process for such a claim. ErrInvalid on a backend that
 // cannot pass claims between processes (ZooKeeper, a quorum).
 func ClaimID(id string) Option {
-	return Option{optionClaimID, func(o *callOptions) error {
+	return &option{optionClaimID, func(o *callOptions) error {
 		o.claimID = id
 		if !isClaimID(id) {
 			return invalid("ClaimID is %s; want 16 to 64 letters, digits, \"-\" and \"_\"", printable(id))
@@ -297,17 +316,21 @@ func isClaimID(id string) bool {
 // Owner sets another owner than Options.Owner for this call, for a program that takes locks
 // on behalf of others; at most 256 bytes. It has no effect on who gets the lock. Goroutines
 // of one process queue in the store then.
-func Owner(s string) Option {
-	return Option{optionOwner, func(o *callOptions) error {
+func Owner(s string) LeaseOption {
+	return ofLease(optionOwner, func(o *callOptions) error {
 		o.owner = s
-		switch {
-		case !isText(s):
-			return invalid("Owner is not text: it must be UTF-8 without zero bytes")
-		case len(s) > driver.MaxOwner:
-			return invalid("Owner has %d bytes; at most %d", len(s), driver.MaxOwner)
-		}
-		return nil
-	}}
+		return checkOwner(s)
+	})
+}
+
+func checkOwner(s string) error {
+	switch {
+	case !isText(s):
+		return invalid("Owner is not text: it must be UTF-8 without zero bytes")
+	case len(s) > driver.MaxOwner:
+		return invalid("Owner has %d bytes; at most %d", len(s), driver.MaxOwner)
+	}
+	return nil
 }
 
 func checkNotNegative(what string, d time.Duration) error {

@@ -43,17 +43,16 @@ func lookEvery(ttl time.Duration) time.Duration { return min(time.Second, ttl/3)
 // patience.
 //
 // The first look, the request and its end cost one round trip each. So does each further look:
-// one a second, or one each third of Options.TTL if that is shorter. The options are those of
-// Break.
+// one a second, or one each third of Options.TTL if that is shorter. The delay is that of Break.
 //
 // Errors: ErrNoClaim if no claim has the token. When ctx ends, the error is that of ctx and
 // its cause; nothing was broken, and a holder that was asked may still release.
 // ErrUnavailable if the store does not respond to the request, or to the Break at the end.
 // Between the two, Revoke waits out an outage.
 func (c *Client) Revoke(
-	ctx context.Context, key string, token fence.Token, reason string, patience time.Duration, opts ...Option,
+	ctx context.Context, key string, token fence.Token, reason string, patience, delay time.Duration,
 ) (broken bool, err error) {
-	r := &revocation{c: c, key: key, token: token, reason: reason, patience: patience, opts: opts}
+	r := &revocation{c: c, key: key, token: token, reason: reason, patience: patience, delay: delay}
 	if err := r.check(); err != nil {
 		return false, wrap(opRevoke, key, err)
 	}
@@ -83,9 +82,9 @@ type revocation struct {
 	token    fence.Token
 	reason   string
 	patience time.Duration
-	opts     []Option // of Break
-	at       string   // the key of the request
-	request  *Lease   // nil while another call asks
+	delay    time.Duration // of Break
+	at       string        // the key of the request
+	request  *Lease        // nil while another call asks
 }
 
 // check refuses what Revoke cannot do.
@@ -99,10 +98,10 @@ func (r *revocation) check() error {
 	if r.patience <= 0 {
 		return invalid("the patience is %v; it must be positive, or use Break", r.patience)
 	}
-	if err := Note(r.reason).set(&callOptions{}); err != nil {
+	if err := Note(r.reason).asOption().set(&callOptions{}); err != nil {
 		return err
 	}
-	_, _, err := r.c.info.breakDelay(r.opts)
+	_, err := r.c.info.breakDelay(r.delay)
 	return err
 }
 
@@ -167,7 +166,7 @@ func (r *revocation) await(ctx context.Context) (broken bool, err error) {
 
 // breakNow ends the claim by force, unless it has left the line.
 func (r *revocation) breakNow(ctx context.Context) (broken bool, err error) {
-	err = r.c.Break(ctx, r.key, r.token, r.reason, r.opts...)
+	err = r.c.Break(ctx, r.key, r.token, r.reason, r.delay)
 	if errors.Is(err, ErrNoClaim) {
 		return false, nil
 	}

@@ -40,35 +40,27 @@ func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) (delay time
 	return 0, false
 }
 
-// breakDelay reads the options of Break: the LockDelay, as the backend can keep it, and whether
-// there is one. A LockDelay of 0 is below zero then, because it also ends a delay.
-func (i *storeInfo) breakDelay(opts []Option) (delay time.Duration, given bool, err error) {
-	var o callOptions
-	if err := o.readOptions(breakTakes, true, opts); err != nil {
-		return 0, false, err
-	}
-	switch d := o.lockDelay; {
-	case d == 0 && o.given != 0:
-		return -1, true, nil
-	case d == 0:
-		return 0, false, nil
+// breakDelay returns the delay of Break as the backend can keep it.
+func (i *storeInfo) breakDelay(d time.Duration) (time.Duration, error) {
+	switch {
+	case d <= 0:
+		return d, nil
 	case !i.Linger:
-		return 0, false, invalid("the %s backend cannot keep a key closed after a break; leave out LockDelay",
-			i.Name)
+		return 0, invalid("the %s backend cannot keep a key closed after a break; leave out the delay", i.Name)
 	case d > i.maxTTL():
-		return 0, false, invalid("LockDelay is %v; the %s backend can do at most %v", d, i.Name, i.maxTTL())
+		return 0, invalid("the delay is %v; the %s backend can do at most %v", d, i.Name, i.maxTTL())
 	default:
-		return max(d, i.MinTTL), true, nil
+		return max(d, i.MinTTL), nil
 	}
 }
 
 // canOnce refuses a slot that cannot be noted.
-func (i *storeInfo) canOnce(key string, slot time.Time) error {
+func (i *storeInfo) canOnce(slot time.Time) error {
 	if !i.Fair {
-		return wrap(opOnce, key, invalid("the %s backend cannot remember which slots are done", i.Name))
+		return invalid("the %s backend cannot remember which slots are done", i.Name)
 	}
 	if y := slot.UTC().Year(); y < 0 || y > 9999 {
-		return wrap(opOnce, key, invalid("the slot is in the year %d; it could be written, but not read again", y))
+		return invalid("the slot is in the year %d; it could be written, but not read again", y)
 	}
 	return nil
 }

@@ -144,14 +144,17 @@ func (s *Server) abandon(c *call, w *want, answer any) {
 // waiting is how long a call for w waits in line.
 func (w *want) waiting() fencelock.Option {
 	if w.Stay {
-		return fencelock.Option{} // its context ends instead
+		return nil // its context ends instead
 	}
 	return fencelock.Wait(w.wait)
 }
 
+// detaches reports whether the store can pass a lease to another process.
+func (s *Server) detaches() bool { return s.locks.Detached("") != nil }
+
 // take takes an exclusive lock, a share or permits.
 func (s *Server) take(ctx context.Context, c *call, w *want) (any, error) {
-	if !s.locks.Detaches() {
+	if !s.detaches() {
 		return s.takeKept(ctx, c, w)
 	}
 	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.claimID()), w.waiting())

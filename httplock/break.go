@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"time"
@@ -32,10 +33,12 @@ func (s *Server) breakClaim(c *call) (any, error) {
 		return nil, invalid("The token is missing; want that of the claim to end, as line shows it.")
 	case strings.TrimSpace(q.Reason) == "":
 		return nil, invalid("The reason is missing; the holder and the audit log get it.")
+	case q.Delay != nil && *q.Delay < 0:
+		return nil, invalid("The delay is %v; it must not be negative.", time.Duration(*q.Delay))
 	}
-	var delay fencelock.Option // that of the lease, if it has one
+	delay := time.Duration(0) // that of the lease, if it has one
 	if q.Delay != nil {
-		delay = fencelock.LockDelay(time.Duration(*q.Delay))
+		delay = cmp.Or(time.Duration(*q.Delay), -1)
 	}
 	err := s.locks.Break(c.Context(), q.Key, q.Token, q.Reason, delay)
 	c.audit("break", q.Key, q.Token, err, "reason", q.Reason)

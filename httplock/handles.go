@@ -38,7 +38,8 @@ func (c *call) lease(handle string) (*lease, error) {
 	if isKept(handle) {
 		instance, l.key, _ = readKept(handle)
 	}
-	if l.key == "" || len(handle) > 2*fencelock.MaxHandle {
+	const maxHandle = 1024 // bytes; the library writes at most 512
+	if l.key == "" || len(handle) > maxHandle {
 		return nil, &problem{slug: slugInvalidHandle, detail: "This is no handle; acquire and once answer them."}
 	}
 	if err := c.who.may(verbAcquire, l.key); err != nil {
@@ -63,7 +64,7 @@ func (c *call) lease(handle string) (*lease, error) {
 // granted to the caller is known; for another one it asks the store.
 func (s *Server) vouch(ctx context.Context, c *call, l *lease) error {
 	if l.kept == nil && !s.held.has(c.who.name, string(l.handle)) {
-		if _, err := s.locks.CheckDetached(ctx, l.handle); err != nil {
+		if _, err := s.locks.Detached(l.handle).Check(ctx); err != nil {
 			return err
 		}
 	}
@@ -128,7 +129,7 @@ func (s *Server) renewLease(ctx context.Context, l *lease, ttl time.Duration) (t
 	if l.kept != nil {
 		return l.kept.renew(ctx)
 	}
-	d, err := s.locks.RenewDetached(ctx, l.handle, ttl)
+	d, err := s.locks.Detached(l.handle).Renew(ctx, ttl)
 	return time.Now().Add(d), err
 }
 
@@ -158,7 +159,7 @@ func (s *Server) release(c *call) (any, error) {
 		what, err = actDone, s.finish(ctx, l, slot)
 	default:
 		if err = s.vouch(ctx, c, l); err == nil {
-			err = s.locks.ReleaseDetached(ctx, l.handle)
+			err = s.locks.Detached(l.handle).Release(ctx)
 		}
 	}
 	c.audit(what, l.key, l.token, err)
@@ -178,7 +179,7 @@ func (s *Server) release(c *call) (any, error) {
 // repeated request, whose lease has ended with that note, succeeds again: the line keeps which
 // claim wrote the note.
 func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
-	standing, err := s.locks.CheckDetached(ctx, l.handle)
+	standing, err := s.locks.Detached(l.handle).Check(ctx)
 	if err == nil {
 		l.confirm()
 	}
@@ -198,7 +199,7 @@ func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
 	case standing.Kind != fencelock.Exclusive:
 		return &problem{slug: slugInvalidHandle, detail: "Only the holder of an exclusive lease can finish a slot."}
 	}
-	return s.locks.FinishDetached(ctx, l.handle, slot, fencelock.Owner(standing.Owner))
+	return s.locks.Detached(l.handle).Finish(ctx, slot, standing.Owner)
 }
 
 func (s *Server) check(c *call) (any, error) {
@@ -226,7 +227,7 @@ func (s *Server) checkLease(ctx context.Context, l *lease) (time.Time, error) {
 		return l.kept.check()
 	}
 	sent := time.Now()
-	standing, err := s.locks.CheckDetached(ctx, l.handle)
+	standing, err := s.locks.Detached(l.handle).Check(ctx)
 	// The margin is the library's, for clocks of different rates.
 	return sent.Add(standing.Left - standing.Left/100 - 2*time.Millisecond), err
 }

@@ -68,7 +68,7 @@ func (h *held) room(c *call, w *want) error {
 		return nil
 	}
 	for _, handle := range h.oldest(name) {
-		_, err := h.s.locks.CheckDetached(c.Context(), fencelock.Handle(handle))
+		_, err := h.s.locks.Detached(fencelock.Handle(handle)).Check(c.Context())
 		if errors.Is(err, fencelock.ErrLost) {
 			h.remove(name, handle)
 		}

@@ -51,7 +51,7 @@ func (s *Server) endClaim(ctx context.Context, w *want) error {
 	if h := s.kept.of(w.id); h != nil {
 		return h.release(ctx, false)
 	}
-	if !s.locks.Detaches() {
+	if !s.detaches() {
 		return nil // its claim left when the waiting ended
 	}
 	l, err := s.locks.Line(ctx, w.Key)

@@ -83,7 +83,7 @@ func (w *want) keepSlot(l *fencelock.Line) {
 
 // takeSlot takes the lock, and looks under it whether the slot is done.
 func (s *Server) takeSlot(ctx context.Context, c *call, w *want) (any, error) {
-	if !s.locks.Detaches() {
+	if !s.detaches() {
 		return s.takeKept(ctx, c, w)
 	}
 	l, err := w.lock(ctx, s.locks, fencelock.ClaimID(w.claimID()), w.waiting())

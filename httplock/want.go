@@ -73,7 +73,7 @@ func (c *call) want(q *acquireRequest) (*want, error) {
 	}
 	w.RequestID, w.named = cmp.Or(q.RequestID, rand.Text()), q.RequestID != ""
 	w.Owner = cmp.Or(q.Owner, c.defaultOwner())
-	w.id, w.kept = c.who.claimID(q.Key, w.RequestID), !c.s.locks.Detaches()
+	w.id, w.kept = c.who.claimID(q.Key, w.RequestID), !c.s.detaches()
 	return w, nil
 }
 

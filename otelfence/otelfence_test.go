@@ -311,7 +311,7 @@ func TestLifeOfALockInMetrics(t *testing.T) {
 			t.Error("granted")
 		}
 		l.Revoked()
-		broken, err := testclient.New(t, store, nil).Revoke(context.Background(), "k", l.Token(), "test", 10*time.Second)
+		broken, err := testclient.New(t, store, nil).Revoke(context.Background(), "k", l.Token(), "test", 10*time.Second, 0)
 		if err != nil || !broken {
 			t.Errorf("Revoke answered %v, %v; want that it broke the claim", broken, err)
 		}

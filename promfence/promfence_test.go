@@ -153,7 +153,7 @@ func TestLifeOfALockInMetrics(t *testing.T) {
 		})
 		other := testclient.New(t, store, nil)
 		l.Revoked()
-		if broken, err := other.Revoke(bg, "orders/42", l.Token(), "test", 10*time.Second); err != nil || !broken {
+		if broken, err := other.Revoke(bg, "orders/42", l.Token(), "test", 10*time.Second, 0); err != nil || !broken {
 			t.Errorf("Revoke answered %v, %v; want that it broke the claim", broken, err)
 		}
 		time.Sleep(time.Minute)

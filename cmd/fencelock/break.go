@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,12 +75,12 @@ type breakFlags struct {
 	yes    bool
 }
 
-// options are those of Break and Revoke.
-func (f *breakFlags) options() []fencelock.Option {
+// closed returns the delay for Break and Revoke.
+func (f *breakFlags) closed() time.Duration {
 	if !f.delay.set {
-		return nil // that of the lease, if it has one
+		return 0 // that of the lease, if it has one
 	}
-	return []fencelock.Option{fencelock.LockDelay(f.delay.d)}
+	return cmp.Or(f.delay.d, -1)
 }
 
 func (c *cli) breakGrant(name string, f breakFlags) error {
@@ -109,7 +110,7 @@ func (c *cli) breakGrant(name string, f breakFlags) error {
 	if f.ask.set && claim.Granted {
 		what, err = s.revoke(name, f)
 	} else {
-		err = s.Break(ctx, name, f.token, f.reason, f.options()...)
+		err = s.Break(ctx, name, f.token, f.reason, f.closed())
 	}
 	switch {
 	case errors.Is(err, fencelock.ErrNoClaim):
@@ -128,7 +129,7 @@ func (s *session) revoke(name string, f breakFlags) (what string, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	begun := time.Now()
-	broken, err := s.Revoke(ctx, name, f.token, f.reason, f.ask.d, f.options()...)
+	broken, err := s.Revoke(ctx, name, f.token, f.reason, f.ask.d, f.closed())
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !errors.Is(err, fencelock.ErrUnavailable):
 		return "", interrupted{fail(130, "%s: interrupted; the request was taken back, and nothing was broken",

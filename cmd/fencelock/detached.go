@@ -91,7 +91,7 @@ func (c *cli) acquire(f *holdFlags, file string) error {
 	}
 	if err != nil {
 		// Nobody has the handle, so nobody can use the lock.
-		_ = h.ReleaseDetached(context.Background(), handle)
+		_ = h.Detached(handle).Release(context.Background())
 	}
 	return err
 }
@@ -148,7 +148,7 @@ func (f *handleFlags) read(verb string, args []string) (fencelock.Handle, error)
 	case f.file == "" || len(args) > 0:
 		return "", usage("%s wants one handle: --handle FILE, --handle - for stdin, or the handle itself", verb)
 	case f.file == "-":
-		b, err := io.ReadAll(io.LimitReader(os.Stdin, 2*fencelock.MaxHandle))
+		b, err := io.ReadAll(io.LimitReader(os.Stdin, 1024))
 		if err != nil {
 			return "", usage("the handle could not be read from stdin: %v", err)
 		}
@@ -189,7 +189,7 @@ func newRenew(c *cli) *cobra.Command {
 			if ttl.set && ttl.d < time.Millisecond {
 				return usage("--ttl is %v; want how long the lock is to last from now", ttl.d)
 			}
-			_, err := s.RenewDetached(ctx, h, ttl.d)
+			_, err := s.Detached(h).Renew(ctx, ttl.d)
 			return err
 		})
 	cmd.Flags().Var(&ttl, "ttl", "how long the lock lasts from now (default: as long as acquire said)")
@@ -202,7 +202,7 @@ func newRelease(c *cli) *cobra.Command {
 	cmd, f = c.handleVerb("release", "Release a lock that acquire took",
 		"release releases the lock of a handle, and removes the --handle file. See fencelock acquire.",
 		func(ctx context.Context, s *session, h fencelock.Handle) error {
-			err := s.ReleaseDetached(ctx, h)
+			err := s.Detached(h).Release(ctx)
 			if f.file != "" && f.file != "-" && (err == nil || errors.Is(err, fencelock.ErrLost)) {
 				_ = os.Remove(f.file) // it is of no use any more
 			}
@@ -220,7 +220,7 @@ func newCheck(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			held, err := s.CheckDetached(ctx, h)
+			held, err := s.Detached(h).Check(ctx)
 			if err != nil {
 				return err
 			}

@@ -83,7 +83,7 @@ func TestOpenAKeyThatLingers(t *testing.T) {
 		next := s.wait("nightly", fencelock.Owner("bob@b"))
 		nextLook()
 		before := s.get(s.get("/key?key=nightly").href("break?")).says("alice@a holds this key")
-		if err := s.client.Break(s.Context(), "nightly", lease.Token(), "hangs", fencelock.LockDelay(time.Minute)); err != nil {
+		if err := s.client.Break(s.Context(), "nightly", lease.Token(), "hangs", time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		nextLook()

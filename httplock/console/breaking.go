@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
@@ -101,9 +102,9 @@ func (c *Console) breakClaim(ctx context.Context, v *visit, p *breakPage, token 
 		v.render(http.StatusUnprocessableEntity, "break", p)
 		return
 	}
-	var delay fencelock.Option // that of the lease, if it has one
+	delay := time.Duration(0) // that of the lease, if it has one
 	if p.Open {
-		delay = fencelock.LockDelay(0)
+		delay = -1
 	}
 	err := c.locks.Break(ctx, p.Key, token, p.Reason, delay)
 	if c.o.Broke != nil {

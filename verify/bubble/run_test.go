@@ -1,6 +1,7 @@
 package bubble_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -400,7 +401,7 @@ func (w *worker) breaks(ctx context.Context, u use) {
 	w.mu.Unlock()
 	delay := min(u.Hold, w.Lease)
 	begun := time.Since(w.start)
-	err = w.client.Break(ctx, u.Key, c.Token, "tidied", fencelock.LockDelay(delay))
+	err = w.client.Break(ctx, u.Key, c.Token, "tidied", cmp.Or(delay, -1))
 	if delay > 0 && !errors.Is(err, fencelock.ErrNoClaim) {
 		w.mu.Lock()
 		w.closed = append(w.closed, history.Span{Key: u.Key, From: begun, To: time.Since(w.start) + delay})

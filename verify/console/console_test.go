@@ -170,7 +170,7 @@ func TestBreakAClaim(t *testing.T) {
 func TestOpenAKeyThatLingers(t *testing.T) {
 	s := serve(t, nil)
 	lease := s.lock("nightly", "alice@web-1/812")
-	delay := fencelock.LockDelay(10 * time.Minute)
+	delay := 10 * time.Minute
 	if err := s.locks.Break(t.Context(), "nightly", lease.Token(), "hangs", delay); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestHolderIsAskedFirst(t *testing.T) {
 		asked := lease.Revoked()
 		done := make(chan error, 1)
 		go func() {
-			broken, err := b.Revoke(context.Background(), key, lease.Token(), "release 7", time.Minute)
+			broken, err := b.Revoke(context.Background(), key, lease.Token(), "release 7", time.Minute, 0)
 			if broken {
 				err = errors.New("it was broken")
 			}
@@ -54,7 +54,7 @@ func TestHolderIsAskedFirst(t *testing.T) {
 		}
 
 		lease = lock(t, a, key)
-		broken, err := b.Revoke(t.Context(), key, lease.Token(), "enough", ttl/2)
+		broken, err := b.Revoke(t.Context(), key, lease.Token(), "enough", ttl/2, 0)
 		if err != nil || !broken {
 			t.Errorf("Revoke of a holder that does not look: %v, %v", broken, err)
 		}

@@ -50,7 +50,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		if end == "released" {
 			err = first.Release(t.Context())
 		} else {
-			err = client.Break(t.Context(), key, first.Token(), "it hangs")
+			err = client.Break(t.Context(), key, first.Token(), "it hangs", 0)
 		}
 		steps.Must(t, err)
 		if holds() {

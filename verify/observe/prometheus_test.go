@@ -147,7 +147,7 @@ func breakHolder(t *testing.T, store, key string) {
 	if len(line.Holders) != 1 {
 		t.Fatalf("%s is held by %+v", key, line.Holders)
 	}
-	must(t, locks.Break(context.Background(), key, line.Holders[0].Token, "for the test"))
+	must(t, locks.Break(context.Background(), key, line.Holders[0].Token, "for the test", 0))
 }
 
 // checkDashboard asks what the panels ask.

@@ -79,7 +79,7 @@ func TestReentrantShareDuringADetach(t *testing.T) {
 				t.Fatalf("%v; %d shares were asked for", err, asked)
 			}
 			seam.do()
-			x, err := b.Adopt(t.Context(), h)
+			x, err := b.Detached(h).Adopt(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

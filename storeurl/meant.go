@@ -1,6 +1,7 @@
 package storeurl
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"regexp"
@@ -10,6 +11,9 @@ import (
 
 // bareAddress is a host and a port without a scheme.
 var bareAddress = regexp.MustCompile(`^[A-Za-z0-9.-]+:[0-9]{1,5}(/[A-Za-z0-9_-]*)?$`)
+
+// keywords is how libpq may be told where a server is.
+var keywords = regexp.MustCompile(`^(host|hostaddr|dbname|user|port|service)=\S+( |$)`)
 
 // usual are the schemes of stores by their usual ports.
 var usual = map[string]string{
@@ -35,11 +39,25 @@ func unknownScheme(raw, scheme string, from Source) error {
 		return fmt.Errorf("%q in %s has no scheme, so the kind of store is unknown; for a Redis server write %s",
 			raw, from.Name, example("redis", host))
 	}
+	if keywords.MatchString(raw) {
+		return fmt.Errorf("%s has keywords of libpq, not a URL; write %s", from.Name, find("postgres").form)
+	}
 	if scheme == "" {
 		return fmt.Errorf("the URL in %s has no scheme; write for example redis://host:port/0; known schemes are %s",
 			from.Name, strings.Join(Schemes(), ", "))
 	}
+	if scheme == "http" || scheme == "https" {
+		return fmt.Errorf("%s has the address of a server, as of fencelock serve, which its HTTP clients want; write the "+
+			"URL of the store, as serve has it", from.Name)
+	}
 	meant := otherNames[scheme]
+	if rest, ok := strings.CutPrefix(raw, "jdbc:"); ok {
+		meant, _, _ = strings.Cut(rest, ":")
+		meant = cmp.Or(otherNames[meant], meant)
+		if !slices.Contains(Schemes(), meant) {
+			meant = ""
+		}
+	}
 	if first, _, ok := strings.Cut(scheme, "+"); meant == "" && ok && slices.Contains(Schemes(), first) {
 		meant = first // SQLAlchemy's postgresql+psycopg
 	}

@@ -232,6 +232,15 @@ func (cl *claim) lapseLocked(now int64) bool {
 	return true
 }
 
+// lapse ends the claim of l as lapseLocked does, unless the lease has ended.
+func (cl *claim) lapse(l *Lease, now int64) {
+	cl.mu.Lock()
+	defer cl.unlock()
+	if l.ended() == nil {
+		cl.lapseLocked(now)
+	}
+}
+
 // goneLocked ends a claim that the store no longer has.
 func (cl *claim) goneLocked(reason string, by lossBy) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
@@ -287,6 +296,28 @@ func (cl *claim) renewalAnswered(ttl time.Duration, sent, now int64, err error) 
 		cl.rare.renewalDone = nil
 	}
 	cl.renewedLocked(ttl, sent, now, err)
+}
+
+// beginRenew counts a Renew of the holder as work, before Close ends the lease. It returns what
+// the holder counts on of the lease, and why the lease is over if it is.
+func (cl *claim) beginRenew(l *Lease) (t driver.Ticket, counted time.Duration, err error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if err := l.ended(); err != nil {
+		return t, 0, err
+	}
+	cl.c.life.beginWork()
+	return cl.ticketLocked(), cl.countedLocked(cl.ttl), nil
+}
+
+// renewed notes the answer to a Renew of the holder, unless its lease has ended.
+func (cl *claim) renewed(l *Lease, ttl time.Duration, sent int64, err error) {
+	now := cl.c.clock.Now()
+	cl.mu.Lock()
+	defer cl.unlock()
+	if l.ended() == nil {
+		cl.renewedLocked(ttl, sent, now, err)
+	}
 }
 
 // renewedLocked notes the answer to any renewal.

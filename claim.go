@@ -217,6 +217,20 @@ func (cl *claim) lastAnswer() (blocker *driver.BusyError, err error) {
 	return said.blocker, said.lastErr
 }
 
+// describeTo fills in who holds the claim here, or else who was first in line in front of it.
+func (cl *claim) describeTo(h *HeldError) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	c := cl.c
+	if l := cl.holder; l != nil {
+		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, l.token, c.clock.Wall(l.at), l.terms.trace()
+		h.Left = time.Duration(cl.deadline.Load() - c.clock.Now())
+	} else if said := &cl.readRare().said; said.blocker != nil {
+		h.describe(said.blocker)
+		h.Ahead += said.ahead
+	}
+}
+
 // requestFailed notes the error of a request before the grant, for those who wait with it.
 func (cl *claim) requestFailed(err error) {
 	cl.mu.Lock()

@@ -70,11 +70,7 @@ func (l *Lease) Err() error {
 	if now < min(cl.deadline.Load(), l.terms.endAt()) {
 		return nil
 	}
-	cl.mu.Lock()
-	defer cl.unlock()
-	if l.ended() == nil {
-		cl.lapseLocked(now)
-	}
+	cl.lapse(l, now)
 	return l.ended()
 }
 
@@ -99,10 +95,7 @@ func (l *Lease) root() *Lease {
 
 // TTL returns the length of the lease, as the store keeps it. It costs no round trip.
 func (l *Lease) TTL() time.Duration {
-	cl := l.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.ttl
+	return l.claim.ticket().TTL
 }
 
 // Renew extends the lease to a full TTL now, in addition to the automatic renewal, and also
@@ -119,30 +112,22 @@ func (l *Lease) renew(ctx context.Context) error {
 	}
 	cl := l.claim
 	c := cl.c
-	cl.mu.Lock()
-	if err := l.ended(); err != nil {
-		cl.mu.Unlock()
+	t, counted, err := cl.beginRenew(l)
+	if err != nil {
 		return err
 	}
-	t, counted := cl.ticketLocked(), cl.countedLocked(cl.ttl)
-	c.life.beginWork()
-	cl.mu.Unlock()
 	defer c.life.endWork()
 	sent := c.clock.Now()
 	call := c.life.renewing.Call(ctx, sent, renewTimeout(counted))
-	err := renewOne(call, c.backend, t)
+	err = renewOne(call, c.backend, t)
 	call.End()
-	now := c.clock.Now()
-
-	cl.mu.Lock()
-	defer cl.unlock()
 	// A call that ctx cut short says nothing about the store.
-	if l.ended() == nil && (err == nil || driver.Gone(err) || driverutil.Ended(ctx) == nil) {
-		cl.renewedLocked(t.TTL, sent, now, err)
+	if err == nil || driver.Gone(err) || driverutil.Ended(ctx) == nil {
+		cl.renewed(l, t.TTL, sent, err)
 	}
-	switch {
-	case l.ended() != nil:
-		return l.ended()
+	switch lost := l.ended(); {
+	case lost != nil:
+		return lost
 	case err != nil:
 		return c.storeError(ctx, err)
 	}

@@ -84,14 +84,10 @@ func (a *acquisition) awaitWakeup() wakeup {
 		defer t.Stop()
 		over = t.C
 	}
-	ended := a.ctx.Done()
-	if ended == nil && over == nil {
-		return <-a.wakeup // a select makes a hand-off slower by a tenth
-	}
 	select {
 	case t := <-a.wakeup:
 		return t
-	case <-ended:
+	case <-a.ctx.Done():
 	case <-over:
 	}
 	refused := a.queue.leave(a)
@@ -240,16 +236,7 @@ func (q *localQueue) heldByLocked(ahead int) *HeldError {
 	if cl == nil {
 		return h
 	}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	c := cl.c
-	if l := cl.holder; l != nil {
-		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, l.token, c.clock.Wall(l.at), l.terms.trace()
-		h.Left = time.Duration(cl.deadline.Load() - c.clock.Now())
-	} else if said := &cl.readRare().said; said.blocker != nil {
-		h.describe(said.blocker)
-		h.Ahead += said.ahead
-	}
+	cl.describeTo(h)
 	return h
 }
 

@@ -3,9 +3,6 @@ package fencelock
 import (
 	"context"
 	"errors"
-	"fmt"
-
-	"github.com/fencelock/fencelock/driver"
 )
 
 // Held returns the lease for key that ctx carries, or nil. Lease.Context and what
@@ -40,29 +37,6 @@ func (a *acquisition) share() (*Lease, error) {
 		}
 	}
 	return nil, nil
-}
-
-// shareGrant returns a new lease on the grant of held, or nil if that is over.
-func (a *acquisition) shareGrant(held *Lease) (*Lease, error) {
-	cl := held.claim
-	cl.mu.Lock()
-	defer cl.unlock()
-	switch {
-	case !held.heldLocked() || cl.lapseLocked(a.c.clock.Now()):
-		return nil, nil
-	case a.capacity != int64(cl.capacity):
-		return nil, (&driver.Claim{Capacity: a.capacity}).CheckKind(int64(cl.capacity))
-	case !a.reentrant || a.weight > int64(cl.weight):
-		return nil, fmt.Errorf("this context already holds the key: %w", ErrDeadlock)
-	case held.detaches:
-		return nil, fmt.Errorf("the lease of %s is not shared any more: %w", printable(a.key), ErrDetached)
-	case a.claimID != "" && a.claimID != cl.id:
-		return nil, invalid("the lease of %s is shared, and its claim has another ClaimID", printable(a.key))
-	case a.ownLease():
-		return nil, invalid("the lease of %s is shared: TTL, NoRenewal, MaxHold, MinHold, Progress "+
-			"and LockDelay belong to the outer call", printable(a.key))
-	}
-	return held.shareLocked(a.ctx), nil
 }
 
 // ownLease reports whether the options are about a lease of the call's own.

@@ -38,7 +38,8 @@ func (l *Lifetime) DetachedCall(ctx context.Context, now int64, d time.Duration)
 // and with its Lifetime.
 //
 // A store that answers at once asks for neither Done nor Value, so the context that can be waited
-// for is built when one of them is called for the first time.
+// for is built when one of them is called for the first time. Built at once, it doubles the
+// processor time of BenchmarkFreeLock.
 type Call struct {
 	caller   context.Context
 	detached bool // only the values of caller count

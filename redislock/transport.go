@@ -188,20 +188,19 @@ func (t *transport) send(requests []*request) {
 	for _, c := range calls {
 		c.prepare(ctx)
 	}
-	for _, c := range t.exec(ctx, calls) {
-		c.finish(t.confirmed(c.wait))
-	}
+	t.exec(ctx, calls)
 }
 
-// exec sends calls of one server, and again as next says. It returns all calls as they stand then.
-func (t *transport) exec(ctx context.Context, calls []*call) (all []*call) {
-	for attempt := 0; ; attempt++ {
+// exec sends calls of one server, and again as next says, and finishes each when it is done.
+func (t *transport) exec(ctx context.Context, calls []*call) {
+	for attempt := 0; len(calls) > 0; attempt++ {
 		server, err := t.home(ctx, calls[0].requests[0])
 		if err != nil {
 			for _, c := range calls {
 				c.SetErr(err)
 			}
-			return append(all, calls...)
+			t.finish(calls...)
+			return
 		}
 		t.sendOnce(ctx, server, calls, attempt)
 		var again []*call
@@ -209,17 +208,23 @@ func (t *transport) exec(ctx context.Context, calls []*call) (all []*call) {
 		for _, c := range calls {
 			next, pauses := t.next(ctx, c, attempt)
 			if next == nil {
-				all = append(all, c)
+				t.finish(c)
 			}
 			again = append(again, next...)
 			rest = rest || pauses
 		}
 		if rest && !pause(ctx, attempt) {
-			return append(all, again...)
+			t.finish(again...)
+			return
 		}
-		if calls = awaitedCalls(ctx, again); len(calls) == 0 {
-			return all
-		}
+		calls = awaitedCalls(ctx, again)
+	}
+}
+
+// finish gives the requests of calls what came back for them.
+func (t *transport) finish(calls ...*call) {
+	for _, c := range calls {
+		c.finish(t.confirmed(c.wait))
 	}
 }
 
@@ -335,18 +340,26 @@ func (t *transport) standIn(ctx context.Context, c *call) redis.UniversalClient 
 	return nil
 }
 
-// nodeAt returns the master at an address, or nil if the client does not know it yet.
-func (t *transport) nodeAt(ctx context.Context, addr string) (node redis.UniversalClient) {
-	var mu sync.Mutex
-	_ = t.cluster.ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if n.Options().Addr == addr {
-			node = n
-		}
-		return nil
+// nodeAt returns the master at an address, or nil if the client does not know it yet. The client asks nodes for a
+// new map first, and one of them may hang.
+func (t *transport) nodeAt(ctx context.Context, addr string) redis.UniversalClient {
+	soon, cancel := context.WithTimeout(ctx, lateAfter)
+	defer cancel()
+	found := make(chan *redis.Client, 1)
+	_ = inTime(soon, func() error {
+		return t.cluster.ForEachMaster(soon, func(_ context.Context, n *redis.Client) error {
+			if n.Options().Addr == addr {
+				found <- n
+			}
+			return nil
+		})
 	})
-	return node
+	select {
+	case node := <-found:
+		return node
+	default:
+		return nil
+	}
 }
 
 // repeats is how often the client asks for a request to be sent again.

@@ -69,7 +69,8 @@ func TestHistoryIsWhole(t *testing.T) {
 func TestHistorySaysHowAHoldingEnded(t *testing.T) {
 	t.Parallel()
 	onHistorians(t, func(t *testing.T, s *stage) {
-		holder := s.holds(longRun, "--history", "--note", "nightly")
+		s.env = append(s.env, envHistory+"=1") // of the command that breaks it, too
+		holder := s.holds(longRun, "--note", "nightly")
 		eventually(t, "the history has the holder", func() bool { return len(s.history("n")) == 1 })
 		if text := s.must("history", "n"); !strings.Contains(text, "still held") {
 			t.Errorf("of a holder it says\n%s", text)
@@ -82,7 +83,7 @@ func TestHistorySaysHowAHoldingEnded(t *testing.T) {
 			t.Errorf("of a broken holder it says %+v\n%s", g, text)
 		}
 
-		p := s.holds(longRun, "--history", "--ttl", "5")
+		p := s.holds(longRun, "--ttl", "5")
 		eventually(t, "the history has the next holder", func() bool { return len(s.history("n")) == 2 })
 		p.signal("KILL")
 		eventually(t, "the lease is over", func() bool { return !s.history("n")[1].Held })

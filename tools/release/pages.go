@@ -22,8 +22,9 @@ func (r *release) makePages(ctx context.Context) error {
 			return err
 		}
 	}
-	// The workspace's go.sum has what only this build needs.
-	env := []string{"GOWORK=", "GOFLAGS=", "SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10)}
+	// The workspace's go.sum has what only this build needs. Without cgo, as the release is built: the two share
+	// what is compiled.
+	env := []string{"GOWORK=", "GOFLAGS=", "CGO_ENABLED=0", "SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10)}
 	program := filepath.Join(r.work(), "pages")
 	build := []string{"build", "-trimpath", "-tags=man,grpcnotrace", "-o", program, "./cmd/fencelock"}
 	if _, err := output(ctx, command{dir: r.clone(), env: env, name: "go", args: build}); err != nil {

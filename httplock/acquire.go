@@ -213,8 +213,12 @@ func (s *Server) refusal(ctx context.Context, c *call, w *want, err error) error
 		return s.notAcquired(c, w, err)
 	}
 	p := problemOf(err)
-	if p.slug == slugReused {
+	switch p.slug {
+	case slugReused:
 		s.asked.forget(w)
+	case slugLost:
+		p.detail = "This request was not granted, and its claim has ended: a copy of it has left the line or was " +
+			"released, or its request_id is spent. Draw a new request_id."
 	}
 	return p.about(w)
 }

@@ -2,6 +2,7 @@ package httplock_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -71,6 +72,25 @@ func TestRequestIDOfAWaitIsForOneRequest(t *testing.T) {
 			a.verb("release", waits.wait(t).ok(t)).ok(t)
 		})
 	}
+}
+
+// A request waits at one server, is repeated at another one, and its wait at the first one is over: its claim has
+// left the line. The repeated one had no lock, and is not told to stop its work.
+func TestWaitThatIsOverElsewhereIsNotCalledALoss(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.server(nil), w.server(nil)
+		holder := a.acquire("k")
+		first := a.begin("/v1/acquire", fmt.Sprintf(`{%s,"wait":"10s"}`, wish))
+		again := b.begin("/v1/acquire", fmt.Sprintf(`{%s,"wait":"1m"}`, wish))
+		time.Sleep(15 * time.Second)
+		first.wait(t).is(t, 409, "not-acquired")
+		r := again.wait(t).is(t, 410, "lost")
+		if text := r.text("detail"); !strings.Contains(text, "was not granted") || strings.Contains(text, "Stop the work") {
+			t.Errorf("it is told: %s", text)
+		}
+		a.verb("release", holder).ok(t)
+		a.verb("release", a.acquire("k")).ok(t)
+	})
 }
 
 // leave names a request by its request_id alone, and ends it whatever it is for.

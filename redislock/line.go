@@ -75,8 +75,10 @@ func parseLine(key string, answer any) (driver.Line, error) {
 		kind, id, _ := strings.Cut(r.text(), ":")
 		c, ok := parseClaim(r.text())
 		line.Claims = append(line.Claims, driver.Standing{
-			Claim: driver.Claim{ID: driverutil.ShortID(id), Owner: c.owner, Note: c.note, Capacity: size, Weight: c.weight,
-				Span: c.span},
+			Claim: driver.Claim{
+				ID: driverutil.ShortID(id), Owner: c.owner, Note: c.note,
+				Capacity: size, Weight: c.weight, Span: c.span,
+			},
 			Token:     c.token,
 			Granted:   i < hold,
 			Lingering: kind == "l",

@@ -96,6 +96,15 @@ func (c *call) prepare(ctx context.Context) {
 	c.Cmd = *redis.NewCmd(ctx, args...)
 }
 
+// failure returns the error of the call, or that of the connection behind it. Of replicas that are late WAIT says
+// so itself.
+func (c *call) failure() error {
+	if err := c.Err(); err != nil || c.wait == nil {
+		return err
+	}
+	return c.wait.Err()
+}
+
 // finish gives each request what came back for it. Then it is its caller's.
 func (c *call) finish(confirmed error) {
 	answer, err := c.Result()

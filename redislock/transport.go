@@ -282,10 +282,7 @@ var redirects = []string{"MOVED ", "ASK "}
 // next returns what takes the place of a call that has no result yet, and whether there is a pause before it.
 // It returns nil for a call that is done.
 func (t *transport) next(ctx context.Context, c *call, attempt int) (again []*call, pauses bool) {
-	err, text := c.Err(), c.text()
-	if err == nil && c.wait != nil {
-		err = c.wait.Err() // of the connection: of replicas that are late WAIT says so itself
-	}
+	err, text := c.failure(), c.text()
 	switch {
 	case strings.HasPrefix(text, "NOSCRIPT"):
 		c.inFull = true

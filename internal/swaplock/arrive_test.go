@@ -142,7 +142,7 @@ func TestNewsOfAnotherClaimGrantsNothing(t *testing.T) {
 		if _, err := b.Await(t.Context(), waiter); err != nil {
 			t.Fatal(err)
 		}
-		s.tell("k", []swaplock.News{{Token: waiter.Token, Grant: "0123456789abcdef"}, {Token: waiter.Token}})
+		s.tell("k", []swaplock.News{{Token: waiter.Token}, {Token: waiter.Token, Grant: "0123456789abcdef"}})
 		if got, err := b.Await(t.Context(), waiter); got.Granted || err != nil {
 			t.Errorf("Await returned %+v, error %v", got, err)
 		}
@@ -223,8 +223,9 @@ func TestLostSwapTellsNobody(t *testing.T) {
 	defer b.Close()
 	holder := entered(t, a, exclusive("holder", time.Hour))
 	waiter := entered(t, a, exclusive("waiter", time.Hour))
-	s.before = func() error {
-		return b.Break(context.Background(), "k", waiter.Token, "enough", 0)
+	s.before = func() error { // of the line in which the holder was alone: it is lost anyhow
+		s.before = func() error { return b.Break(context.Background(), "k", waiter.Token, "enough", 0) }
+		return nil
 	}
 	left(t, a, holder)
 	if got, err := a.Await(t.Context(), waiter); !driver.Gone(err) {
@@ -251,7 +252,7 @@ func TestLongLineHasAShortDocument(t *testing.T) {
 			left(t, b, ticket)
 			st, err := s.Read(t.Context(), "k", -1)
 			var doc struct{ Claims []any }
-			if err != nil || len(st.Document) > 0 && json.Unmarshal(st.Document, &doc) != nil || len(doc.Claims) > 32 {
+			if err != nil || len(st.Document) > 0 && json.Unmarshal(st.Document, &doc) != nil || len(doc.Claims) > 16 {
 				t.Fatalf("after %d claims, the document is %s, error %v", i, st.Document, err)
 			}
 		}

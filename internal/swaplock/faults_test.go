@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/internal/swaplock"
 )
 
@@ -60,12 +61,33 @@ func (s cut) Purge(ctx context.Context, key string, ids []string) error {
 	return cutting(func() error { return s.losing.Purge(ctx, key, ids) })
 }
 
-// crowd takes and releases a few locks many times, and judges every grant.
+// crowd takes and releases a few locks many times, and keeps a history.
 type crowd struct {
 	t       *testing.T
-	held    [3]atomic.Bool
-	last    [3]atomic.Int64
+	start   time.Time
 	granted atomic.Int64
+
+	mu     sync.Mutex
+	events []history.Event
+}
+
+func (c *crowd) note(op history.Op, claim *driver.Claim, token int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, history.Event{
+		At: time.Since(c.start), Op: op, Key: claim.Key, Claim: claim.ID, Process: claim.ID, Token: token,
+	})
+}
+
+// judge reports what was wrong. A wake-up may be lost with a connection, but not for long.
+func (c *crowd) judge() {
+	found, err := history.Check(c.events, history.Options{Stuck: 2 * time.Minute, Wake: 10 * time.Second})
+	if err != nil {
+		c.t.Error(err)
+	}
+	for _, v := range found {
+		c.t.Error(v)
+	}
 }
 
 // again repeats a request while the connection is cut.
@@ -84,6 +106,7 @@ func (c *crowd) turn(b *swaplock.Backend, n int) {
 		Key: fmt.Sprint("key ", n), ID: rand.Text(), Owner: "crowd", Capacity: driver.RW, Weight: driver.RW,
 		TTL: time.Minute, Span: 1,
 	}
+	c.note(history.Enter, &wish, 0)
 	var t driver.Ticket
 	err := again(func() (err error) { t, err = b.Enter(ctx, wish); return err })
 	for err == nil && !t.Granted {
@@ -100,18 +123,14 @@ func (c *crowd) turn(b *swaplock.Backend, n int) {
 		c.t.Errorf("a claim with a lease of a minute: %v", err)
 		return
 	}
-	if !c.held[n].CompareAndSwap(false, true) {
-		c.t.Errorf("two hold %q", wish.Key)
-	}
-	if before := c.last[n].Swap(t.Token); before >= t.Token {
-		c.t.Errorf("token %d of %q follows %d", t.Token, wish.Key, before)
-	}
+	c.note(history.Believe, &wish, t.Token)
 	c.granted.Add(1)
 	runtime.Gosched()
-	c.held[n].Store(false)
+	c.note(history.Release, &wish, t.Token)
 	if err := again(func() error { return b.Leave(ctx, t, driver.Exit{Tombstone: true}) }); err != nil && !driver.Gone(err) {
 		c.t.Errorf("Leave: %v", err)
 	}
+	c.note(history.Left, &wish, t.Token)
 }
 
 // play has two processes of twelve goroutines take three locks.
@@ -145,8 +164,9 @@ func letNoTwoIn(t *testing.T, arrive bool) {
 	if !arrive {
 		store = onlySwaps{store}
 	}
-	c := &crowd{t: t}
+	c := &crowd{t: t, start: time.Now()}
 	c.play(store)
+	c.judge()
 	if n := c.granted.Load(); n != 2*12*20 {
 		t.Errorf("%d grants; want %d", n, 2*12*20)
 	}

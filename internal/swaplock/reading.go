@@ -197,7 +197,7 @@ func (r *reading) ended() (ids []string) {
 
 // A swap writes all claims of the document, so it has only the first ones of a long line: once there
 // are fewer than low, arrivals join them until there are high.
-const low, high = 8, 32
+const low, high = 4, 16
 
 // change is the swap that has the line as it is now, or nil if there is nothing to write.
 func (r *reading) change(s *line.Step) (*Change, error) {

@@ -19,8 +19,11 @@ const (
 	setSQL = ` SET expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?,
 	version = ?, last = {max}(last, ?), mark = ?, marked_by = ?, line = ?,
 	arrivals = substr(arrivals, ?), open_until = ?, capacity = ?`
-	ifSQL     = ` WHERE lock_key = ? AND version = ? AND {alone}`
-	lastSQL   = ` AND last = ?`
+	ifSQL   = ` WHERE lock_key = ? AND version = ? AND {alone}`
+	lastSQL = ` AND last = ?`
+	// A line that is left empty does not wait for the disk: if the server crashes within a second, the lock is held
+	// until its lease ends.
+	lazySQL   = ` FROM (SELECT set_config('synchronous_commit', 'off', true)) lazily`
 	endedSQL  = ` AND expires = ?`
 	beforeSQL = ` AND {now} < ?`
 
@@ -108,6 +111,9 @@ func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Stateme
 		ascii(c.Document), taken+1, floorMicros(c.Open), c.Capacity)
 	if s.d.args == literals && len(c.Lend)+len(c.Drop) > 0 {
 		b.leases(c)
+	}
+	if s.d.notifies && len(c.Document) == 0 && c.Holder == "" && c.Mark == "" {
+		b.add(lazySQL)
 	}
 	b.add(ifSQL, b.key, seen)
 	if c.IfLast != 0 {

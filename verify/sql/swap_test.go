@@ -15,19 +15,24 @@ var swapDialects = map[sqllock.Dialect]*swapsql.Dialect{
 
 // swapping opens views of a store that swaps.
 func (s *store) swapping(t *testing.T) drivertest.Opener {
-	d := swapDialects[s.dialect]
-	if err := swapsql.New(swapsql.NewPool(s.open(t), d), d, swapsql.Options{}).CreateTables(soon(t)); err != nil {
+	open := s.swaps(t, "")
+	return func(t *testing.T) driver.Backend { return open(t) }
+}
+
+// swaps makes the tables of a store that swaps, and returns what opens one.
+func (s *store) swaps(t testing.TB, prefix string) func(t testing.TB) driver.Backend {
+	d, o := swapDialects[s.dialect], swapsql.Options{Prefix: prefix}
+	if err := swapsql.New(swapsql.NewPool(s.open(t), d), d, o).CreateTables(soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	dsn := s.dsn
 	if s.dialect == sqllock.SQLite {
 		dsn = "file:" + s.name + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"
 	}
-	o := swapsql.Options{}
 	if listen := options(s.dialect, s.pooled, s.dsn).Listen; listen != nil {
 		o.Listen = listen
 	}
-	return func(t *testing.T) driver.Backend {
+	return func(t testing.TB) driver.Backend {
 		b := swapsql.Open(swapsql.New(swapsql.NewPool(s.openDSN(t, dsn), d), d, o))
 		t.Cleanup(func() { b.Close() })
 		return b

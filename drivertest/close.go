@@ -83,7 +83,8 @@ var contextLaws = []law{
 			var err error
 			w.soon("Await with a context that ended", func() { _, err = t.awaitGrant(ctx) })
 			end, timed := ctx.Deadline()
-			w.wrongIf(ctx.Err() == nil && !(timed && time.Now().After(end)), "Await returned %v before its context ended", err)
+			w.wrongIf(ctx.Err() == nil && !(timed && time.Now().After(end)),
+				"Await returned %v before its context ended", err)
 			<-ctx.Done() // its timer may be later than its deadline
 			cancel()
 			w.answered("Await whose context ended", err, ctx.Err())

@@ -36,13 +36,36 @@ func main() {
 
 // check returns what it reports of the tests below root.
 func check(root string) (found []string, err error) {
-	packages := map[string][]*ast.File{}
 	fset := token.NewFileSet()
-	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	packages, err := parse(fset, root)
+	for _, files := range packages {
+		virtual := inBubbles(files)
+		for _, f := range files {
+			excused := excuses(fset, f)
+			for _, d := range f.Decls {
+				fn, ok := d.(*ast.FuncDecl)
+				if !ok || fn.Body == nil || virtual[fn.Name.Name] {
+					continue
+				}
+				for _, p := range realTime(fn.Body) {
+					if at := fset.Position(p.Pos()); !excused[at.Line] {
+						found = append(found, fmt.Sprintf("%s:%d: %s", at.Filename, at.Line, p.what))
+					}
+				}
+			}
+		}
+	}
+	return found, err
+}
+
+// parse returns the files of tests below root, by folder.
+func parse(fset *token.FileSet, root string) (map[string][]*ast.File, error) {
+	packages := map[string][]*ast.File{}
+	return packages, filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2):
+		case d.IsDir() && left[d.Name()]:
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(name, "_test.go"):
 			return nil
@@ -51,23 +74,10 @@ func check(root string) (found []string, err error) {
 		packages[filepath.Dir(name)] = append(packages[filepath.Dir(name)], f)
 		return err
 	})
-	for _, files := range packages {
-		virtual := inBubbles(files)
-		for _, f := range files {
-			excused := excuses(fset, f)
-			for _, d := range f.Decls {
-				if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil && !virtual[fn.Name.Name] {
-					for _, p := range realTime(fn.Body) {
-						if at := fset.Position(p.Pos()); !excused[at.Line] {
-							found = append(found, fmt.Sprintf("%s:%d: %s", at.Filename, at.Line, p.what))
-						}
-					}
-				}
-			}
-		}
-	}
-	return found, err
 }
+
+// left are folders that are not read.
+var left = map[string]bool{"node_modules": true, "testdata": true, ".git": true}
 
 // excuses returns the lines that a comment excuses.
 func excuses(fset *token.FileSet, f *ast.File) map[int]bool {
@@ -86,52 +96,63 @@ func excuses(fset *token.FileSet, f *ast.File) map[int]bool {
 // make a bubble, those that are called by such a function, and those that call one which takes a
 // function for its bubble.
 func inBubbles(files []*ast.File) map[string]bool {
-	calls, helpers := map[string]map[string]bool{}, map[string]bool{"synctest.Test": true}
+	calls := namesIn(files)
+	virtual := map[string]bool{"synctest.Test": true}
+	grow(virtual, func(name string) bool {
+		for helper := range virtual {
+			if calls[name][helper] {
+				return true
+			}
+		}
+		return false
+	}, calls)
+	grow(virtual, func(name string) bool {
+		for by := range virtual {
+			if calls[by][name] {
+				return true
+			}
+		}
+		return false
+	}, calls)
+	return virtual
+}
+
+// grow adds each function to set that belongs to it, until none does.
+func grow(set map[string]bool, belongs func(name string) bool, all map[string]map[string]bool) {
+	for grown := true; grown; {
+		grown = false
+		for name := range all {
+			if !set[name] && belongs(name) {
+				set[name], grown = true, true
+			}
+		}
+	}
+}
+
+// namesIn returns for each function the names in its body.
+func namesIn(files []*ast.File) map[string]map[string]bool {
+	names := map[string]map[string]bool{}
 	for _, f := range files {
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || fn.Body == nil {
 				continue
 			}
-			if calls[fn.Name.Name] == nil {
-				calls[fn.Name.Name] = map[string]bool{}
+			if names[fn.Name.Name] == nil {
+				names[fn.Name.Name] = map[string]bool{}
 			}
 			ast.Inspect(fn.Body, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.SelectorExpr:
-					if x, ok := n.X.(*ast.Ident); ok {
-						calls[fn.Name.Name][x.Name+"."+n.Sel.Name] = true
-					}
-					calls[fn.Name.Name][n.Sel.Name] = true
+					names[fn.Name.Name][text(n)] = true
 				case *ast.Ident:
-					calls[fn.Name.Name][n.Name] = true
+					names[fn.Name.Name][n.Name] = true
 				}
 				return true
 			})
 		}
 	}
-	for grown := true; grown; {
-		grown = false
-		for name, of := range calls {
-			for helper := range helpers {
-				if of[helper] && !helpers[name] {
-					helpers[name], grown = true, true
-				}
-			}
-		}
-	}
-	virtual := helpers
-	for grown := true; grown; {
-		grown = false
-		for name := range virtual {
-			for called := range calls[name] {
-				if calls[called] != nil && !virtual[called] {
-					virtual[called], grown = true, true
-				}
-			}
-		}
-	}
-	return virtual
+	return names
 }
 
 type problem struct {
@@ -143,31 +164,47 @@ type problem struct {
 func realTime(body *ast.BlockStmt) (all []problem) {
 	inSelect := map[ast.Node]bool{}
 	ast.Inspect(body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CommClause:
-			if n.Comm != nil {
-				ast.Inspect(n.Comm, func(n ast.Node) bool { inSelect[n] = true; return true })
-			}
-		case *ast.UnaryExpr:
-			if call, ok := n.X.(*ast.CallExpr); ok && n.Op == token.ARROW && !inSelect[n] && text(call.Fun) == "time.After" {
-				all = append(all, problem{n, "sleeps: wait for a condition"})
-			}
-		case *ast.CallExpr:
-			switch {
-			case text(n.Fun) == "time.Sleep":
-				all = append(all, problem{n, "sleeps: wait for a condition"})
-			case text(n.Fun) == "tookAtMost" && len(n.Args) == 3 && inMilliseconds(n.Args[2]):
-				all = append(all, problem{n, "has an upper bound in milliseconds"})
-			}
-		case *ast.BinaryExpr:
-			if (n.Op == token.GTR || n.Op == token.GEQ) && inMilliseconds(n.Y) ||
-				(n.Op == token.LSS || n.Op == token.LEQ) && inMilliseconds(n.X) {
-				all = append(all, problem{n, "has an upper bound in milliseconds"})
-			}
+		if c, ok := n.(*ast.CommClause); ok && c.Comm != nil {
+			ast.Inspect(c.Comm, func(n ast.Node) bool { inSelect[n] = true; return true })
+		}
+		switch {
+		case sleeps(n) && !inSelect[n]:
+			all = append(all, problem{n, "sleeps: wait for a condition"})
+		case bounds(n):
+			all = append(all, problem{n, "has an upper bound in milliseconds"})
 		}
 		return true
 	})
 	return all
+}
+
+// sleeps reports whether n is time.Sleep or <-time.After.
+func sleeps(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.UnaryExpr:
+		call, ok := n.X.(*ast.CallExpr)
+		return ok && n.Op == token.ARROW && text(call.Fun) == "time.After"
+	case *ast.CallExpr:
+		return text(n.Fun) == "time.Sleep"
+	}
+	return false
+}
+
+// bounds reports whether n is an upper bound in milliseconds.
+func bounds(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		name := text(n.Fun)
+		return len(n.Args) == 3 && inMilliseconds(n.Args[2]) && strings.HasSuffix(strings.ToLower(name), "tookatmost")
+	case *ast.BinaryExpr:
+		switch n.Op {
+		case token.GTR, token.GEQ:
+			return inMilliseconds(n.Y)
+		case token.LSS, token.LEQ:
+			return inMilliseconds(n.X)
+		}
+	}
+	return false
 }
 
 // inMilliseconds reports whether an expression is a number of milliseconds, or of something shorter.

@@ -27,11 +27,12 @@ var sections = []string{
 	"Processes", "Clocks", "The network", "The API, on all stores", "Security",
 }
 
-const head = `# Faults, and the tests that cause them
+var head = strings.ReplaceAll(`# Faults, and the tests that cause them
 
-Written by ` + "`cd verify && go run ./cmd/faults`" + ` from the comments ` + "`//verify:fault`" + ` of the tests. How to run a test is in
-[README.md](README.md). A name without ` + "`Test` or `Fuzz`" + ` in front is a law: it runs on every store.
-`
+Written by 'cd verify && go run ./cmd/faults' from the comments '//verify:fault' of the tests.
+How to run a test is in [README.md](README.md). A name without 'Test' or 'Fuzz' in front is a law:
+it runs on every store.
+`, "'", "`")
 
 func main() {
 	text, err := page("..")
@@ -80,7 +81,9 @@ func page(root string) (string, error) {
 
 // cell lists the tests of a fault by folder.
 func cell(rows []row) string {
-	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.folder, b.folder), cmp.Compare(a.test, b.test)) })
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.folder, b.folder), cmp.Compare(a.test, b.test))
+	})
 	var folders []string
 	tests := map[string][]string{}
 	for _, r := range slices.Compact(rows) {
@@ -107,10 +110,10 @@ func read(root string) (rows []row, known map[string]bool, err error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == "node_modules" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && d.Name() != "..") {
-			return filepath.SkipDir
-		}
 		if d.IsDir() {
+			if slices.Contains([]string{"node_modules", "testdata", ".git"}, d.Name()) {
+				return filepath.SkipDir
+			}
 			return nil
 		}
 		folder, err := filepath.Rel(root, filepath.Dir(name))
@@ -168,7 +171,7 @@ func readFile(name, folder string, known map[string]bool) (rows []row, err error
 		}
 	}
 	if len(above) > 0 {
-		return nil, fmt.Errorf("%s: no test follows a comment for the fault %q of %q", name, above[0].fault, above[0].section)
+		return nil, fmt.Errorf("%s: no test follows a comment for the fault %q", name, above[0].fault)
 	}
 	return rows, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // terms are what a lease was taken with, beyond the ordinary.
@@ -149,7 +150,7 @@ func (a *acquisition) shareGrant(held *Lease) (*Lease, error) {
 	case !held.heldLocked() || cl.lapseLocked(a.c.clock.Now()):
 		return nil, nil
 	case a.capacity != int64(cl.capacity):
-		return nil, (&driver.Claim{Capacity: a.capacity}).CheckKind(int64(cl.capacity))
+		return nil, driverutil.CheckKind(a.capacity, int64(cl.capacity))
 	case !a.reentrant || a.weight > int64(cl.weight):
 		return nil, fmt.Errorf("this context already holds the key: %w", ErrDeadlock)
 	case held.detaches:

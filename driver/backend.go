@@ -61,13 +61,10 @@ type Backend interface {
 	// Break returns GoneError and changes nothing.
 	//
 	// With linger above zero, a granted claim lingers for that long from now on, as after
-	// Leave with Exit.Linger, and its tombstone lasts until then at the least. A waiting
-	// claim ends at once. A backend without Info.Linger returns ErrPermanent.
-	//
-	// Of a claim that lingers already, Break with linger above zero may set a later end, never
-	// an earlier one, and with linger below zero ends the claim. With linger zero it returns
-	// nil and changes nothing: it may be a Break that was sent again. Any other claim ends at
-	// once with linger below zero, as with zero.
+	// Leave with Exit.Linger, and its tombstone lasts at least as long. A waiting claim ends at
+	// once. A backend without Info.Linger returns ErrPermanent. For a claim that lingers
+	// already, linger above zero may set a later end, never an earlier one; below zero ends the
+	// claim; zero changes nothing and returns nil, because the Break may be a repeat.
 	Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error
 
 	// Line describes the line of key. A line without claims still has its Last and its
@@ -80,18 +77,16 @@ type Backend interface {
 	Lines(ctx context.Context, prefix string) iter.Seq2[Line, error]
 
 	// Open takes the backend over for one owner, a Client or a quorum, before anything
-	// but Info is called. It does no I/O. It returns an error that names a bad option of
-	// the backend, or of the second owner. A program that calls the backend by
-	// itself need not call it.
+	// but Info is called. It does no I/O. It returns an error for a bad option of the backend,
+	// and for a second owner. A program that calls the backend by itself need not call it.
 	Open() error
 
 	// Info returns what this backend promises. It never changes and costs no request.
 	Info() Info
 
-	// Close ends what the backend itself started: goroutines, subscriptions,
-	// prepared statements. It leaves the user's client and all claims alone. A call
-	// after Close returns ErrClosed; a backend that has started nothing may go on
-	// serving. Close may be called twice.
+	// Close ends what the backend itself started: goroutines, subscriptions, prepared
+	// statements. It does not touch the user's client and the claims. A later call returns
+	// ErrClosed, or is served if the backend has started nothing. Close may be called twice.
 	Close() error
 }
 

@@ -15,8 +15,7 @@ const maxID = 256
 // Semaphores are smaller.
 const RW = 1 << 20
 
-// Limits of a claim. The core checks them before it calls a backend, and Validate
-// checks them again for programs that call a backend themselves.
+// Limits of a claim. The core checks them, and so does Validate.
 const (
 	MaxKey   = 1024  // bytes in a key; any byte may occur
 	MaxOwner = 256   // bytes in an owner
@@ -70,31 +69,6 @@ func (c *Claim) Lease(granted bool) time.Duration {
 		return c.WaitTTL
 	}
 	return c.TTL
-}
-
-// CheckFound returns ErrReused if the claim that an Enter of c has found by its ID has another
-// capacity or weight than c: a caller that wants to write alone must not get the share of a reader.
-func (c *Claim) CheckFound(capacity, weight int64) error {
-	if c.Capacity != capacity || c.Weight != weight {
-		return ErrReused
-	}
-	return nil
-}
-
-// CheckKind returns an error that matches ErrKind, and says both, if a claim in line has
-// another capacity than c.
-func (c *Claim) CheckKind(capacity int64) error {
-	if c.Capacity != capacity {
-		return fmt.Errorf("%w: it is %s, not %s", ErrKind, kindOf(capacity), kindOf(c.Capacity))
-	}
-	return nil
-}
-
-func kindOf(capacity int64) string {
-	if capacity == RW {
-		return "a mutex or a read-write lock"
-	}
-	return fmt.Sprintf("a semaphore of size %d", capacity)
 }
 
 // Validate refuses a claim that a backend with this Info cannot keep. Every backend calls

@@ -37,13 +37,11 @@ type Detacher interface {
 	// Adopt gives the detached claim of t the ID, the owner and the note of by, and starts
 	// its lease again with by.TTL. Token, place and span stay. From then on the claim is
 	// one of this Backend, as if it had entered here, and t.ID has a tombstone: for at
-	// least by.TTL, Renew, Leave, Adopt and Enter of it return Adopted.
+	// least by.TTL, Renew, Leave, Adopt and Enter of it return a GoneError with the Reason
+	// "another process has adopted it".
 	//
 	// It returns GoneError if no granted claim has the ID of t. A repeated Adopt with the
 	// same by finds the claim. If the answer is lost, Leave of by with t.Token ends the claim,
 	// if it was adopted.
 	Adopt(ctx context.Context, t Ticket, by Claim) (Ticket, error)
 }
-
-// Adopted is the error for a handle whose claim another process has adopted.
-var Adopted = GoneError{Reason: "another process has adopted it"}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // adopts lets f change what an Adopt is asked, and the answer.
@@ -41,7 +42,7 @@ var brokenDetaches = []breaker{
 		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 			errs := b.Member.Renew(ctx, ts)
 			for i, err := range errs {
-				if err == error(driver.Adopted) {
+				if err == error(driverutil.Adopted) {
 					errs[i] = driver.GoneError{}
 				}
 			}
@@ -53,7 +54,7 @@ var brokenDetaches = []breaker{
 			if b.count(by.ID, 1) == 1 {
 				return nil
 			}
-			return func(_ *driver.Ticket, err *error) { *err = driver.Adopted }
+			return func(_ *driver.Ticket, err *error) { *err = driverutil.Adopted }
 		})
 	}, "AdoptIsForOne"},
 	{"an adopted claim goes to the end of the line", func(b *broken) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 var detachLaws = []law{
@@ -276,5 +277,5 @@ func (v *view) adopts(x *inLine) *inLine {
 // adoptedByAnother holds err to the answer for an ID whose claim has another one now.
 func (x *inLine) adoptedByAnother(what string, err error) {
 	w := x.at.w
-	same(w, what+" of a claim that another has adopted", asA[driver.GoneError](w, what, err), driver.Adopted)
+	same(w, what+" of a claim that another has adopted", asA[driver.GoneError](w, what, err), driverutil.Adopted)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 var kindLaws = []law{
@@ -83,7 +84,7 @@ func (v *view) otherKind(c driver.Claim) {
 	what := fmt.Sprintf("Enter with weight %d of %d on a key of another kind", c.Weight, c.Capacity)
 	v.w.answered(what, err, driver.ErrKind)
 	if l := v.line(c.Key); err != nil && len(l.Claims) > 0 {
-		text := c.CheckKind(l.Claims[0].Capacity).Error()
+		text := driverutil.CheckKind(c.Capacity, l.Claims[0].Capacity).Error()
 		v.w.wrongIf(!strings.Contains(err.Error(), text), "%s answered %q; want %q", what, err, text)
 	}
 }

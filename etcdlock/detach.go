@@ -17,7 +17,7 @@ import (
 
 var _ driver.Detacher = (*Backend)(nil)
 
-var adoptedTombstone = tombstone{Format: format, Reason: driver.Adopted.Reason}
+var adoptedTombstone = tombstone{Format: format, Reason: driverutil.Adopted.Reason}
 
 // Detach moves the claim of t to a lease of its own. It costs two round trips: a read and a
 // grant at the same time, and a transaction.

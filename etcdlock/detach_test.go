@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -139,8 +140,8 @@ func TestAdoptLosesItsAnswer(t *testing.T) {
 					}
 				}
 				steps.OK(t, steps.Renew(t, b, got))
-				if _, err := a.Adopt(steps.Soon(t), first, steps.Another(c)); !errors.Is(err, driver.Adopted) {
-					t.Errorf("Adopt by another: %v; want %v", err, driver.Adopted)
+				if _, err := a.Adopt(steps.Soon(t), first, steps.Another(c)); !errors.Is(err, driverutil.Adopted) {
+					t.Errorf("Adopt by another: %v; want %v", err, driverutil.Adopted)
 				}
 				steps.Leave(t, b, got)
 				x.remove(x.prefix+"k/z", clientv3.WithPrefix())

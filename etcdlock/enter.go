@@ -146,7 +146,7 @@ func (b *Backend) enterAgain(ctx context.Context, c *driver.Claim, p *position) 
 	if err := decode(p.own, &r); err != nil {
 		return driver.Ticket{}, err
 	}
-	if err := c.CheckFound(r.Capacity, r.Weight); err != nil {
+	if err := driverutil.CheckFound(c.Capacity, c.Weight, r.Capacity, r.Weight); err != nil {
 		return driver.Ticket{}, err
 	}
 	t := driver.Ticket{Claim: *c, Token: tokenOf(p.own.CreateRevision)}

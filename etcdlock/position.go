@@ -175,7 +175,7 @@ func (p *position) checkKind(c *driver.Claim) error {
 		return nil
 	}
 	var r record
-	return cmp.Or(decode(p.head, &r), c.CheckKind(r.Capacity))
+	return cmp.Or(decode(p.head, &r), driverutil.CheckKind(c.Capacity, r.Capacity))
 }
 
 // sameKind compares that the line is of the kind of c. A key tells permits from others, and

@@ -205,7 +205,7 @@ func (cl *claim) enter(c *driver.Claim) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if cl.weight > 0 {
-		if err := c.CheckFound(cl.capacity, cl.weight); err != nil {
+		if err := driverutil.CheckFound(c.Capacity, c.Weight, cl.capacity, cl.weight); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 const entering = "entering the line of"
@@ -109,7 +110,7 @@ func refusal(c *driver.Claim, answer any) error {
 		switch {
 		case strings.HasPrefix(v, "k"):
 			if size, err := strconv.ParseInt(v[1:], 10, 64); err == nil {
-				return cmp.Or(c.CheckKind(size), driver.ErrKind)
+				return cmp.Or(driverutil.CheckKind(c.Capacity, size), driver.ErrKind)
 			}
 		case v == "o":
 			return driver.ErrReused

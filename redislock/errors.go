@@ -126,7 +126,7 @@ func parseGone(answer string) driver.GoneError {
 	case strings.HasPrefix(answer, "xl"):
 		return errHasLeft
 	case strings.HasPrefix(answer, "xa"):
-		return driver.Adopted
+		return driverutil.Adopted
 	}
 	return driver.GoneError{}
 }

@@ -124,7 +124,7 @@ func (a *answer) entered(c *driver.Claim) (driver.Ticket, error) {
 	r := &a.ticket
 	switch {
 	case errors.Is(a.refuse, driver.ErrKind):
-		return driver.Ticket{}, cmp.Or(c.CheckKind(r.capacity), a.refuse)
+		return driver.Ticket{}, cmp.Or(driverutil.CheckKind(c.Capacity, r.capacity), a.refuse)
 	case a.refuse != nil:
 		return driver.Ticket{}, a.refuse
 	case r.token < 1:

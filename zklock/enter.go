@@ -160,8 +160,8 @@ func (e *entry) admit() (version int32, err error) {
 		return 0, errRetry
 	case err != nil:
 		return 0, err
-	case len(l.members) > 0 && e.c.CheckKind(l.members[0].capacity) != nil:
-		return 0, e.c.CheckKind(l.members[0].capacity)
+	case len(l.members) > 0 && driverutil.CheckKind(e.c.Capacity, l.members[0].capacity) != nil:
+		return 0, driverutil.CheckKind(e.c.Capacity, l.members[0].capacity)
 	}
 	own := member{capacity: e.c.Capacity, weight: e.c.Weight}
 	if fits(append(l.members, own), len(l.members)) {
@@ -262,7 +262,7 @@ func (e *entry) repeat(p position) (driver.Ticket, error) {
 	if !ok {
 		return driver.Ticket{}, fmt.Errorf("the node %q is not named as a claim is", p.node)
 	}
-	err := e.c.CheckFound(m.capacity, m.weight)
+	err := driverutil.CheckFound(e.c.Capacity, e.c.Weight, m.capacity, m.weight)
 	if err != nil {
 		return driver.Ticket{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -68,10 +69,10 @@ func blocker(ms []member, i int) string {
 // has another capacity. The first withdraws if it was not first when others behind it were accepted.
 func checkKind(ms []member, i int, c *driver.Claim) error {
 	if i > 0 {
-		return c.CheckKind(ms[0].capacity)
+		return driverutil.CheckKind(c.Capacity, ms[0].capacity)
 	}
 	for _, m := range ms {
-		if err := c.CheckKind(m.capacity); err != nil {
+		if err := driverutil.CheckKind(c.Capacity, m.capacity); err != nil {
 			return err
 		}
 	}

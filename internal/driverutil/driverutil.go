@@ -4,6 +4,7 @@ package driverutil
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -71,6 +72,35 @@ func (e *unsettledError) Is(target error) bool {
 }
 
 func (e *unsettledError) As(target any) bool { return errors.As(e.err, target) }
+
+// Adopted is the error for a handle whose claim another process has adopted.
+var Adopted = driver.GoneError{Reason: "another process has adopted it"}
+
+// CheckFound returns driver.ErrReused if the claim that an Enter has found by its ID has another
+// capacity or weight than the Enter: a caller that wants to write alone must not get the share of a
+// reader.
+func CheckFound(capacity, weight, foundCapacity, foundWeight int64) error {
+	if capacity != foundCapacity || weight != foundWeight {
+		return driver.ErrReused
+	}
+	return nil
+}
+
+// CheckKind returns an error that matches driver.ErrKind, and names both kinds, if the claims in line
+// have another capacity than a new claim.
+func CheckKind(capacity, inLine int64) error {
+	if capacity != inLine {
+		return fmt.Errorf("%w: it is %s, not %s", driver.ErrKind, kindOf(inLine), kindOf(capacity))
+	}
+	return nil
+}
+
+func kindOf(capacity int64) string {
+	if capacity == driver.RW {
+		return "a mutex or a read-write lock"
+	}
+	return fmt.Sprintf("a semaphore of size %d", capacity)
+}
 
 // ClaimRef names one claim.
 type ClaimRef struct{ Key, ID string }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // errLeft is the answer to a claim that has left.
@@ -14,7 +15,7 @@ var errLeft = driver.GoneError{Reason: "it has left"}
 // again.
 func (l *Line) Enter(s *Step, c driver.Claim) (*Claim, error) {
 	if own := l.Find(c.ID); own != nil {
-		if err := c.CheckFound(own.Capacity, own.Weight); err != nil {
+		if err := driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight); err != nil {
 			return nil, err
 		}
 		own.renew(s, c.Lease(own.Granted))
@@ -35,7 +36,7 @@ func (l *Line) refusal(s *Step, c *driver.Claim) error {
 		return errLeft // it lingers: a late repeat of its Enter must not bring it back
 	}
 	if len(l.Claims) > 0 {
-		if err := c.CheckKind(l.Claims[0].Capacity); err != nil {
+		if err := driverutil.CheckKind(c.Capacity, l.Claims[0].Capacity); err != nil {
 			return err
 		}
 		if c.NoWait && l.total+c.Weight > c.Capacity {
@@ -134,7 +135,7 @@ func (l *Line) Adopt(s *Step, t *driver.Ticket, by *driver.Claim) (*Claim, error
 		if c == nil || !c.Granted {
 			return nil, l.Gone(s, t.ID)
 		}
-		l.Tombstones.put(s, t.ID, s.Mono+clampTTL(by.TTL), driver.Adopted)
+		l.Tombstones.put(s, t.ID, s.Mono+clampTTL(by.TTL), driverutil.Adopted)
 		l.rename(c, by)
 	}
 	c.renew(s, by.TTL)

@@ -102,7 +102,7 @@ func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim, a *Arrival)
 			if found = own != nil && r.origins[own].place != inDocument; found {
 				seen, t = r, r.Ticket(s, own)
 				t.TTL = c.Lease(own.Granted)
-				return c.CheckFound(own.Capacity, own.Weight)
+				return driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)
 			}
 			var err error
 			if own == nil || !r.appended {

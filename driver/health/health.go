@@ -33,10 +33,10 @@ type Result struct {
 	Hosts []string
 }
 
-// Add notes a finding.
+// Add appends a finding.
 func (e *Result) Add(f Finding) { e.Findings = append(e.Findings, f) }
 
-// Finding is one thing that matters to locks, and what mends it.
+// Finding is one setting that matters to locks, and its remedy.
 type Finding struct {
 	Severity Severity
 	Code     string // the kind of finding, as in "redis-eviction"; it never changes
@@ -44,7 +44,7 @@ type Finding struct {
 	Setting  string // as the store calls it
 	Value    string // as it was read
 	Why      string // what it means for locks: sentences
-	// Remedy is the command or the line that mends it, to be run as it is. Statements follow each
+	// Remedy is the command or the line that fixes it, to be run as it is. Statements follow each
 	// other with ", then ", and "; or " separates alternatives.
 	Remedy string
 }
@@ -58,7 +58,7 @@ func (f *Finding) String() string {
 	return fmt.Sprintf("%s: %s To mend it: %s", text, f.Why, f.Remedy)
 }
 
-// Severity is how bad a finding is.
+// Severity ranks a finding.
 type Severity int
 
 // The severities, in rising order.
@@ -86,7 +86,7 @@ func (s Severity) String() string {
 	return fmt.Sprintf("severity %d", int(s))
 }
 
-// OneLine makes one line of text, of 200 bytes at most, for Finding.Value.
+// OneLine returns text as one line of at most 200 bytes, for Finding.Value.
 func OneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > 200 {

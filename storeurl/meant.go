@@ -47,8 +47,8 @@ func unknownScheme(raw, scheme string, from Source) error {
 			from.Name, strings.Join(Schemes(), ", "))
 	}
 	if scheme == "http" || scheme == "https" {
-		return fmt.Errorf("%s has the address of a server, as of fencelock serve, which its HTTP clients want; write the "+
-			"URL of the store, as serve has it", from.Name)
+		return fmt.Errorf("%s has the address of a server, as of fencelock serve, which its HTTP clients want; "+
+			"write the URL of the store, as serve has it", from.Name)
 	}
 	meant := otherNames[scheme]
 	if rest, ok := strings.CutPrefix(raw, "jdbc:"); ok {

@@ -12,8 +12,10 @@ import (
 	"time"
 )
 
+const movedReason = "the database file was deleted or replaced"
+
 // errMoved says that the path leads to another file than the one that is open.
-var errMoved = errors.New("the database file was deleted or replaced")
+var errMoved = errors.New(movedReason)
 
 func movedAway(err error) bool { return errors.Is(err, errMoved) }
 

@@ -27,6 +27,7 @@ type database struct {
 	// statement, and no interrupt wakes it.
 	timeout int
 	node    int64 // names this opening in claims
+	second  bool  // another file was open before, which was deleted or replaced
 	ended   atomic.Bool
 }
 
@@ -64,13 +65,15 @@ func (s *sqlite) database(ctx context.Context) (*database, error) {
 	if d := s.current(); d != nil {
 		return d, nil
 	}
-	d, err := s.open(ctx, s.opened.Load())
+	before := s.opened.Load()
+	d, err := s.open(ctx, before)
 	if cannotOpen(err) {
 		return nil, permanent(errors.Unwrap(s.fail("open the file", "", err)))
 	}
 	if err != nil {
 		return nil, s.fail("open the tables", "", err)
 	}
+	d.second = before != nil
 	s.opened.Store(d)
 	return d, nil
 }

@@ -22,7 +22,7 @@ func (s *sqlite) call(ctx context.Context, what, key string, into sink, step str
 		return retryBusy(ctx, func() error { return s.transact(ctx, d, key, step, into, args) })
 	})
 	if errors.Is(err, errMoved) {
-		err = driver.GoneError{Reason: "the database file was deleted or replaced"}
+		err = driver.GoneError{Reason: movedReason}
 	}
 	return false, s.fail(what, key, err)
 }
@@ -197,6 +197,9 @@ func (t *txn) renew(ts []driver.Ticket) error {
 			_, err = t.query("renew_any", args, func(r *row) error {
 				if r.what == "gone" {
 					r.what, r.token = "lost", int64(i+1)
+					if r.note == "" && t.second {
+						r.note = movedReason
+					}
 				}
 				return t.take(r)
 			})

@@ -179,11 +179,16 @@ func (s *stage) member(name string, reachesAll bool) *user {
 	return u
 }
 
-// endEarly ends the lease of the holder on one node: the record says how long it
-// lasts, and there is no PEXPIRE for it.
+// endEarly ends the lease of the holder on one node: a claim says when it ends, and there is no
+// PEXPIRE for it.
 func (s *stage) endEarly(n *node) {
-	record := "fencelock:{" + s.key() + "}"
-	const microsecond = "00000000.000001" // in the place of the length of the lease
-	s.check(n.rdb.SetRange(s.ctx, record, 109, microsecond).Err())
+	lock := "fencelock:{" + s.key() + "}"
+	claims, err := n.rdb.HGetAll(s.ctx, lock).Result()
+	s.check(err)
+	for field, claim := range claims {
+		if _, rest, _ := strings.Cut(claim, " "); strings.HasPrefix(field, "c:") {
+			s.check(n.rdb.HSet(s.ctx, lock, field, "1 "+rest, "soonest", 1).Err())
+		}
+	}
 	s.until("the lease has ended on the node", func() bool { return len(s.lines(n)) == 0 })
 }

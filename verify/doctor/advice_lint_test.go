@@ -90,7 +90,7 @@ func byHand(t *testing.T, code, words string, ttl time.Duration, open func() dri
 func TestAdviceOfEveryFindingIsFollowed(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
-	inSource := regexp.MustCompile(`(?:Severity(?:Error|Warning|Note)|\bseverity), "([a-z-]+)"|Code: "([a-z-]+)"`)
+	inSource := regexp.MustCompile(`(?:health\.(?:Error|Warning|Note)|\bseverity), "([a-z-]+)"|Code: "([a-z-]+)"`)
 	codes := map[string]bool{}
 	for _, folder := range []string{"doctor", "redislock", "sqllock", "etcdlock", "zklock", "quorumlock"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))

@@ -81,12 +81,12 @@ func TestEachTickRunsOnOneMachine(t *testing.T) {
 // A tick that failed on one machine is open for the next one that waits for it.
 func TestTickThatFailedIsRunAgain(t *testing.T) {
 	store := memlock.New()
-	slots := make(chan time.Time, 100)
+	slots, waits := make(chan time.Time, 100), make(chan struct{})
 	var once atomic.Bool
 	job := func(ctx context.Context, l *fencelock.Lease) error {
 		slots <- cronlock.Slot(ctx)
-		time.Sleep(200 * time.Millisecond) // real time: until the other one waits
 		if once.CompareAndSwap(false, true) {
+			<-waits
 			return errors.New("out of paper")
 		}
 		return nil
@@ -100,7 +100,13 @@ func TestTickThatFailedIsRunAgain(t *testing.T) {
 		c.Start()
 		all = append(all, c)
 	}
-	first, second := <-slots, <-slots
+	first := <-slots
+	testserver.Eventually(t, time.Minute, "the other machine waits", func() bool {
+		line, err := store.Line(t.Context(), "report")
+		return err == nil && len(line.Claims) > 1
+	})
+	close(waits)
+	second := <-slots
 	for _, c := range all {
 		<-c.Stop().Done()
 	}

@@ -156,7 +156,7 @@ func (a *acquisition) lockAsFront() (*Lease, error) {
 	return s.lease, a.refusal(s.err)
 }
 
-// outcome is what became of one step of a call.
+// outcome says how one step of a call ended.
 type outcome uint8
 
 const (

@@ -23,7 +23,7 @@ func (w *world) lockAll(c *fencelock.Client, ctx context.Context, keys []string,
 	return m
 }
 
-// Keys are sorted by their bytes, for ever: a program of tomorrow must take them in
+// Keys are sorted by their bytes, forever: a program of tomorrow must take them in
 // the same order as one of today.
 func TestLockAllTakesKeysInTheOrderOfTheirBytesAndMergesDoubles(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -55,7 +55,7 @@ func TestLockAllTakesKeysInTheOrderOfTheirBytesAndMergesDoubles(t *testing.T) {
 }
 
 // Many goroutines of many processes take overlapping sets in any order; none waits
-// for ever.
+// forever.
 func TestLockAllNeverDeadlocks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var wg sync.WaitGroup

@@ -158,7 +158,7 @@ func TestTryBehindAFrontWithoutAnswerEndsAfterOneLease(t *testing.T) {
 }
 
 // A backend that somebody else closed will not answer later: waiting for it would
-// be waiting for ever.
+// be waiting forever.
 func TestClosedBackendEndsTheCall(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.meddle(func(context.Context, string) error { return driver.ErrClosed }, nil)

@@ -205,7 +205,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 	watch(t, soon)
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
-		// As long as anything is held, virtual time goes on for ever.
+		// As long as anything is held, virtual time goes on forever.
 		late := time.AfterFunc(100*time.Hour, func() { panic(t.Name() + ": a call of the test hangs: 100 hours have passed") })
 		defer late.Stop()
 		s := memlock.New()

@@ -198,7 +198,7 @@ func (a *acquisition) checkKind() error {
 	case a.weight < 1:
 		return invalid("the weight is %d; it must be at least 1", a.weight)
 	case a.weight > a.capacity:
-		return invalid("the weight %d is larger than the size %d of the semaphore and would wait for ever",
+		return invalid("the weight %d is larger than the size %d of the semaphore and would wait forever",
 			a.weight, a.capacity)
 	case a.capacity < driver.RW && !a.c.info.Fair:
 		return invalid("the %s backend cannot keep a semaphore safely", a.c.info.Name)

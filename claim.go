@@ -30,7 +30,7 @@ const (
 	stateEnded                      // lost, left, or never in line
 )
 
-// othersInLine is what is known of other processes in the line of a claim.
+// othersInLine says whether other processes stand in the line of a claim, as far as is known.
 type othersInLine uint8
 
 const (
@@ -107,7 +107,7 @@ type rareFields struct {
 	watch       *revokeWatch // of the present holder, or of an earlier one; nil before Revoked
 }
 
-// lineView is what the last answers of the store said of the line.
+// lineView holds what the last responses of the store said about the line.
 type lineView struct {
 	mark    driver.Mark       // what the last holder left on the line
 	blocker *driver.BusyError // first claim of the line

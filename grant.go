@@ -49,7 +49,7 @@ func (t *terms) bounded() bool {
 	return t != nil && (t.maxHold != never || t.minHold > 0 || t.progress != nil)
 }
 
-// trace is what Options.Trace returned for the call.
+// trace holds the result of Options.Trace for the call.
 func (t *terms) trace() string {
 	if t == nil {
 		return ""
@@ -235,7 +235,7 @@ func (l *Lease) dropMinHold() {
 	}
 }
 
-// progress is what a grant with the option Progress keeps. limit never changes.
+// progress holds the state of a grant with the option Progress. limit never changes.
 //
 // A Tick does not take the mutex of the claim, so it may come while the watchdog decides
 // that the holder is stalled. tick stores its time and then reads stalled; beginStall

@@ -106,7 +106,7 @@ func (h Handle) read(info *driver.Info) (handle, error) {
 	f := strings.Split(text, ".")
 	switch {
 	case len(text) > maxHandle || len(f) != handleFields:
-		return handle{}, invalid("this is no handle: one has %d parts and at most %d bytes", handleFields, maxHandle)
+		return handle{}, invalid("this is not a handle: one has %d parts and at most %d bytes", handleFields, maxHandle)
 	case f[fieldVersion] != handleVersion:
 		return handle{}, invalid("this handle is of version %s, and this program reads %s",
 			printable(f[fieldVersion]), handleVersion)

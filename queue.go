@@ -76,7 +76,7 @@ func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 func (a *acquisition) awaitWakeup() wakeup {
 	until := a.until
 	if a.try {
-		until = a.start + int64(a.patience) // the front may wait for an answer for ever
+		until = a.start + int64(a.patience) // the front may wait for an answer forever
 	}
 	var over <-chan time.Time
 	if until != never {
@@ -260,7 +260,7 @@ func (q *localQueue) popLocked() *acquisition {
 // the store, for those made during four answers of the store, at most 8×HandOff; and never
 // longer than one TTL.
 
-// handOffOutcome is what became of a claim whose grant has ended.
+// handOffOutcome says how a claim went on after its grant had ended.
 type handOffOutcome int
 
 const (

@@ -207,7 +207,7 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	}
 }
 
-// lingerLeft is what is left of a linger that was d long at time at.
+// lingerLeft returns the rest of a linger that was d long at time at.
 func (cl *claim) lingerLeft(d time.Duration, at int64) time.Duration {
 	if d <= 0 {
 		return 0

@@ -14,7 +14,7 @@ import (
 )
 
 // TestAwaitThatHangsIsAskedAgain: a push is lost in a driver that waits for nothing else. The
-// claim is renewed meanwhile, so it would wait for ever for a lock that is its own.
+// claim is renewed meanwhile, so it would wait forever for a lock that is its own.
 func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		b, c := tapped(t, s)
@@ -51,7 +51,7 @@ func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
 }
 
 // TestClaimThatExpiredInLineIsTakenOut: where the claims of a process share a lease, the others
-// would keep an abandoned claim in line for ever.
+// would keep an abandoned claim in line forever.
 func TestClaimThatExpiredInLineIsTakenOut(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		holder := plain(t, s)

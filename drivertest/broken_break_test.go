@@ -116,7 +116,7 @@ var brokenBreaks = []breaker{
 			return linger
 		})
 	}, "BreakKeepsTheKeyClosed Model"},
-	{"Break lingers for ever", func(b *broken) {
+	{"Break lingers forever", func(b *broken) {
 		b.breaksFor(func(now driver.Standing, linger time.Duration) time.Duration {
 			if now.Lingering && linger < 0 {
 				linger = longLease

@@ -67,7 +67,7 @@ var brokenDetaches = []breaker{
 			return got, err
 		}
 	}, "AdoptedClaimGoesOn OldIDIsGoneAtOnce AdoptIsForOne AdoptedInItsPlace OnlyHoldersAreAdopted"},
-	{"a detached claim stays for ever", func(b *broken) {
+	{"a detached claim stays forever", func(b *broken) {
 		b.detach = func(ctx context.Context, t driver.Ticket) error {
 			t.TTL = time.Hour
 			return b.Member.Detach(ctx, t)

@@ -79,7 +79,7 @@ var detachLaws = []law{
 		_, err := w.a.adopt(t)
 		w.gone("Adopt after the lease", err)
 		next.stillHolds()
-	}), "a handle that nobody adopts must not keep the key for ever, nor take it from the next holder"},
+	}), "a handle that nobody adopts must not keep the key forever, nor take it from the next holder"},
 	{"DetachedByItsHandle", detaches, timed(func(w *world, key string) {
 		t := w.a.holds(w.short(key)).detach()
 		t.at = w.b

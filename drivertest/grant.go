@@ -136,7 +136,7 @@ var grantLaws = []law{
 		w.b.counts(key, 1)
 		first.leaves()
 		w.b.empty(key)
-	}, "an Enter whose answer was lost is repeated: a second claim of its ID would wait behind the first for ever"},
+	}, "an Enter whose answer was lost is repeated: a second claim of its ID would wait behind the first forever"},
 	{"RepeatedEnterOfWaiterAnswersItsTicket", fair, func(w *world, key string) {
 		holder := w.a.holds(w.claim(key))
 		c := w.claim(key)

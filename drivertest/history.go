@@ -57,7 +57,7 @@ var historyLaws = []law{
 		w.wrongIf(len(es) == 0 || es[0].Token != young.Token || es[len(es)-1].Token < young.Token-1,
 			"with an age of %v the history is %s; want the last of four, and none from before the third",
 			brief.For, entryTexts(es))
-	}, "nobody wants to keep for ever who held a lock"},
+	}, "nobody wants to keep forever who held a lock"},
 	{"HistoryHasAnyKey", remembers, func(w *world, key string) {
 		for i, name := range []string{key + "\x00\xff{}'\"", key + strings.Repeat("k", driver.MaxKey-len(key))} {
 			e := w.entry(name, int64(i))

@@ -42,7 +42,7 @@ var reserveLaws = []law{
 		waiter.stillWaits()
 		t.leaves()
 		waiter.granted()
-	}, "a process that goes on for ever with one claim lets nobody in"},
+	}, "a process that goes on forever with one claim lets nobody in"},
 	{"ReserveTakesNoTokenThatWasDrawn", all(fair, reserves), timed(func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
 		waiter := w.b.waits(w.claim(key)).leaves()

@@ -171,7 +171,7 @@ func (c *cluster) theLeaderComesBack(t *testing.T) {
 }
 
 // A change of leaders starts every lease again, so a lock that nobody renews may be
-// held for longer, but not for ever.
+// held for longer, but not forever.
 func (c *cluster) aHolderDiesWithTheLeader(t *testing.T) {
 	leader, _ := c.leader()
 	prefix := newPrefix()

@@ -93,7 +93,7 @@ func (f *Fence) Do(ctx context.Context, resource string, token fence.Token, ops 
 func (f *Fence) Mark(resource string) string { return f.prefix + resource }
 
 // Holding returns a condition for transactions of yours that is true as long as the
-// exclusive grant with this token holds key, and false for ever afterwards:
+// exclusive grant with this token holds key, and false forever afterwards:
 //
 //	still, err := backend.Holding(ctx, lease.Key(), lease.Token())
 //	…

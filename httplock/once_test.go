@@ -103,7 +103,7 @@ func TestSlotThatWasPassedIsNotCalledDone(t *testing.T) {
 		}
 		a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t) // nothing holds the key
 		if ever := a.do("POST", "/v1/once", `{"key":"k","slot":"ever"}`).ok(t); ever.answer["done"] != true {
-			t.Errorf("a run for ever, after one of a slot: %v", ever.answer)
+			t.Errorf("a run forever, after one of a slot: %v", ever.answer)
 		}
 	})
 }

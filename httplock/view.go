@@ -36,7 +36,7 @@ type lineView struct {
 	LastRun   *runView    `json:"last_run,omitempty"`
 }
 
-// runView is the last slot that once finished. The slot is null for once for ever.
+// runView is the last slot that once finished. The slot is null for once forever.
 type runView struct {
 	Slot  *time.Time `json:"slot"`
 	Done  time.Time  `json:"done"`

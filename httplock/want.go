@@ -37,7 +37,7 @@ type want struct {
 	named     bool   // the client has drawn the request_id, and may repeat the request
 }
 
-// maxTTL keeps a forgotten lock from being one for ever.
+// maxTTL keeps a forgotten lock from being one forever.
 const maxTTL = 7 * 24 * time.Hour
 
 // maxNote leaves room for what a Server writes into the note of a claim.

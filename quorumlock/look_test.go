@@ -100,7 +100,7 @@ func listed(t *testing.T, ctx context.Context, b *quorumlock.Backend) (lines, gr
 }
 
 // TestListingHasTheTimeThatItNeeds: many locks take long to list. A bound of our own on
-// the whole would make the list of a large store fail for ever.
+// the whole would make the list of a large store fail forever.
 func TestListingHasTheTimeThatItNeeds(t *testing.T) {
 	second := time.Second
 	listing(t, []time.Duration{second, second, second}, func(t *testing.T, b *quorumlock.Backend, _ []*node) {
@@ -113,7 +113,7 @@ func TestListingHasTheTimeThatItNeeds(t *testing.T) {
 }
 
 // TestListingDoesNotWaitForANodeThatHangs: a majority has answered. What the last node
-// could still say of a claim that one of them has is waited for, but not for ever.
+// could still say of a claim that one of them has is waited for, but not forever.
 func TestListingDoesNotWaitForANodeThatHangs(t *testing.T) {
 	second := time.Second
 	listing(t, []time.Duration{second, second, 0}, func(t *testing.T, b *quorumlock.Backend, nodes []*node) {

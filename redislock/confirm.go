@@ -27,7 +27,7 @@ func (t *transport) mustWait(calls []*call) time.Duration {
 // waitFor returns the WAIT that follows calls: it asks how many replicas know of what this connection has
 // written. It returns nil if none need to.
 //
-// An answer that comes later than the client listens is lost. To Redis zero is for ever.
+// An answer that comes later than the client listens is lost. To Redis zero is forever.
 func (t *transport) waitFor(ctx context.Context, calls []*call, listens time.Duration) *redis.Cmd {
 	limit := t.mustWait(calls)
 	if limit == 0 {

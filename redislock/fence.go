@@ -21,7 +21,7 @@ type FenceOptions struct {
 	// It must not hold braces. All programs that write the same data use the same one.
 	Prefix string
 
-	// Keep is how long a mark stays after the last write; for ever if zero. A holder
+	// Keep is how long a mark stays after the last write; forever if zero. A holder
 	// that is paused for longer may write: choose days, not minutes.
 	Keep time.Duration
 }
@@ -67,7 +67,7 @@ func NewFence(rdb redis.UniversalClient, o *FenceOptions) *Fence {
 		f.invalid = fmt.Errorf("redis: the prefix %q of marks holds a brace: marks have the hash tag of their key",
 			f.prefix)
 	case o.Keep < 0:
-		f.invalid = fmt.Errorf("redis: marks cannot be kept for %v: want a positive time, or zero for ever", o.Keep)
+		f.invalid = fmt.Errorf("redis: marks cannot be kept for %v: want a positive time, or zero forever", o.Keep)
 	}
 	f.set = f.Script("return redis.call('SET', KEYS[1], unpack(ARGV))")
 	f.del = f.Script("return redis.call('DEL', KEYS[1])")

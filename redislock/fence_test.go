@@ -116,11 +116,11 @@ func TestFencedSetKnowsExpirations(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
-	if err := f.Set(t.Context(), "b", 1, time.Microsecond, 7); err != nil { // as short as can be, and not for ever
+	if err := f.Set(t.Context(), "b", 1, time.Microsecond, 7); err != nil { // as short as can be, and not forever
 		t.Error(err)
 	}
 	if left := rdb.PTTL(t.Context(), "b").Val(); left == -1 {
-		t.Error("a microsecond became for ever")
+		t.Error("a microsecond became forever")
 	}
 	if err := f.Set(t.Context(), "a", 1, -time.Second, 7); err == nil {
 		t.Error("a negative expiration was taken")

@@ -80,7 +80,7 @@ func (b *Backend) keys(key string) []any {
 	return k.redis[:]
 }
 
-// request is what a script does for one lock.
+// request is one run of a script for one lock.
 func (b *Backend) request(s *script, key string, args ...any) *request {
 	return &request{script: s, keys: b.keys(key), args: args}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// request is what a script does for one lock.
+// request is one run of a script for one lock.
 type request struct {
 	script  *script
 	keys    []any // the first says which node of a Cluster has them

@@ -195,7 +195,7 @@ func (c *claim) endAfter(d time.Duration) {
 }
 
 // lapse takes c out of the line when its lease is over: the session, which other claims
-// keep alive, would keep it there for ever. Out of line, c is forgotten.
+// keep alive, would keep it there forever. Out of line, c is forgotten.
 func (c *claim) lapse() {
 	var p position
 	c.update(func() {

@@ -18,7 +18,7 @@ import (
 //
 //	/lines/KEY                      a container: it ends with the last node in it
 //	/lines/KEY/cID.CAP.WEIGHT.SEQ   a claim: ephemeral, and numbered by the server
-//	/lines/KEY/m                    what the last finished holder left, for ever
+//	/lines/KEY/m                    what the last finished holder left, forever
 //	/sessions/SESSION.N             ephemeral: the session's barrier
 //	/broken/CZXID                   why an operator ended the claim with that czxid
 const (

@@ -182,7 +182,7 @@ func (f *Fence) keeps(node string) bool {
 func (f *Fence) Mark(resource string) string { return f.prefix + "/" + segment.Escape(resource) }
 
 // Holding returns a condition for transactions of yours that is true as long as the
-// exclusive grant with this token holds key, and false for ever afterwards:
+// exclusive grant with this token holds key, and false forever afterwards:
 //
 //	still, err := backend.Holding(ctx, lease.Key(), lease.Token())
 //	…

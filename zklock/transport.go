@@ -43,7 +43,7 @@ const (
 var errProtocol = errors.New("zookeeper: the server does not keep to the protocol")
 
 // maxPatience is the longest wait for the handshake. A server that is starting may stay
-// silent for ever on a connection that it accepts too early (seen with 3.8.0).
+// silent forever on a connection that it accepts too early (seen with 3.8.0).
 const maxPatience = 10 * time.Second
 
 func newTransport(tcp net.Conn, s *session) *transport {

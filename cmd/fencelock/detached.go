@@ -26,7 +26,7 @@ Nobody renews the lock by itself, and nobody is told when it ends: take a --ttl 
 longer than a step, and let check or renew say before each step that the lock is still
 held. Where the work is one command, fencelock run does all that, so prefer it.
 
-Whoever has the handle can release the lock. Other users may see the arguments of a
+Anybody with the handle can release the lock. Other users may see the arguments of a
 process: prefer --handle FILE, which has mode 0600, or --handle - for stdin.
 
 It works on SQLite, PostgreSQL, MariaDB, Redis and etcd. Exit codes: 0 held, 75 (or -E)

@@ -105,7 +105,7 @@ func (f *holdFlags) add(cmd *cobra.Command) {
 	f.ttl.d, f.grace.d, f.loss = fencelock.DefaultTTL, 5*time.Second, lossTerm
 	f.addWaiting(cmd)
 	p := cmd.Flags()
-	p.Var(&f.maxHold, "max-hold", "hold no longer than this (default: for ever)")
+	p.Var(&f.maxHold, "max-hold", "hold no longer than this (default: forever)")
 	p.Var(&f.lockDelay, "lock-delay",
 		"after a loss, keep the name taken this much longer; after a release it is free at once")
 	p.Var(&f.minHold, "min-hold", "keep the name taken at least this long, counted from the grant")
@@ -118,8 +118,8 @@ func (f *holdFlags) add(cmd *cobra.Command) {
 // addWaiting declares the flags of every verb that takes a lock.
 func (f *holdFlags) addWaiting(cmd *cobra.Command) {
 	p := cmd.Flags()
-	p.BoolVarP(&f.nowait, "nonblock", "n", false, "do not wait; ask a store that gives no answer for 2s at most")
-	p.VarP(&f.wait, "wait", "w", "wait at most this long (default: for ever)")
+	p.BoolVarP(&f.nowait, "nonblock", "n", false, "do not wait; ask a store that does not respond for 2s at most")
+	p.VarP(&f.wait, "wait", "w", "wait at most this long (default: forever)")
 	p.IntVarP(&f.code, "conflict-exit-code", "E", exitNotAcquired, "exit code when not acquired")
 	p.Var(&f.ttl, "ttl", "how long the lock lasts, from now and from each renew")
 	p.StringVar(&f.note, "note", "", "free text that others see beside the owner")
@@ -172,7 +172,7 @@ func (f *holdFlags) checkKind(set func(string) bool) error {
 	case set("permits") && f.permits < 1:
 		return usage("--permits is %d; it must be at least 1", f.permits)
 	case set("size") && f.permits > f.size:
-		return usage("--permits %d is more than --size %d and would wait for ever", f.permits, f.size)
+		return usage("--permits %d is more than --size %d and would wait forever", f.permits, f.size)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ type progress struct {
 }
 
 // drainFor is how long the output of a command that has ended is waited for: a process that
-// left its group may have the pipe open for ever.
+// left its group may have the pipe open forever.
 const drainFor = 200 * time.Millisecond
 
 // watchProgress adds to c what the source needs.

@@ -68,7 +68,7 @@ func showLine(w io.Writer, l fencelock.Line) error {
 		fmt.Fprintf(w, "last token: %s, %s\n", l.Last, lastTokenOf(l))
 	}
 	if run := l.Done; run != nil {
-		slot := "once for ever"
+		slot := "once forever"
 		if !run.Slot.IsZero() {
 			slot = run.Slot.UTC().Format(time.RFC3339)
 		}

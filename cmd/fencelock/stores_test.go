@@ -88,7 +88,7 @@ func TestRedisGroups(t *testing.T) {
 				{"redis+cluster://" + testserver.Redis(t, testserver.Config("cluster-enabled yes")).Addr(), "", exitUnavailable, "refuses for now: no node has slots yet", ""},
 				{"redis+cluster://" + hosts + "/1", "s3cr3t/#", exitConfig, "has no databases", ""},
 				{"redis+cluster://,", "", exitConfig, "no host", ""},
-				// One node serves a third of the names. No name may wait for ever.
+				// One node serves a third of the names. No name may wait forever.
 				{"redis://" + g.Addrs()[0], "s3cr3t/#", exitConfig, "use redis+cluster:// in the URL", ""},
 				{"redis://" + g.Addrs()[0], "s3cr3t/#", exitConfig, "use redis+cluster:// in the URL", "doctor --quick"},
 				{"redis://" + g.Addrs()[0], "s3cr3t/#", exitConfig, "use redis+cluster:// in the URL", "doctor"},

@@ -72,7 +72,7 @@ func newTerminal(t *testing.T, s *stage) *shell {
 }
 
 // interruptible returns f as a file whose Close ends a Read: what a test leaves on its
-// terminal would keep that waiting for ever.
+// terminal would keep that waiting forever.
 func interruptible(f *os.File) (*os.File, error) {
 	defer f.Close()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)

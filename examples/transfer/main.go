@@ -1,5 +1,5 @@
 // Transfer moves money between accounts that are kept in Redis. Two transfers between
-// the same accounts in opposite directions would wait for each other for ever if each
+// the same accounts in opposite directions would wait for each other forever if each
 // locked its own side first; LockAll takes both or none, in one order.
 package main
 

@@ -53,9 +53,9 @@ func TestSlotIsShownAsASlot(t *testing.T) {
 		s.lock("report", fencelock.Owner("alice@a"), fencelock.Note(note.Note{Slot: &at, Text: "nightly"}.String()))
 		ever := s.lock("import", fencelock.Owner("bob@b"), fencelock.Note(note.Note{Slot: &time.Time{}}.String()))
 		nextLook()
-		s.get("/").says("import", "bob@b once for ever", "report", "alice@a", "slot 2026-11-20 20:00:00", "nightly").lacks("slot=")
+		s.get("/").says("import", "bob@b once forever", "report", "alice@a", "slot 2026-11-20 20:00:00", "nightly").lacks("slot=")
 		s.get("/key?key=report").says("alice@a slot 2026-11-20 20:00:00", "nightly").lacks("slot=")
-		s.get("/break?key=import&token=" + ever.Token().String()).says("bob@b once for ever").lacks("slot=")
+		s.get("/break?key=import&token=" + ever.Token().String()).says("bob@b once forever").lacks("slot=")
 		s.get("/key?key=report&lang=zh-CN").says("时段 2026-11-20 20:00:00").lacks("slot=")
 	})
 }

@@ -13,7 +13,7 @@ import (
 // slept, what is due is noticed within this time.
 const longestNap = time.Second
 
-// Item is what an Agenda schedules.
+// An Item can be scheduled by an Agenda.
 type Item interface {
 	comparable
 	Entry() *Entry

@@ -165,7 +165,7 @@ func (l *Line) Purge(s *Step) {
 	l.Grant(s)
 }
 
-// Full reports whether whoever joins must wait.
+// Full reports whether a claim that joins must wait.
 func (l *Line) Full() bool { return len(l.Claims) > 0 && l.total >= l.Claims[0].Capacity }
 
 // NextExpiry is a time before which no claim expires.

@@ -131,7 +131,7 @@ func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
 	})
 }
 
-// News is no secret, so it must not be enough to make a waiter believe in a grant.
+// News is not a secret, so it must not be enough to make a waiter believe in a grant.
 func TestNewsOfAnotherClaimGrantsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToy()

@@ -48,7 +48,7 @@ type tombstone struct {
 	Broken bool      `json:"broken,omitempty"`
 }
 
-// message is what whoever swaps next does for another client.
+// message is a step that the next client to swap does for another client.
 type message struct {
 	Leave text     `json:"leave,omitempty"` // the ID of a claim that leaves
 	Lend  text     `json:"lend,omitempty"`  // the ID of a claim that gets a record

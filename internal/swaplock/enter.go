@@ -32,7 +32,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	return *t, nil
 }
 
-// arrival is what c sends to an Arriver, or nil if c cannot arrive.
+// arrival returns what c sends to an Arriver, or nil if c cannot arrive.
 func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	if b.arriver == nil || !plain(c.ID) {
 		return nil

@@ -28,7 +28,7 @@ type reading struct {
 	missed   map[string]bool // the IDs of messages whose claims are gone
 }
 
-// origin is what a claim was when it was read.
+// origin holds a claim as it was read.
 type origin struct {
 	line.Claim
 	place place

@@ -301,7 +301,7 @@ func (a *batch) done(r *reading) bool {
 	return true
 }
 
-// news is what those who wait must hear of a step.
+// news says what the waiting clients must hear about a step.
 func news(s *line.Step) (all []News) {
 	for _, n := range s.News {
 		told := News{Token: n.Claim.Token}

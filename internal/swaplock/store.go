@@ -83,7 +83,7 @@ type Content struct {
 	Document []byte    // empty, or a JSON object
 }
 
-// Change is what a swap does: its conditions first.
+// Change describes a swap: its conditions first.
 type Change struct {
 	If     string    // the version of the key is still this; "" if there is nothing
 	IfLast int64     // Last is still this, unless 0: nobody has arrived since the Read
@@ -99,7 +99,7 @@ type Change struct {
 	News     []News   // for those who Watch
 }
 
-// News is what a swap does to one claim. It is no secret.
+// News describes the effect of a swap on one claim. It is not a secret.
 type News struct {
 	Token int64 // of the claim
 	// Grant proves to the owner of the claim that it holds the lock now. If it is empty, the owner

@@ -82,7 +82,7 @@ type arrival struct {
 	Claim    json.RawMessage `json:"claim"`
 }
 
-// tail is what comes behind the token and the time of an arrival.
+// tail holds the part of an arrival behind its token and time.
 func tail(a *swaplock.Arrival) (string, error) {
 	text, err := json.Marshal(&arrival{
 		Span: a.Span, Capacity: a.Capacity, ID: a.ID, TTL: a.TTL.Microseconds(), WaitTTL: a.WaitTTL.Microseconds(),
@@ -207,7 +207,7 @@ func (s *Store) leaveMessage(ctx context.Context, key string, a *swaplock.Arriva
 }
 
 // arriveMySQL does it on MariaDB and MySQL. Where a claim stands that waits is asked behind; if that cannot be told,
-// whoever polls looks once.
+// each client that polls looks once.
 func (s *Store) arriveMySQL(ctx context.Context, key, quoted string, args []any) (*swaplock.Place, error) {
 	var got int64
 	q := s.statement("enter the line of", key, arriveMySQL, args...)

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// maxBinary is what docs/install.md promises of the stripped command.
+// maxBinary is the size that docs/install.md promises for the stripped command.
 const maxBinary = 30_000_000
 
 // rehearsal makes a release for this platform twice, and tries the first as its users

@@ -194,7 +194,7 @@ func openRueidislock(noLoop bool) opener {
 			ExtendInterval: e.TTL / 3,
 			// The default is 20 ms: on a busy machine a request for a free lock takes longer
 			// now and then, is given up for the next key, of which there is none, and waits
-			// for ever.
+			// forever.
 			TryNextAfter: e.TTL,
 		})
 	}

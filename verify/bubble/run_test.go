@@ -129,7 +129,7 @@ func (r *runner) run() {
 	}
 	work.Wait()
 	if time.Since(r.start) >= horizon {
-		r.wrong("somebody waited for ever")
+		r.wrong("somebody waited forever")
 	}
 	r.note(history.Event{Op: history.Look})
 	time.Sleep(time.Until(quiet))

@@ -76,7 +76,7 @@ const (
 	ballotsRise  = `n>top`         // and with a larger ballot than all before it
 	tokensRise   = `\.tok>(highest|writer)`
 	endsInTime   = `belief>0`         // no grant ends in the store under its holder
-	neverGranted = `acceptance cycle` // somebody waits for ever
+	neverGranted = `acceptance cycle` // somebody waits forever
 )
 
 // faults are rules taken out of a model, as a macro. Each must be noticed, as a violation of

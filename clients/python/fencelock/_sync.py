@@ -46,7 +46,7 @@ class Client:
     def acquire(self, key: str, *, kind: str = "exclusive", permits: Optional[int] = None, size: Optional[int] = None,
                 ttl: float = 30.0, wait: float = 0.0, note: str = "", owner: str = "", request_id: str = "",
                 on_lost: Optional[OnLost] = None) -> Lease:
-        """Wait in line for `wait` seconds (math.inf: for ever), and hold the key until the release.
+        """Wait in line for `wait` seconds (math.inf: forever), and hold the key until the release.
 
         `kind` is exclusive, shared or permits: `permits` of `size`. on_lost is called in a
         thread of its own. Raises NotAcquired, Unavailable, Forbidden, InvalidRequest, TooMany.

@@ -122,7 +122,7 @@ export interface ClientOptions {
 export interface OnceOptions {
   /** How long the lease lives without a renewal: 30,000. */
   ttl?: number;
-  /** How long to wait in line: 0. Infinity: for ever. */
+  /** How long to wait in line: 0. Infinity: forever. */
   wait?: number;
   /** Shown to those who look at the line. */
   note?: string;

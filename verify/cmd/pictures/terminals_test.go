@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What the terminals show, but for times and numbers, is what the command prints today.
+// The terminals show what the command prints today, but for times and numbers.
 func TestTerminalsShowWhatTheCommandPrints(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()

@@ -85,13 +85,24 @@ func (e *outOfTimeError) Error() string {
 
 func (e *outOfTimeError) Unwrap() []error { return []error{e.last, e.ended} }
 
+// A call had no connection, or did not come to its turn, until its context ended.
+var (
+	errAllInUse = errors.New("no connection was free in time")
+	errNoTurn   = errors.New("it was not its turn in time")
+)
+
 // retry calls f until it returns another error than those that again accepts, or ctx ends.
 func retry(ctx context.Context, again func(error) bool, first, longest time.Duration, f func() error) error {
+	var last error // of the try before
 	for wait := first; ; wait = min(wait*3/2, longest) {
 		err := f()
+		if out := (*outOfTimeError)(nil); last != nil && errors.As(err, &out) {
+			out.last = last // it says more than that the context ended before this try began
+		}
 		if err == nil || !again(err) {
 			return err
 		}
+		last = err
 		// Half of it at random, or two processes that collide would do so again.
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):

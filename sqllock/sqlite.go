@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -103,6 +104,10 @@ func sqliteAdvice(err error) (advice string, v verdict) {
 		return "the database file is damaged: restore it, or start with a new one", lasting
 	case busy(err):
 		return "another connection has the file locked for long: end its transaction", refused
+	case errors.Is(err, errNoTurn):
+		return "calls of this process that came first have waited for the file since", refused
+	case errors.Is(err, errAllInUse):
+		return "the program has all connections of the *sql.DB: end its transactions, or raise SetMaxOpenConns", refused
 	case cannotOpen(err):
 		return "the database file cannot be opened: see that its folder is there and may be written to", refused
 	case says(err, "disk I/O error"):

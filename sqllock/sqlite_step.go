@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 	"time"
@@ -32,8 +33,11 @@ func (s *sqlite) read(ctx context.Context, key, step string, into sink, args []a
 	return s.on(ctx, false, func(d *database) error {
 		err := retryBusy(ctx, func() error {
 			into.begin()
-			stmt := &d.statements[step][0]
-			_, err := stmt.query(s.statementContext(ctx), nil, stmt.pick(readClock(), d.node, args), key, into.add)
+			stmt, statementCtx := &d.statements[step][0], ctx
+			if !s.waitsForConnection() {
+				statementCtx = s.statementContext(ctx)
+			}
+			_, err := stmt.query(statementCtx, nil, stmt.pick(readClock(), d.node, args), key, into.add)
 			return err
 		})
 		if err != nil {
@@ -70,8 +74,17 @@ func (s *sqlite) free(ctx context.Context, name string, check func(d *database) 
 		err := retryBusy(ctx, func() (err error) {
 			now = readClock()
 			stmt := &d.statements[name][0]
-			done, err = stmt.exec(s.statementContext(ctx), nil, stmt.pick(now, d.node, args))
-			return err
+			picked := stmt.pick(now, d.node, args)
+			if !s.waitsForConnection() {
+				done, err = stmt.exec(s.statementContext(ctx), nil, picked)
+				return err
+			}
+			return s.inTransaction(ctx, func(ctx context.Context, _ *sql.Conn, tx *sql.Tx) error {
+				if done, err = stmt.exec(ctx, tx, picked); err != nil {
+					return err
+				}
+				return tx.Commit()
+			})
 		})
 		if err != nil || !done {
 			return err

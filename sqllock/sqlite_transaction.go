@@ -19,7 +19,7 @@ func (s *sqlite) inTurn(ctx context.Context, turn chan struct{}, f func() error)
 	select {
 	case turn <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return &outOfTimeError{last: errNoTurn, ended: ctx.Err()}
 	}
 	defer func() { <-turn }()
 	return f()
@@ -62,15 +62,19 @@ func (s *sqlite) once(d *database, f func(d *database) error) error {
 	return err
 }
 
-// statementContext returns the context for statements, which take some microseconds. They
-// need no interrupt where they wait neither for a connection nor inside SQLite. A context
-// that cannot end saves a goroutine per statement: a sixth of a free lock's cost.
+// statementContext returns the context for a statement that has its connection. It takes some
+// microseconds, and needs no interrupt where it does not wait inside SQLite: whether a statement
+// that was interrupted did its work is unknown. A context that cannot end also saves a goroutine per
+// statement: a sixth of a free lock's cost.
 func (s *sqlite) statementContext(ctx context.Context) context.Context {
-	if s.ignoresContext() || s.db.Stats().MaxOpenConnections > 0 {
+	if s.ignoresContext() {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)
 }
+
+// waitsForConnection reports whether a statement may wait until the program gives a connection back.
+func (s *sqlite) waitsForConnection() bool { return s.db.Stats().MaxOpenConnections > 0 }
 
 // txn is a step in a transaction that has the write lock.
 type txn struct {
@@ -84,30 +88,42 @@ type txn struct {
 	take func(r *row) error // takes the rows of the answer
 }
 
-// transact makes a step in a transaction, and undoes the transaction if the step fails.
+// transact makes a step in a transaction.
 func (s *sqlite) transact(ctx context.Context, d *database, key, step string, into sink, args []any) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	into.begin()
-	ctx = s.statementContext(ctx)
+	return s.inTransaction(ctx, func(ctx context.Context, conn *sql.Conn, tx *sql.Tx) error {
+		t := &txn{sqlite: s, database: d, ctx: ctx, tx: tx, now: readClock(), key: key, args: args, take: into.add}
+		_, err := t.run("begin")
+		if err == nil {
+			// Waiting for the lock took time. From here on nobody else writes.
+			t.now = readClock()
+			err = t.step(step)
+		}
+		if err != nil {
+			return err
+		}
+		return cmp.Or(tx.Commit(), d.file.checkConn(conn))
+	})
+}
+
+// inTransaction waits for a connection until ctx ends, and runs f in a transaction, which f commits. It
+// undoes the transaction if f fails.
+func (s *sqlite) inTransaction(ctx context.Context, f func(context.Context, *sql.Conn, *sql.Tx) error) error {
 	conn, err := s.db.Conn(ctx)
+	if ended := ctx.Err(); err != nil && ended != nil {
+		return &outOfTimeError{last: errAllInUse, ended: ended}
+	}
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	ctx = s.statementContext(ctx)
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	t := &txn{sqlite: s, database: d, ctx: ctx, tx: tx, now: readClock(), key: key, args: args, take: into.add}
-	if _, err = t.run("begin"); err == nil {
-		// Waiting for the lock took time. From here on nobody else writes.
-		t.now = readClock()
-		err = t.step(step)
-	}
-	if err == nil {
-		return cmp.Or(tx.Commit(), d.file.checkConn(conn))
+	if err = f(ctx, conn, tx); err == nil {
+		return nil
 	}
 	undo := tx.Rollback()
 	if undo != nil && !errors.Is(undo, sql.ErrTxDone) && !says(undo, "no transaction is active") {

@@ -156,8 +156,8 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 	})
 }
 
-// TestFileThatIsLockedRefuses: a program has a transaction open that writes. A call that cannot wait
-// until it ends has done nothing, and says why.
+// TestFileThatIsLockedRefuses: a program has a transaction open that writes, or all connections. A
+// call that cannot wait until it ends has done nothing, and says why.
 func TestFileThatIsLockedRefuses(t *testing.T) {
 	only(t, sqlite, func(t *testing.T, s *store) {
 		backends := map[string]*sqllock.Backend{
@@ -173,12 +173,39 @@ func TestFileThatIsLockedRefuses(t *testing.T) {
 		must(t, second(other.ExecContext(soon(t), "BEGIN IMMEDIATE")))
 		for name, b := range backends {
 			c := testclient.New(t, b, &fencelock.Options{TTL: time.Second})
-			_, err = c.TryLock(soon(t), "k")
-			if !errors.Is(err, fencelock.ErrRefused) || !strings.Contains(err.Error(), "another connection has the file locked") {
-				t.Errorf("%s: TryLock returned %v; want that another connection has the file locked", name, err)
+			var calls sync.WaitGroup
+			var said sync.Map
+			for i := range 3 { // two of them wait for their turn
+				calls.Go(func() {
+					_, err := c.TryLock(soon(t), fmt.Sprint("k", i))
+					said.Store(err.Error(), err)
+				})
+			}
+			calls.Wait()
+			locked := false
+			said.Range(func(text, err any) bool {
+				locked = locked || strings.Contains(text.(string), "another connection has the file locked")
+				if !errors.Is(err.(error), fencelock.ErrRefused) {
+					t.Errorf("%s: TryLock returned %v; want that it was refused", name, err)
+				}
+				return true
+			})
+			if !locked {
+				t.Errorf("%s: no TryLock said that another connection has the file locked", name)
 			}
 		}
 		must(t, second(other.ExecContext(soon(t), "ROLLBACK")))
+		// A pool whose connections the program has itself.
+		db := s.one(t)
+		b := s.backendOn(t, db)
+		use(t, b, "k")
+		mine, err := db.Conn(soon(t))
+		must(t, err)
+		_, err = testclient.New(t, b, &fencelock.Options{TTL: time.Second}).TryLock(soon(t), "k")
+		if !errors.Is(err, fencelock.ErrRefused) || !strings.Contains(err.Error(), "raise SetMaxOpenConns") {
+			t.Errorf("TryLock without a free connection returned %v; want that it was refused, and why", err)
+		}
+		must(t, mine.Close())
 		use(t, s.polling(t), "k")
 	})
 }

@@ -9,32 +9,12 @@ import (
 	"github.com/fencelock/fencelock"
 )
 
-func TestBackoffs(t *testing.T) {
-	second := fencelock.ConstantBackoff(time.Second)
-	for name, test := range map[string]struct {
-		b     fencelock.Backoff
-		tries int // after how many failures it gives up; 0: never
-	}{
-		"constant":            {second, 0},
-		"three tries":         {fencelock.LimitTries(second, 3), 3},
-		"one try":             {fencelock.LimitTries(second, 1), 1},
-		"no try":              {fencelock.LimitTries(second, 0), 1},
-		"5 s of pauses":       {fencelock.LimitTime(second, 5*time.Second), 6},
-		"less than one pause": {fencelock.LimitTime(second, time.Millisecond), 1},
-		"pauses of nothing":   {fencelock.LimitTime(fencelock.ConstantBackoff(0), 5*time.Millisecond), 6},
-		"both limits":         {fencelock.LimitTime(fencelock.LimitTries(second, 2), time.Hour), 2},
-		"the other way round": {fencelock.LimitTries(fencelock.LimitTime(second, 3*time.Second), 9), 4},
-	} {
-		gaveUp := 0
-		for attempt := 1; attempt <= 20 && gaveUp == 0; attempt++ {
-			if _, again := test.b(attempt, nil); !again {
-				gaveUp = attempt
-			}
-		}
-		if gaveUp != test.tries {
-			t.Errorf("%s: gave up after failure %d, want %d", name, gaveUp, test.tries)
-		}
-	}
+// pausing is a Backoff that pauses for d and gives up after n failures in a row.
+func pausing(d time.Duration, n int) fencelock.Backoff {
+	return func(attempt int, _ error) (time.Duration, bool) { return d, attempt < n }
+}
+
+func TestExponentialBackoff(t *testing.T) {
 	grows := fencelock.ExponentialBackoff(10*time.Millisecond, time.Second)
 	for attempt, want := range map[int]time.Duration{1: 10, 2: 20, 5: 160, 7: 640, 8: 1000, 99: 1000, 1 << 40: 1000} {
 		want *= time.Millisecond
@@ -47,7 +27,7 @@ func TestBackoffs(t *testing.T) {
 // A Backoff that gives up ends the call with the last error, in Options and for one call.
 func TestBackoffThatGivesUpEndsTheCall(t *testing.T) {
 	inWorld(t, func(w *world) {
-		twice := fencelock.LimitTries(fencelock.ConstantBackoff(time.Second), 2)
+		twice := pausing(time.Second, 2)
 		c := w.client(&fencelock.Options{Backoff: twice})
 		w.store.meddle(down, nil)
 		start := time.Now()
@@ -60,7 +40,7 @@ func TestBackoffThatGivesUpEndsTheCall(t *testing.T) {
 			}
 		}
 		entered(2)
-		w.is(errOf(c.Lock(bg, "k", fencelock.Retry(fencelock.LimitTries(twice, 1)))), fencelock.ErrUnavailable, errDown)
+		w.is(errOf(c.Lock(bg, "k", fencelock.Retry(pausing(time.Second, 1)))), fencelock.ErrUnavailable, errDown)
 		entered(3)
 		w.is(errOf(c.Lock(bg, "k", fencelock.Retry(nil))), fencelock.ErrInvalid)
 		entered(3)
@@ -103,7 +83,7 @@ func TestBackoffEndsNoLease(t *testing.T) {
 func TestFrontThatGivesUpLeavesItsPlaceToTheNext(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
-		once := fencelock.Retry(fencelock.LimitTries(fencelock.ConstantBackoff(time.Second), 1))
+		once := fencelock.Retry(pausing(time.Second, 1))
 		w.store.meddle(func(ctx context.Context, _ string) error {
 			time.Sleep(100 * time.Millisecond)
 			return errDown

@@ -93,7 +93,7 @@ func TestBreakWithAnotherTokenChangesNothing(t *testing.T) {
 		old := w.lock(a, "k")
 		w.release(old)
 		l := w.lock(a, "k")
-		past := l.Token() + fencelock.DefaultHandOff
+		past := l.Token() + 64
 		for _, tok := range []fence.Token{old.Token(), 1, l.Token() - 1, past, 1<<63 - 1} {
 			for _, c := range []*fencelock.Client{a, b} {
 				err := c.Break(bg, "k", tok, "", 0)

@@ -46,7 +46,7 @@ func asLock(
 // The calls that take options. "k" is held meanwhile.
 var optionCalls = map[string]optionCall{
 	"Lock": asLock((*fencelock.Client).Lock), "TryLock": asLock((*fencelock.Client).TryLock),
-	"RLock": asLock((*fencelock.Client).RLock), "TryRLock": asLock((*fencelock.Client).TryRLock),
+	"RLock": asLock((*fencelock.Client).RLock),
 	"Do": {"all", func(c *fencelock.Client, opt fencelock.Option) error {
 		return c.Do(bg, "free", noWork, opt)
 	}},
@@ -55,9 +55,6 @@ var optionCalls = map[string]optionCall{
 	}},
 	"Semaphore.Acquire": {"all", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(c.Semaphore("free", 3).Acquire(bg, 1, opt))
-	}},
-	"Semaphore.TryAcquire": {"all", func(c *fencelock.Client, opt fencelock.Option) error {
-		return errOf(c.Semaphore("free", 3).TryAcquire(bg, 1, opt))
 	}},
 	"Once": {"-Reentrant", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(c.Once(bg, "free", time.Time{}, noWork, opt))

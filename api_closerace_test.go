@@ -34,7 +34,9 @@ var racers = map[string]racer{
 	"Lock of a claim of its own": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
 		return c.Lock(bg, key, fencelock.MaxHold(time.Hour), fencelock.LockDelay(0))
 	}),
-	"TryRLock": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) { return c.TryRLock(bg, key) }),
+	"RLock, a try": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
+		return c.RLock(bg, key, fencelock.Wait(0))
+	}),
 	"Acquire": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
 		return c.Semaphore(key, 3).Acquire(bg, 2)
 	}),

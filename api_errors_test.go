@@ -170,9 +170,11 @@ func refusals(t *testing.T) map[string]refusal {
 		"ctx cancelled while a reader waits":  {true, cancelled(rlock)},
 		"deadline of ctx in the store's line": {false, late(lock())},
 		"deadline of ctx in this process":     {true, late(lock())},
-		"TryRLock":                            {true, func(ctx context.Context, c *fencelock.Client) error { return errOf(c.TryRLock(ctx, "k")) }},
-		"RLock":                               {false, func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k", wait)) }},
-		"Do":                                  {false, func(ctx context.Context, c *fencelock.Client) error { return c.Do(ctx, "k", idle, wait) }},
+		"RLock, a try": {true, func(ctx context.Context, c *fencelock.Client) error {
+			return errOf(c.RLock(ctx, "k", fencelock.Wait(0)))
+		}},
+		"RLock": {false, func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k", wait)) }},
+		"Do":    {false, func(ctx context.Context, c *fencelock.Client) error { return c.Do(ctx, "k", idle, wait) }},
 		"Once": {false, func(ctx context.Context, c *fencelock.Client) error {
 			return errOf(c.Once(ctx, "k", time.Time{}, idle, fencelock.Wait(0)))
 		}},

@@ -19,13 +19,13 @@ func TestOneKeyAsTwoKindsIsErrKind(t *testing.T) {
 		_, err := b.Semaphore("m", 3).Acquire(bg, 1)
 		w.is(err, fencelock.ErrKind, driver.ErrKind)
 		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
-		w.is(errOf(a.Semaphore("m", 3).TryAcquire(bg, 1)), fencelock.ErrKind)
+		w.is(errOf(a.Semaphore("m", 3).Acquire(bg, 1, fencelock.Wait(0))), fencelock.ErrKind)
 		_, err = a.Semaphore("m", 3).Acquire(mutex.Context(), 1, fencelock.Reentrant())
 		w.is(err, fencelock.ErrKind)
 
 		permit := w.got(a.Semaphore("s", 3).Acquire(bg, 1))
 		for _, f := range []func(context.Context, string, ...fencelock.Option) (*fencelock.Lease, error){
-			b.Lock, b.TryLock, b.RLock, b.TryRLock, a.Lock, a.TryLock,
+			b.Lock, b.TryLock, b.RLock, a.Lock, a.TryLock,
 		} {
 			w.is(errOf(f(bg, "s")), fencelock.ErrKind)
 		}
@@ -64,8 +64,7 @@ var badCalls = map[string]badCall{
 	"key one byte too long": withKey(strings.Repeat("k", driver.MaxKey+1)),
 	"key of a megabyte":     withKey(strings.Repeat("k", 1<<20)),
 	"a try that waits": func(t *testing.T, c *fencelock.Client) error {
-		return invalid(t, errOf(c.TryLock(bg, "k", fencelock.Wait(1))), errOf(c.TryRLock(bg, "k", fencelock.Wait(time.Second))),
-			errOf(c.Semaphore("k", 1).TryAcquire(bg, 1, fencelock.Wait(time.Second))))
+		return invalid(t, errOf(c.TryLock(bg, "k", fencelock.Wait(1))), errOf(c.TryLock(bg, "k", fencelock.Wait(time.Second))))
 	},
 	"size zero":          acquiring(0, 1),
 	"size negative":      acquiring(-1, 1),
@@ -111,12 +110,12 @@ func withOptions(opts ...fencelock.Option) badCall {
 func acquiring(size, n int64) badCall {
 	return func(t *testing.T, c *fencelock.Client) error {
 		s := c.Semaphore("k", size)
-		return invalid(t, errOf(s.Acquire(bg, n)), errOf(s.TryAcquire(bg, n)))
+		return invalid(t, errOf(s.Acquire(bg, n)), errOf(s.Acquire(bg, n, fencelock.Wait(0))))
 	}
 }
 func withKey(key string) badCall {
 	return func(t *testing.T, c *fencelock.Client) error {
-		return invalid(t, errOf(c.Lock(bg, key)), errOf(c.TryRLock(bg, key)), errOf(c.Semaphore(key, 3).Acquire(bg, 1)),
+		return invalid(t, errOf(c.Lock(bg, key)), errOf(c.RLock(bg, key, fencelock.Wait(0))), errOf(c.Semaphore(key, 3).Acquire(bg, 1)),
 			errOf(c.LockAll(bg, []string{"a", key})), errOf(c.Line(bg, key)), c.Break(bg, key, 7, "", 0),
 			errOf(c.Once(bg, key, time.Time{}, neverRuns(t))))
 	}

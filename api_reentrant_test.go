@@ -26,7 +26,7 @@ func TestLockingWhatContextHoldsIsADeadlock(t *testing.T) {
 			"Lock under Lock":      func() (*fencelock.Lease, error) { return c.Lock(mutex, "m") },
 			"TryLock under Lock":   func() (*fencelock.Lease, error) { return c.TryLock(mutex, "m") },
 			"RLock under Lock":     func() (*fencelock.Lease, error) { return c.RLock(mutex, "m") },
-			"TryRLock under Lock":  func() (*fencelock.Lease, error) { return c.TryRLock(mutex, "m") },
+			"a try under Lock":     func() (*fencelock.Lease, error) { return c.RLock(mutex, "m", fencelock.Wait(0)) },
 			"with other options":   func() (*fencelock.Lease, error) { return c.Lock(mutex, "m", fencelock.TTL(time.Minute)) },
 			"NoRenewal under Lock": func() (*fencelock.Lease, error) { return c.Lock(mutex, "m", fencelock.NoRenewal()) },
 			"Lock under RLock":     func() (*fencelock.Lease, error) { return c.Lock(reader, "r") },
@@ -36,7 +36,7 @@ func TestLockingWhatContextHoldsIsADeadlock(t *testing.T) {
 			"TryLock under RLock": func() (*fencelock.Lease, error) { return c.TryLock(reader, "r", fencelock.Reentrant()) },
 			"RLock under RLock":   func() (*fencelock.Lease, error) { return c.RLock(reader, "r") },
 			"Acquire in Acquire":  func() (*fencelock.Lease, error) { return sem.Acquire(permit, 1) },
-			"TryAcquire in it":    func() (*fencelock.Lease, error) { return sem.TryAcquire(permit, 1) },
+			"a try in it":         func() (*fencelock.Lease, error) { return sem.Acquire(permit, 1, fencelock.Wait(0)) },
 			"more permits, reentrant": func() (*fencelock.Lease, error) {
 				return sem.Acquire(permit, 3, fencelock.Reentrant())
 			},

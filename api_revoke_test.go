@@ -268,7 +268,7 @@ func TestRevokeOfWhatNobodyHolds(t *testing.T) {
 		w.is(err, fencelock.ErrBroken)
 		took(t, begun, 0)
 
-		for _, token := range []fence.Token{1, l.Token() + fencelock.DefaultHandOff} {
+		for _, token := range []fence.Token{1, l.Token() + 64} {
 			_, err = a.Revoke(bg, "k", token, "", patience, 0)
 			w.is(err, fencelock.ErrNoClaim)
 			if err == nil || !strings.Contains(err.Error(), "nothing was changed") {

@@ -18,7 +18,7 @@ func TestReadersShareAndAWriterIsAlone(t *testing.T) {
 		a, b := w.client(nil), w.client(nil)
 		r1 := w.got(a.RLock(bg, "k"))
 		r2 := w.got(a.RLock(bg, "k"))
-		r3 := w.got(b.TryRLock(bg, "k"))
+		r3 := w.got(b.RLock(bg, "k", fencelock.Wait(0)))
 		w.held(errOf(b.TryLock(bg, "k")))
 		writer := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		for _, r := range []*fencelock.Lease{r1, r2, r3} {
@@ -28,8 +28,8 @@ func TestReadersShareAndAWriterIsAlone(t *testing.T) {
 			w.release(r)
 		}
 		l := w.got(writer.wait())
-		w.held(errOf(a.TryRLock(bg, "k")))
-		_, err := b.TryRLock(bg, "k") // the process that has the writer
+		w.held(errOf(a.RLock(bg, "k", fencelock.Wait(0))))
+		_, err := b.RLock(bg, "k", fencelock.Wait(0)) // the process that has the writer
 		w.held(err)
 		w.release(l)
 	})
@@ -47,7 +47,7 @@ func TestReadersAndWritersAreServedInOrderOfArrival(t *testing.T) {
 		if r2.over() || r3.over() {
 			t.Fatal("a reader overtook a waiting writer")
 		}
-		w.held(errOf(b.TryRLock(bg, "k")))
+		w.held(errOf(b.RLock(bg, "k", fencelock.Wait(0))))
 
 		w.release(r1)
 		l := w.got(w1.wait())
@@ -131,7 +131,7 @@ func TestSemaphoreIsServedInOrderOfArrival(t *testing.T) {
 		if large.over() || small.over() {
 			t.Fatal("the small one overtook the large one")
 		}
-		w.held(errOf(sem.TryAcquire(bg, 1))) // two permits are free, but somebody waits
+		w.held(errOf(sem.Acquire(bg, 1, fencelock.Wait(0)))) // two permits are free, but somebody waits
 		w.release(first)
 		l := w.got(large.wait())
 		if small.over() {
@@ -142,17 +142,17 @@ func TestSemaphoreIsServedInOrderOfArrival(t *testing.T) {
 	})
 }
 
-func TestTryAcquire(t *testing.T) {
+func TestAcquireWithoutWaiting(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(nil)
-		l1 := w.got(a.Semaphore("s", 3).TryAcquire(bg, 2))
-		l2 := w.got(b.Semaphore("s", 3).TryAcquire(bg, 1))
-		_, err := b.Semaphore("s", 3).TryAcquire(bg, 1)
+		l1 := w.got(a.Semaphore("s", 3).Acquire(bg, 2, fencelock.Wait(0)))
+		l2 := w.got(b.Semaphore("s", 3).Acquire(bg, 1, fencelock.Wait(0)))
+		_, err := b.Semaphore("s", 3).Acquire(bg, 1, fencelock.Wait(0))
 		if h := w.held(err); h.Owner != "a" || h.Ahead != 2 {
 			t.Errorf("%+v", h)
 		}
 		w.release(l1)
-		l3 := w.got(b.Semaphore("s", 3).TryAcquire(bg, 2))
+		l3 := w.got(b.Semaphore("s", 3).Acquire(bg, 2, fencelock.Wait(0)))
 		w.release(l2)
 		w.release(l3)
 	})
@@ -220,7 +220,7 @@ func TestAnotherSizeIsErrKind(t *testing.T) {
 		refused := func() {
 			t.Helper()
 			for _, err := range []error{
-				errOf(now.Semaphore("s", 5).Acquire(bg, 1)), errOf(now.Semaphore("s", 2).TryAcquire(bg, 1)),
+				errOf(now.Semaphore("s", 5).Acquire(bg, 1)), errOf(now.Semaphore("s", 2).Acquire(bg, 1, fencelock.Wait(0))),
 			} {
 				w.is(err, fencelock.ErrKind)
 				w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrInvalid)
@@ -247,11 +247,11 @@ func TestSemaphoreLargestSizeAndWeight(t *testing.T) {
 	inWorld(t, func(w *world) {
 		sem := w.client(nil).Semaphore("s", driver.RW-1)
 		l := w.got(sem.Acquire(bg, driver.RW-1))
-		w.held(errOf(sem.TryAcquire(bg, 1)))
+		w.held(errOf(sem.Acquire(bg, 1, fencelock.Wait(0))))
 		w.release(l)
 		one := w.client(nil).Semaphore("one", 1) // a mutex in all but kind
 		l = w.got(one.Acquire(bg, 1))
-		w.held(errOf(one.TryAcquire(bg, 1)))
+		w.held(errOf(one.Acquire(bg, 1, fencelock.Wait(0))))
 		w.release(l)
 	})
 }
@@ -289,8 +289,8 @@ func TestSemaphoreTakesOptions(t *testing.T) {
 		w.held(errOf(sem.Acquire(bg, 1, fencelock.Wait(time.Second))))
 		l = w.got(sem.Acquire(bg, 2, fencelock.MinHold(time.Minute)))
 		w.release(l)
-		w.held(errOf(sem.TryAcquire(bg, 2)))
+		w.held(errOf(sem.Acquire(bg, 2, fencelock.Wait(0))))
 		time.Sleep(time.Minute)
-		w.release(w.got(sem.TryAcquire(bg, 3)))
+		w.release(w.got(sem.Acquire(bg, 3, fencelock.Wait(0))))
 	})
 }

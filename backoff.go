@@ -15,14 +15,12 @@ import (
 // repeated as long as a repeat can help. Of the goroutines of one process that queue for a
 // key, only the first sends requests, with its own Backoff.
 //
+// A Backoff that pauses for a second, and gives up after three failures in a row:
+//
+//	func(attempt int, last error) (time.Duration, bool) { return time.Second, attempt < 3 }
+//
 // A Backoff must be safe for concurrent use, and must not call the Client.
 type Backoff func(attempt int, last error) (pause time.Duration, again bool)
-
-// ConstantBackoff returns a Backoff that pauses for d before each try. Programs that failed
-// together also retry together, so prefer ExponentialBackoff for many programs.
-func ConstantBackoff(d time.Duration) Backoff {
-	return func(int, error) (time.Duration, bool) { return d, true }
-}
 
 // ExponentialBackoff returns a Backoff that doubles the pause from first to longest. It
 // draws each pause from its upper half, so that programs that failed together do not retry
@@ -34,33 +32,6 @@ func ExponentialBackoff(first, longest time.Duration) Backoff {
 			d = min(2*d, longest)
 		}
 		return d/2 + rand.N(max(d/2, 0)+1), true
-	}
-}
-
-// LimitTries returns a Backoff that pauses as b does, and gives up after n failures in a
-// row.
-func LimitTries(b Backoff, n int) Backoff {
-	return func(attempt int, last error) (time.Duration, bool) {
-		pause, again := b(attempt, last)
-		return pause, again && attempt < n
-	}
-}
-
-// LimitTime returns a Backoff that pauses as b does, and gives up when the next pause would
-// bring the pauses since the last success to more than d. The time of the requests
-// themselves is not counted: Wait and a deadline on ctx bound a call as a whole. LimitTime
-// calls b for each attempt so far.
-func LimitTime(b Backoff, d time.Duration) Backoff {
-	return func(attempt int, last error) (pause time.Duration, again bool) {
-		left := d
-		for i := 1; i <= attempt; i++ {
-			pause, again = b(i, last)
-			left -= max(pause, shortestPause)
-			if !again || left < 0 {
-				return pause, false
-			}
-		}
-		return pause, true
 	}
 }
 

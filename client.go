@@ -114,14 +114,10 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (*Leas
 
 // RLock waits in the line of key and shares it with other readers. Readers and
 // writers are served in order of arrival, so neither starves. Otherwise it is as
-// Lock; the token of a reader orders nothing.
+// Lock; the token of a reader orders nothing. With Wait(0) it shares key only if that is
+// possible now: no writer holds it or waits for it.
 func (c *Client) RLock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, "read lock", key, 1, false, opts)
-}
-
-// TryRLock shares key if that is possible now: no writer holds it or waits for it.
-func (c *Client) TryRLock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
-	return c.lock(ctx, "try read lock", key, 1, true, opts)
 }
 
 func (c *Client) lock(ctx context.Context, op, key string, weight int64, try bool, opts []Option) (*Lease, error) {
@@ -147,7 +143,7 @@ func (c *Client) Do(
 }
 
 // Semaphore is a counter over all machines: at most Size permits are held at once.
-// It is a value to call methods on, not an object in the store, and costs nothing
+// It is a value to call Acquire on, not an object in the store, and costs nothing
 // to make. The first permit of a key that is taken sets its size: as long as one is held or
 // waited for, another size is ErrKind, and the error names both.
 type Semaphore struct {
@@ -157,7 +153,7 @@ type Semaphore struct {
 }
 
 // Semaphore returns the semaphore of size permits that is named key; 1 ≤ size <
-// 1048576. A bad size makes its methods return ErrInvalid.
+// 1048576. A bad size makes Acquire return ErrInvalid.
 func (c *Client) Semaphore(key string, size int64) *Semaphore {
 	return &Semaphore{c, key, size}
 }
@@ -165,16 +161,9 @@ func (c *Client) Semaphore(key string, size int64) *Semaphore {
 // Acquire waits in line for n permits, 1 ≤ n ≤ size, and holds them as one lease. Claims
 // are served in order of arrival: a large one is not overtaken by small ones. The permits
 // of a holder that dies are free when its lease ends. Otherwise it is as Client.Lock; its
-// token orders nothing.
+// token orders nothing. With Wait(0) it takes the permits only if they are free now and no
+// claim waits.
 func (s *Semaphore) Acquire(ctx context.Context, n int64, opts ...Option) (*Lease, error) {
-	return s.acquire(ctx, "acquire", n, false, opts)
-}
-
-// TryAcquire takes n permits if they are free now and no claim waits.
-func (s *Semaphore) TryAcquire(ctx context.Context, n int64, opts ...Option) (*Lease, error) {
-	return s.acquire(ctx, "try acquire", n, true, opts)
-}
-
-func (s *Semaphore) acquire(ctx context.Context, op string, n int64, try bool, opts []Option) (*Lease, error) {
-	return s.c.acquire(ctx, request{op: op, key: s.key, capacity: s.size, weight: n, permits: true, try: try}, opts)
+	r := request{op: "acquire", key: s.key, capacity: s.size, weight: n, permits: true}
+	return s.c.acquire(ctx, r, opts)
 }

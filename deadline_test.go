@@ -157,7 +157,9 @@ func TestOldGrantIsRenewedBeforeLockReturns(t *testing.T) {
 			}
 			return do()
 		}
-		c := client(t, b, &fencelock.Options{TTL: ttl, Backoff: fencelock.ConstantBackoff(time.Hour)})
+		c := client(t, b, &fencelock.Options{TTL: ttl, Backoff: func(int, error) (time.Duration, bool) {
+			return time.Hour, true
+		}})
 		got := lockLater(t, c)
 		after(4900 * time.Millisecond)
 		mustRelease(t, l)

@@ -42,9 +42,9 @@ func ExampleClient_Semaphore() {
 		fmt.Println(err)
 		return
 	}
-	single, err := partner.TryAcquire(ctx, 1)
+	single, err := partner.Acquire(ctx, 1, fencelock.Wait(0))
 	fmt.Println("the fifth:", err == nil)
-	_, err = partner.TryAcquire(ctx, 1)
+	_, err = partner.Acquire(ctx, 1, fencelock.Wait(0))
 	fmt.Println("the sixth:", err == nil)
 
 	bulk.Release(ctx)

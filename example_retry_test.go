@@ -18,17 +18,6 @@ func deadStore() *faulty.Backend {
 	return store
 }
 
-// A pause that is always the same.
-func ExampleConstantBackoff() {
-	client, _ := fencelock.New(memlock.New(), &fencelock.Options{
-		Backoff: fencelock.ConstantBackoff(50 * time.Millisecond),
-	})
-	defer client.Close()
-	lease, err := client.Lock(context.Background(), "orders/42")
-	fmt.Println(lease != nil, err)
-	// Output: true <nil>
-}
-
 // A pause that grows, up to two seconds.
 func ExampleExponentialBackoff() {
 	client, _ := fencelock.New(memlock.New(), &fencelock.Options{
@@ -41,21 +30,13 @@ func ExampleExponentialBackoff() {
 }
 
 // A call that gives up after three requests without an answer. The error wraps the last one.
-func ExampleLimitTries() {
+func ExampleRetry() {
 	client, _ := fencelock.New(deadStore(), &fencelock.Options{TTL: 30 * time.Millisecond})
 	defer client.Close()
-	three := fencelock.LimitTries(fencelock.ConstantBackoff(time.Millisecond), 3)
+	three := func(attempt int, last error) (pause time.Duration, again bool) {
+		return time.Millisecond, attempt < 3
+	}
 	_, err := client.Lock(context.Background(), "orders/42", fencelock.Retry(three))
-	fmt.Println(errors.Is(err, fencelock.ErrUnavailable))
-	// Output: true
-}
-
-// A call that gives up when its pauses have lasted 5 ms.
-func ExampleLimitTime() {
-	client, _ := fencelock.New(deadStore(), &fencelock.Options{TTL: 30 * time.Millisecond})
-	defer client.Close()
-	short := fencelock.LimitTime(fencelock.ExponentialBackoff(time.Millisecond, time.Second), 5*time.Millisecond)
-	_, err := client.Lock(context.Background(), "orders/42", fencelock.Retry(short))
 	fmt.Println(errors.Is(err, fencelock.ErrUnavailable))
 	// Output: true
 }

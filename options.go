@@ -12,15 +12,13 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-const (
-	// DefaultTTL is the lease of a claim: long enough for the failover of most
-	// stores, short enough that a crashed holder is not missed for long.
-	DefaultTTL = 30 * time.Second
+// DefaultTTL is the lease of a claim: long enough for the failover of most
+// stores, short enough that a crashed holder is not missed for long.
+const DefaultTTL = 30 * time.Second
 
-	// DefaultHandOff is how many grants one claim may serve inside a process
-	// before it leaves the store's line and joins it again behind the others.
-	DefaultHandOff = 64
-)
+// defaultHandOff is how many grants one claim may serve inside a process
+// before it leaves the store's line and joins it again behind the others.
+const defaultHandOff = 64
 
 // Options configure a Client. Nil and the zero value are ready to use. New refuses bad
 // values with ErrInvalid.
@@ -77,7 +75,7 @@ func (o *Options) withDefaults() (Options, error) {
 		s.TTL = DefaultTTL
 	}
 	if s.HandOff == 0 {
-		s.HandOff = DefaultHandOff
+		s.HandOff = defaultHandOff
 	}
 	if s.Backoff == nil {
 		s.Backoff = ExponentialBackoff(10*time.Millisecond, time.Second)

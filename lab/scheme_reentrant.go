@@ -200,9 +200,9 @@ func (u *user) enterAgain(n int) (all []*fencelock.Lease) {
 // reads tries to read, and wants to succeed.
 func (u *user) reads() {
 	u.event(history.Enter, reading)
-	l, err := u.locker.TryRLock(u.ctx, u.key())
+	l, err := u.locker.RLock(u.ctx, u.key(), fencelock.Wait(0))
 	u.check(err)
 	u.lease = l
 	u.event(history.Believe, token(int64(l.Token())))
-	u.record("TryRLock → ok") // tokens of readers order nothing
+	u.record("RLock → ok") // tokens of readers order nothing
 }

@@ -264,14 +264,16 @@ func (w *worker) take(ctx context.Context, u use, claim string) ([]*holding, err
 		e.Kind = history.Shared
 		call = func() (*fencelock.Lease, error) { return w.client.RLock(ctx, u.Key, opts...) }
 		if u.Verb == tryRLock {
-			call = func() (*fencelock.Lease, error) { return w.client.TryRLock(ctx, u.Key, opts...) }
+			call = func() (*fencelock.Lease, error) {
+				return w.client.RLock(ctx, u.Key, append(opts, fencelock.Wait(0))...)
+			}
 		}
 	case acquire, tryAcquire:
 		e.Kind, e.Weight, e.Size = history.Permit, u.Weight, u.Size
 		s := w.client.Semaphore(u.Key, u.Size)
 		call = func() (*fencelock.Lease, error) { return s.Acquire(ctx, u.Weight, opts...) }
 		if u.Verb == tryAcquire {
-			call = func() (*fencelock.Lease, error) { return s.TryAcquire(ctx, u.Weight, opts...) }
+			call = func() (*fencelock.Lease, error) { return s.Acquire(ctx, u.Weight, append(opts, fencelock.Wait(0))...) }
 		}
 	}
 	e.Op = history.Enter

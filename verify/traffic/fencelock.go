@@ -36,7 +36,10 @@ func (o *ours) Close() error {
 
 func (o *ours) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 	var opts []fencelock.Option
-	if w.Wait > 0 {
+	switch {
+	case w.Try:
+		opts = append(opts, fencelock.Wait(0))
+	case w.Wait > 0:
 		opts = append(opts, fencelock.Wait(w.Wait))
 	}
 	var l *fencelock.Lease
@@ -46,12 +49,8 @@ func (o *ours) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 		l, err = o.c.TryLock(ctx, w.Key, opts...)
 	case w.Kind == history.Exclusive:
 		l, err = o.c.Lock(ctx, w.Key, opts...)
-	case w.Kind == history.Shared && w.Try:
-		l, err = o.c.TryRLock(ctx, w.Key, opts...)
 	case w.Kind == history.Shared:
 		l, err = o.c.RLock(ctx, w.Key, opts...)
-	case w.Try:
-		l, err = o.c.Semaphore(w.Key, w.Size).TryAcquire(ctx, w.Weight, opts...)
 	default:
 		l, err = o.c.Semaphore(w.Key, w.Size).Acquire(ctx, w.Weight, opts...)
 	}

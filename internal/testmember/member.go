@@ -204,17 +204,19 @@ func (m *Member) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool
 	return done, err
 }
 
-// Break finds the claim by the token of the Member.
+// Break finds the claim by the token of the Member. In the Store the next claim may begin
+// sooner behind a span, so a token behind it must not be counted on there.
 func (m *Member) Break(ctx context.Context, key string, at int64, reason string, linger time.Duration) error {
 	m.mu.Lock()
-	stored := int64(0)
-	for _, t := range m.line(key).tokens {
-		if t.given <= at {
-			stored = t.stored + at - t.given
+	d, err := m.Store.Line(ctx, key)
+	l, stored := m.line(key), int64(0)
+	for _, s := range d.Claims {
+		if given := l.find(s.Token).given; given <= at && at < given+s.Span {
+			stored = s.Token
 		}
 	}
 	m.mu.Unlock() // listeners may call the Member
-	return m.Store.Break(ctx, key, stored, reason, linger)
+	return cmp.Or(err, m.Store.Break(ctx, key, stored, reason, linger))
 }
 
 // Line is that of the Store, with the tokens of the Member.

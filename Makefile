@@ -45,7 +45,7 @@ bench: ## compare with raw Redis and with other libraries, in one run
 bench-compare: ## compare the Go benchmarks with those of the last release, or of REF=commit
 	@scripts/bench-compare.sh $(or $(REF),last)
 
-others: ## put locks of other libraries through the same faults, and write docs/others-under-test.md; as root on Debian
+others: ## put locks of other libraries through the same faults, and write their pages; as root on Debian
 	@command -v npm >/dev/null || scripts/servers.sh
 	cd verify/others/adapters/node && npm ci --no-audit --no-fund
 	scripts/with-debian.sh trixie redis-server postgresql mariadb-server zookeeper default-jdk-headless python3-redis \

@@ -14,31 +14,46 @@ import (
 //go:embed page.tmpl
 var pageText string
 
-// WritePage writes docs/others-under-test.md of the results that were kept.
+//go:embed tables.tmpl
+var tablesText string
+
+// WritePage writes docs/others-under-test.md, and the page with all tables, of the results that were kept.
 func WritePage(verify string) error {
-	page, err := renderPage(verify)
+	pages, err := renderPages(verify)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(pageFile(verify), page, 0o644)
+	for name, page := range pages {
+		if err := os.WriteFile(name, page, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func pageFile(verify string) string {
-	return filepath.Join(verify, "..", "docs", "others-under-test.md")
-}
-
-func renderPage(verify string) ([]byte, error) {
+// renderPages returns the text of each page by its file.
+func renderPages(verify string) (map[string][]byte, error) {
 	all, err := readResults(verify)
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	t := template.New("page").Funcs(template.FuncMap{"libraries": all.libraryTable, "schedules": all.scheduleTables})
-	if t, err = t.Parse(pageText); err != nil {
-		return nil, err
+	tables := template.FuncMap{"libraries": all.libraryTable, "schedules": all.scheduleTables}
+	pages := map[string][]byte{}
+	for name, text := range map[string]string{
+		filepath.Join(verify, "..", "docs", "others-under-test.md"): pageText,
+		filepath.Join(verify, "others", "tables.md"):                tablesText,
+	} {
+		var out bytes.Buffer
+		t := template.New("page").Funcs(tables)
+		if t, err = t.Parse(text); err != nil {
+			return nil, err
+		}
+		if err = t.Execute(&out, all); err != nil {
+			return nil, err
+		}
+		pages[name] = out.Bytes()
 	}
-	err = t.Execute(&out, all)
-	return out.Bytes(), err
+	return pages, nil
 }
 
 // column is one of a table.

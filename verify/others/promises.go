@@ -19,7 +19,7 @@ func (l library) promised(schedule string) string {
 }
 
 const (
-	guarantees  = "guarantees.md"
+	guarantees  = "../../docs/guarantees.md"
 	redsyncDoc  = "https://pkg.go.dev/github.com/go-redsync/redsync/v4@v4.18.0"
 	bsmDoc      = "https://pkg.go.dev/github.com/bsm/redislock@v0.9.4"
 	rueidisDoc  = "https://pkg.go.dev/github.com/redis/rueidis@v1.0.79/rueidislock"

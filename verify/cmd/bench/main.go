@@ -5,8 +5,8 @@
 //	go run ./cmd/bench                     all cases, in less than ten minutes
 //	go run ./cmd/bench -short -rounds 1    a look, in two minutes
 //	go run ./cmd/bench -case hot,keys -peer 'fencelock*' -peer 'raw*'
-//	go run ./cmd/bench -docs ../docs       and rewrites docs/performance.md
-//	go run ./cmd/bench -from run.json -docs ../docs   the same, from an earlier run
+//	go run ./cmd/bench -tables bench/tables.md     and rewrites that page; then run ./cmd/pictures
+//	go run ./cmd/bench -from run.json -tables bench/tables.md   the same, from an earlier run
 package main
 
 import (
@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -35,7 +34,7 @@ func main() {
 // flags are what the command line asks for.
 type flags struct {
 	bench.Options
-	save, from, docs string
+	save, from, tables string
 }
 
 func parse() (*flags, error) {
@@ -61,7 +60,7 @@ func parse() (*flags, error) {
 	flag.BoolVar(&f.Short, "short", false, "shorter turns")
 	flag.StringVar(&f.save, "o", "", "write what each library did in each round to a `file`, as JSON")
 	flag.StringVar(&f.from, "from", "", "measure nothing: take the JSON of an earlier run from this `file`")
-	flag.StringVar(&f.docs, "docs", "", "rewrite performance.md in this `folder`")
+	flag.StringVar(&f.tables, "tables", "", "rewrite the tables of this `page`, bench/tables.md")
 	flag.Parse()
 	if flag.NArg() > 0 || f.Rounds < 1 {
 		return nil, errors.New("there are no arguments, and at least one round; see -help")
@@ -85,8 +84,8 @@ func run() error {
 		err = errors.Join(err, failed, os.WriteFile(f.save, text, 0o644))
 	}
 	measured.Print(os.Stdout)
-	if f.docs != "" && err == nil {
-		err = measured.Write(filepath.Join(f.docs, "performance.md"))
+	if f.tables != "" && err == nil {
+		err = measured.Write(f.tables)
 	}
 	return err
 }

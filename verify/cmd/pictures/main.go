@@ -1,6 +1,7 @@
 // Command pictures draws the pictures of the documentation, in light and dark, in English and
 // Chinese, as SVG. The terminals show a real run of the command, which takes four seconds.
-// The bars are figures of docs/performance.md.
+// The bars are figures of bench/tables.md, which make bench writes, and the heat map is of
+// others/results.jsonl, which make others writes.
 //
 //	cd verify && go run ./cmd/pictures              writes ../docs/images
 //	cd verify && go run ./cmd/pictures -out FOLDER  writes them elsewhere
@@ -15,8 +16,11 @@ import (
 	"time"
 )
 
-// docs is the documentation, seen from the module verify.
-var docs = filepath.Join("..", "docs")
+// verify is the folder of the module, and docs that of the documentation.
+var (
+	verify = "."
+	docs   = filepath.Join("..", "docs")
+)
 
 func main() {
 	out := flag.String("out", filepath.Join(docs, "images"), "the `folder` to write to")
@@ -54,30 +58,30 @@ type picture struct {
 	name          string
 	width, height int
 	draw          func(c *canvas)
+	english       bool // only English pages show it
 }
 
 var pictures = []picture{
-	{"late-write", 600, 452, drawLateWrite},
-	{"lease", 600, 292, drawLease},
-	{"hand-off", 600, 330, drawHandOff},
-	{"failover", 600, 470, drawFailover},
-	{"choose", 600, 508, drawChoose},
+	{name: "late-write", width: 600, height: 452, draw: drawLateWrite},
+	{name: "lease", width: 600, height: 292, draw: drawLease},
+	{name: "hand-off", width: 600, height: 330, draw: drawHandOff},
+	{name: "failover", width: 600, height: 470, draw: drawFailover},
+	{name: "choose", width: 600, height: 508, draw: drawChoose},
 }
 
 // drawings returns the text of each file but the terminals: NAME[-zh]-THEME.svg.
 func drawings() (map[string]string, error) {
-	figures, err := comparisons()
-	if err != nil {
-		return nil, err
-	}
-	costs, err := stores()
+	measured, err := charts()
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{}
-	for _, p := range append(pictures, speed(figures), drawStores(costs)) {
+	for _, p := range append(pictures, measured...) {
 		for _, theme := range themes {
 			for _, chinese := range []bool{false, true} {
+				if chinese && p.english {
+					continue
+				}
 				c := &canvas{theme: theme, chinese: chinese, width: p.width, height: p.height}
 				p.draw(c)
 				files[fileName(p.name, theme, chinese)] = c.svg()

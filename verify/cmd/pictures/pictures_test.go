@@ -6,7 +6,10 @@ import (
 	"testing"
 )
 
-func init() { docs = filepath.Join("..", "..", "..", "docs") }
+func init() {
+	verify = filepath.Join("..", "..")
+	docs = filepath.Join(verify, "..", "docs")
+}
 
 func TestPicturesAreThoseThatTheProgramDraws(t *testing.T) {
 	files, err := drawings()

@@ -2,8 +2,6 @@ package main
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 )
 
@@ -13,13 +11,9 @@ type comparison struct {
 	times              float64
 }
 
-// comparisons reads the figures from the page on performance, which make bench writes.
-func comparisons() ([]comparison, error) {
-	page, err := os.ReadFile(filepath.Join(docs, "performance.md"))
-	if err != nil {
-		return nil, err
-	}
-	all := []comparison{
+// comparisons reads the figures from the page of tables.
+func comparisons(page string) (all []comparison, err error) {
+	all = []comparison{
 		{what: "hot key, 64 goroutines", whatZH: "热点 key，64 个 goroutine", with: "rueidislock"},
 		{what: "4 processes × 8", whatZH: "4 个进程 × 8", with: "rueidislock"},
 		{what: "4 processes × 8, strict order", whatZH: "4 个进程 × 8，严格按序", with: "rueidislock"},
@@ -32,16 +26,16 @@ func comparisons() ([]comparison, error) {
 		"4 processes × 8, HandOff 1: hand-overs/s, × rueidislock, 1 key",
 		"512 keys: pairs/s, × bsm/redislock, autopipelined",
 	} {
-		if all[i].times, err = figureBelow(string(page), "## Targets", name, 2); err != nil {
+		if all[i].times, err = figureBelow(page, "## Targets", name, 2); err != nil {
 			return nil, err
 		}
 	}
 	const free = "**Free lock: one goroutine"
-	ours, err := figureBelow(string(page), free, "fencelock", 1)
+	ours, err := figureBelow(page, free, "fencelock", 1)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := figureBelow(string(page), free, "bsm/redislock", 1)
+	theirs, err := figureBelow(page, free, "bsm/redislock", 1)
 	all[4].times = theirs / ours
 	return all, err
 }
@@ -49,7 +43,7 @@ func comparisons() ([]comparison, error) {
 // speed returns a picture of the comparisons as bars on a logarithmic scale: to the right of 1
 // fencelock is faster, to the left the other.
 func speed(all []comparison) picture {
-	return picture{"speed", 600, 84 + 52*len(all), func(c *canvas) {
+	return picture{name: "speed", width: 600, height: 84 + 52*len(all), draw: func(c *canvas) {
 		const one, decade, first = 240, 125, 70
 		c.bold(20, 32, "start", c.ink, c.say(
 			"Redis: rate of fencelock ÷ rate of another library", "Redis：fencelock 的速度 ÷ 另一个库的速度"))

@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,13 +15,9 @@ type store struct {
 	handOver    float64 // µs
 }
 
-// stores reads the figures from the page on performance, which make bench writes.
-func stores() ([]store, error) {
-	page, err := os.ReadFile(filepath.Join(docs, "performance.md"))
-	if err != nil {
-		return nil, err
-	}
-	all := []store{
+// stores reads the figures from the page of tables.
+func stores(page string) (all []store, err error) {
+	all = []store{
 		{name: "Redis", title: "**Free lock: one goroutine"},
 		{name: "PostgreSQL", title: "**PostgreSQL: free lock**"},
 		{name: "MariaDB", title: "**MariaDB: free lock**"},
@@ -36,13 +30,13 @@ func stores() ([]store, error) {
 		if s.name == "Redis" {
 			row, between = "fencelock", "**Hot key: 4 processes"
 		}
-		if s.free, err = figureBelow(string(page), s.title, row, 1); err != nil {
+		if s.free, err = figureBelow(page, s.title, row, 1); err != nil {
 			return nil, err
 		}
-		if s.floor, err = figureBelow(string(page), s.title, row, 2); err != nil {
+		if s.floor, err = figureBelow(page, s.title, row, 2); err != nil {
 			return nil, err
 		}
-		if s.handOver, err = figureBelow(string(page), between, row+", HandOff 1", 4); err != nil {
+		if s.handOver, err = figureBelow(page, between, row+", HandOff 1", 4); err != nil {
 			return nil, err
 		}
 	}
@@ -53,11 +47,11 @@ func stores() ([]store, error) {
 func figureBelow(page, title, row string, column int) (float64, error) {
 	_, below, found := strings.Cut(page, title)
 	if !found {
-		return 0, fmt.Errorf("performance.md has no table %q", title)
+		return 0, fmt.Errorf("the page of tables has no table %q", title)
 	}
 	cells := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(row) + ` \|(.*)\|$`).FindStringSubmatch(below)
 	if cells == nil {
-		return 0, fmt.Errorf("performance.md has no row %q below %q", row, title)
+		return 0, fmt.Errorf("the page of tables has no row %q below %q", row, title)
 	}
 	cell := strings.Split(cells[1], "|")[column-1]
 	return strconv.ParseFloat(strings.NewReplacer(" ", "", "×", "").Replace(cell), 64)
@@ -65,7 +59,7 @@ func figureBelow(page, title, row string, column int) (float64, error) {
 
 // drawStores returns a picture of what a lock costs on each store, on a logarithmic scale.
 func drawStores(all []store) picture {
-	return picture{"stores", 600, 76 + 78*len(all), func(c *canvas) {
+	return picture{name: "stores", width: 600, height: 76 + 78*len(all), draw: func(c *canvas) {
 		const left, decade, least = 126, 160, 10.0 // µs at the left end
 		c.add(`<rect x="20" y="18" width="14" height="14" fill="%s"/>`, c.holds)
 		c.text(42, 31, "start", c.ink, c.say("free lock and release", "空闲的锁：加锁加释放"))

@@ -115,6 +115,56 @@ func TestEachGuaranteeNamesItsTest(t *testing.T) {
 	}
 }
 
+// The versions in the table of requirements are those of the package comments and of the README.
+func TestRequirementsAreThoseOfThePackages(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(strings.Fields(strings.ReplaceAll(string(text), "//", "")), " ")
+	}
+	var page [2]string
+	for i, name := range []string{"docs/choosing-a-backend.md", "docs/choosing-a-backend.zh-CN.md"} {
+		page[i] = read(name)
+	}
+	readme := read("README.md")
+	for _, of := range []struct{ store, folder, least, tested, inReadme string }{
+		{"Redis](", "redislock", "Redis 5.0", "6.0, 7.0, 8.0", "6.0–8.0"},
+		{"Valkey", "redislock", "Redis 5.0", "9.1", "Valkey 9.1"},
+		{"PostgreSQL](", "sqllock", "12", "13, 15, 18", "13–18"},
+		{"MariaDB](", "sqllock", "10.6", "10.11, 11.8", "10.11–11.8"},
+		{"MySQL](", "sqllock", "8.0.29", "9.7", "MySQL 9.7"},
+		{"SQLite](", "sqllock", "3.37", "modernc.org/sqlite", "SQLite"},
+		{"etcd](", "etcdlock", "3.4", "3.5, 3.7", "3.5–3.7"},
+		{"ZooKeeper](", "zklock", "3.5.3", "3.8, 3.9", "3.8–3.9"},
+	} {
+		for i := range page {
+			row := regexp.MustCompile(`\| \[?` + regexp.QuoteMeta(of.store) + `[^|]*\|[^|]*` + of.least + ` \|[^|]*` + of.tested)
+			if !row.MatchString(page[i]) {
+				t.Errorf("the table has no row of %s with %s and %s", of.store, of.least, of.tested)
+			}
+		}
+		comment := read(of.folder + "/doc.go")
+		for _, v := range append(strings.Split(of.tested, ", "), of.least) {
+			if !strings.Contains(comment, v) {
+				t.Errorf("the comment of %s does not say %s", of.folder, v)
+			}
+		}
+		if !strings.Contains(readme, of.inReadme) {
+			t.Errorf("README.md does not say %s", of.inReadme)
+		}
+	}
+	rights := regexp.MustCompile(`[A-Z]{4,}`)
+	for _, row := range regexp.MustCompile(`\| \[(?:PostgreSQL|MariaDB)\][^|]*\|[^|]*\|[^|]*\|[^|]*\|`).FindAllString(page[0], -1) {
+		for _, right := range rights.FindAllString(row, -1) {
+			if !strings.Contains(read("sqllock/doc.go"), right) {
+				t.Errorf("the comment of sqllock does not say %s", right)
+			}
+		}
+	}
+}
+
 // Links between pages of the repository lead to a file that is there, and to a heading or an anchor in it.
 func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)#:"]*)(?:#([^)"]*))?[)"]`)

@@ -24,8 +24,8 @@
 //
 // # Server
 //
-// The server must be etcd 3.4 or newer. The user needs readwrite permission for all
-// keys that begin with Options.Prefix, and no more:
+// The server must be etcd 3.4 or newer. Versions 3.5 and 3.7 are tested. The user needs
+// readwrite permission for all keys that begin with Options.Prefix, and no more:
 //
 //	etcdctl role grant-permission locks --prefix=true readwrite fencelock/
 //

@@ -41,8 +41,8 @@
 //
 // # Server
 //
-// The server must be ZooKeeper 3.5.3 or newer, which has container nodes. The Prefix
-// with three nodes stays in the store, and so do the marks of Once, each a node in a
+// The server must be ZooKeeper 3.5.3 or newer, which has container nodes. Versions 3.8
+// and 3.9 are tested. The Prefix with three nodes stays in the store, and so do the marks of Once, each a node in a
 // container. When a claim leaves or crashes, the server deletes its container within
 // about a minute (znode.container.checkIntervalMs). A Backend leaves at most 1024 such
 // containers; it deletes further ones with their last claims. Data of another version of

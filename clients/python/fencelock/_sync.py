@@ -7,7 +7,7 @@ import http.client
 import ssl
 import threading
 import time
-from typing import Callable, Optional, Tuple
+from typing import Callable, Iterator, Optional, Tuple
 from urllib.parse import urlsplit
 
 from ._protocol import (JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T,
@@ -32,6 +32,15 @@ def _exchange(send: Send, tls: Optional[ssl.SSLContext]) -> Outcome:
         c.close()
 
 
+def _later(work: Callable[[], None], daemon: bool) -> None:
+    def quiet() -> None:
+        with contextlib.suppress(FencelockError):
+            work()
+
+    with contextlib.suppress(RuntimeError):  # the interpreter ends
+        threading.Thread(target=quiet, name="fencelock release", daemon=daemon).start()
+
+
 class Client:
     """Locks of a `fencelock serve`. Threads may share it, and forked processes may use their copies of it.
 
@@ -53,7 +62,8 @@ class Client:
         """
         claim = self._session.claim(key, kind=kind, permits=permits, size=size, ttl=ttl, note=note, owner=owner,
                                     request_id=request_id)
-        return Lease(self, self._session, self.run(self._session.acquire(claim, wait)), on_lost)
+        with self._leaving(claim):
+            return Lease(self, self._session, self.run(self._session.acquire(claim, wait)), on_lost)
 
     def once(self, key: str, slot: str, work: Callable[[Lease], object], *, ttl: float = 30.0, wait: float = 0.0,
              note: str = "", owner: str = "") -> bool:
@@ -65,14 +75,27 @@ class Client:
         slot is done: then the work did not run, and nobody knows whether this slot was done before.
         """
         claim = self._session.claim(key, slot=slot, ttl=ttl, note=note, owner=owner)
-        reply = self.run(self._session.acquire(claim, wait))
-        if reply.data.get("done"):
-            return False
-        with Lease(self, self._session, reply, None) as lease:
+        with self._leaving(claim):
+            reply = self.run(self._session.acquire(claim, wait))
+            if reply.data.get("done"):
+                return False
+            lease = Lease(self, self._session, reply, None)
+        with lease:
             work(lease)
             lease.check()  # a fork that returns from the work has done no slot
             lease.release(done=reply.data["slot"])
         return True
+
+    @contextlib.contextmanager
+    def _leaving(self, claim: JSON) -> Iterator[None]:
+        """Give the claim up if the call is interrupted: by Ctrl-C, or by what a handler of a signal raises."""
+        try:
+            yield
+        except FencelockError:
+            raise
+        except BaseException:  # the program may end now, and waits for this thread
+            _later(lambda: self.run(self._session.leave(claim)), daemon=False)
+            raise
 
     def line(self, key: str) -> JSON:
         """Who holds the key and who waits for it, in order."""
@@ -181,10 +204,10 @@ class Lease(LeaseCore):
             with self._mutex:
                 first, self._repaying = not self._repaying, True
             if first:
-                self._later(self._repay, daemon=True)
+                _later(self._repay, daemon=True)
             raise
         except BaseException:  # KeyboardInterrupt: the program may end now, and waits for this thread
-            self._later(self._send_release, daemon=False)
+            _later(self._send_release, daemon=False)
             raise
 
     def _repay(self) -> None:
@@ -200,15 +223,6 @@ class Lease(LeaseCore):
                 self._client.run(self._owed(), sleep)
         finally:
             self._repaying = False
-
-    @staticmethod
-    def _later(work: Callable[[], None], daemon: bool) -> None:
-        def quiet() -> None:
-            with contextlib.suppress(FencelockError):
-                work()
-
-        with contextlib.suppress(RuntimeError):  # the interpreter ends
-            threading.Thread(target=quiet, name="fencelock release", daemon=daemon).start()
 
     def __enter__(self) -> Lease:
         return self

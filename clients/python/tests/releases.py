@@ -1,4 +1,4 @@
-"""Releases that are interrupted, or that no server answers at first, against a real server.
+"""Requests that are interrupted, and releases that no server answers at first, against a real server.
 
     cd verify && go test -count=1 ./languages -run /python
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -33,6 +35,7 @@ class Proxy(ThreadingHTTPServer):
     def __init__(self, meet: Callable[[int], Union[bool, str]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.meet, self.releases, self.mutex = meet, 0, threading.Lock()
+        self.granted: Callable[[], object] = lambda: None  # called before the answer to a claim is passed on
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -63,6 +66,8 @@ class _Handler(BaseHTTPRequestHandler):
         except urllib.error.HTTPError as error:
             with error:
                 status, text = error.code, error.read()
+        if self.path in ("/v1/acquire", "/v1/once"):
+            proxy.granted()
         if met == "cut":
             self.close_connection = True
             return
@@ -93,6 +98,40 @@ class World(unittest.TestCase):
         while not what():
             self.assertLess(time.monotonic(), end)
             time.sleep(0.01)
+
+
+@unittest.skipUnless(SERVER, "started by: cd verify && go test -count=1 ./languages")
+class Interrupted(World):
+    """A call that is interrupted as its lock is granted: by Ctrl-C, or by the time limit of a worker's task."""
+
+    def client(self) -> Client:
+        def granted() -> None:
+            signal.pthread_kill(main, signal.SIGINT)
+            interrupted.wait(60)
+
+        interrupted, main = threading.Event(), threading.get_ident()
+        self.addCleanup(interrupted.set)
+        proxy = self.proxy(lambda number: True)
+        proxy.granted = granted
+        return Client(proxy.url)
+
+    def test_acquire_leaves_no_lock(self) -> None:
+        with self.assertRaises(KeyboardInterrupt):
+            self.client().acquire(self.key, ttl=600)
+        self.wait_until(lambda: self.held() == 0)
+
+    def test_once_leaves_no_lock(self) -> None:
+        with self.assertRaises(KeyboardInterrupt):
+            self.client().once(self.key, "ever", lambda lease: self.fail("it ran"), ttl=600)
+        self.wait_until(lambda: self.held() == 0)
+
+    def test_program_that_ends_leaves_no_lock(self) -> None:
+        program = "import sys, fencelock; fencelock.Client(sys.argv[1]).acquire(sys.argv[2], ttl=600)"
+        proxy = self.proxy(lambda number: True)
+        proxy.granted = lambda: (child.send_signal(signal.SIGINT), child.wait(60))
+        with subprocess.Popen([sys.executable, "-c", program, proxy.url, self.key], stderr=subprocess.DEVNULL) as child:
+            pass
+        self.wait_until(lambda: self.held() == 0)
 
 
 @unittest.skipUnless(SERVER, "started by: cd verify && go test -count=1 ./languages")

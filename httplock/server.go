@@ -210,9 +210,16 @@ func (s *Server) route(r *http.Request) (path string, _ route, found bool) {
 }
 
 // setHeader sets what all answers have. Calls that wait have no header yet: it takes memory.
-func setHeader(w http.ResponseWriter) {
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+//
+// Node.js closes a connection after four idle seconds, unless the server names a time. Then it looks
+// up the host in libuv's pool of threads, which the program may fill for longer than a lease lasts.
+func (c *call) setHeader() {
+	h := c.w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if s, ok := c.Context().Value(http.ServerContextKey).(*http.Server); ok && c.ProtoMajor == 1 && s.IdleTimeout > 0 {
+		h.Set("Keep-Alive", "timeout="+strconv.Itoa(int(s.IdleTimeout/time.Second)))
+	}
 }
 
 // call is one request and its answer.
@@ -266,7 +273,7 @@ func (c *call) write(body any, err error) int {
 	if errors.Is(err, errGone) {
 		return statusGone
 	}
-	setHeader(c.w)
+	c.setHeader()
 	if err != nil {
 		return c.writeProblem(problemOf(err))
 	}

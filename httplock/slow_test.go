@@ -16,6 +16,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -160,4 +161,33 @@ func TestQuietStreamsOutliveTheirDeadlines(t *testing.T) {
 func waitUntil(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	testserver.Eventually(t, time.Minute, what, f)
+}
+
+// A client that opens a new connection for a renewal may not reach the server in time: Node.js looks up
+// the name of its host in a pool of threads that the program may fill.
+func TestAnswersSayHowLongAConnectionIsKept(t *testing.T) {
+	locks, err := fencelock.New(memlock.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { locks.Close() })
+	for _, want := range []string{"timeout=120", ""} {
+		s, err := httplock.New(locks, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := s.HTTPServer()
+		if want == "" {
+			own.IdleTimeout = 0
+		}
+		url := testclient.Serve(t, own, s.Drain).URL
+		res, err := http.Post(url+"/v1/acquire", "application/json", strings.NewReader(`{"key":"k"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if got := res.Header.Get("Keep-Alive"); got != want {
+			t.Errorf("the server keeps a connection for %v, and says %q; want %q", own.IdleTimeout, got, want)
+		}
+	}
 }

@@ -37,7 +37,7 @@ func (s *Server) serveEvents(c *call) (any, error) {
 	if id := c.Header.Get("Last-Event-ID"); id != "" {
 		v.last, v.resumed = readPosition(id), true
 	}
-	setHeader(c.w)
+	c.setHeader()
 	sse.Begin(c.w)
 	c.status = http.StatusOK
 	v.stream()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import io
 import math
+import socket
 import ssl
-from typing import Any, Awaitable, Callable, Coroutine, Literal, Optional, Set, Tuple
+import threading
+from typing import Any, Awaitable, Callable, Coroutine, List, Literal, Optional, Set, Tuple, Union
 from urllib.parse import urlsplit
 
 from ._protocol import (JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outcome, Reply, Send, Session, Steps, T,
@@ -15,10 +18,54 @@ from ._protocol import (JSON, Answer, FencelockError, LeaseCore, LeaseLost, Outc
 from ._sync import OnLost
 
 
+async def _resolve(host: str) -> List[str]:
+    """The addresses of a host, without the executor of the loop.
+
+    asyncio looks up names there. The program may fill it with work that lasts for longer than a
+    lease, and then no lease would be renewed.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[List[str]] = loop.create_future()
+
+    def look_up() -> None:
+        addresses: Union[List[str], OSError]
+        try:
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = [str(info[4][0]) for info in infos]
+        except OSError as error:
+            addresses = error
+        except UnicodeError as error:
+            addresses = OSError(f"{host} is not the name of a host: {error}")
+        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(tell, addresses)
+
+    def tell(addresses: Union[List[str], OSError]) -> None:
+        if found.done():
+            return
+        if isinstance(addresses, OSError):
+            found.set_exception(addresses)
+        else:
+            found.set_result(addresses)
+
+    threading.Thread(target=look_up, daemon=True).start()
+    return await found
+
+
+async def _connect(host: str, port: int,
+                   secure: Optional[ssl.SSLContext]) -> Tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    failed = OSError(f"{host} has no address")
+    for address in await _resolve(host):
+        try:
+            return await asyncio.open_connection(address, port, ssl=secure, server_hostname=host if secure else None)
+        except OSError as error:
+            failed = error
+    raise failed
+
+
 async def _http(send: Send, tls: Optional[ssl.SSLContext]) -> Answer:
     url = urlsplit(send.url)
     secure = (tls or ssl.create_default_context()) if url.scheme == "https" else None
-    reader, writer = await asyncio.open_connection(url.hostname, url.port or (443 if secure else 80), ssl=secure)
+    reader, writer = await _connect(url.hostname or "", url.port or (443 if secure else 80), secure)
     try:
         headers = {**send.headers, "Host": url.netloc, "Connection": "close",
                    "Content-Length": str(len(send.body or b""))}

@@ -16,6 +16,7 @@ import time
 import unittest
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Awaitable, Callable, List, Optional, Union, cast
 
@@ -332,6 +333,28 @@ class AsyncReleases(World):
 
         asyncio.run(main())
         self.assertTrue(self.direct.once(self.key, "ever", lambda lease: None))
+
+
+@unittest.skipUnless(SERVER, "started by: cd verify && go test -count=1 ./languages")
+class BusyExecutor(World):
+    def test_of_the_program_keeps_no_lease_from_its_requests(self) -> None:
+        """asyncio looks up the names of hosts in the executor of the loop, which the program may fill."""
+        finished = threading.Event()
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(ThreadPoolExecutor(1))
+            loop.run_in_executor(None, finished.wait)
+            try:
+                lease = await AsyncClient(SERVER.replace("127.0.0.1", "localhost")).acquire(self.key, ttl=600)
+                await lease.release()
+                with self.assertRaises(Unavailable):
+                    await AsyncClient("http://host.invalid", timeout=0.5).acquire(self.key)
+            finally:
+                finished.set()
+
+        asyncio.run(main())
+        self.assertEqual(self.held(), 0)
 
 
 @unittest.skipUnless(SERVER, "started by: cd verify && go test -count=1 ./languages")

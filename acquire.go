@@ -71,8 +71,9 @@ func (a *acquisition) refused(err error) error {
 
 // event is an event of the call.
 func (a *acquisition) event() Event {
-	e := Event{Context: a.ctx, Key: a.key, Owner: a.owner, Note: a.note}
-	e.Kind, e.Permits = kindOf(a.capacity, a.weight)
+	e := Event{Context: a.ctx, Key: a.key}
+	e.Owner, e.Note, e.Trace = a.owner, a.note, a.trace
+	e.setKind(a.capacity, a.weight)
 	return e
 }
 

@@ -338,7 +338,7 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
 		cl.atRisk = cl.stalledLocked(now)
 		if cl.holder != nil {
-			cl.holder.sendRenewed(now, margin)
+			cl.holder.sendRenewed(time.Duration(margin))
 		}
 		cl.planLocked(now)
 		return

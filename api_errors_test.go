@@ -21,10 +21,9 @@ func TestRefusalSaysWhoIsInTheWay(t *testing.T) {
 
 		_, err := b.TryLock(bg, "orders/42")
 		h := w.held(err)
-		want := fencelock.HeldError{
-			Key: "orders/42", Owner: "web-3/812", Note: "reindex",
-			Token: l.Token(), Since: since, Left: 8 * time.Second, Ahead: 1,
-		}
+		want := fencelock.HeldError{Key: "orders/42", Ahead: 1, Standing: fencelock.Standing{
+			Owner: "web-3/812", Note: "reindex", Token: l.Token(), Since: since, Left: 8 * time.Second,
+		}}
 		if h.Since.Equal(since) {
 			want.Since = h.Since // monotonic readings aside
 		}
@@ -43,14 +42,14 @@ func TestHeldErrorText(t *testing.T) {
 			want string
 		}{
 			{fencelock.HeldError{Key: "k"}, "k is held by somebody else"},
-			{fencelock.HeldError{Key: "k", Owner: "o"}, "k is held by o"},
-			{fencelock.HeldError{Key: "k", Owner: "o", Ahead: 1}, "k is held by o, 1 ahead, the holder"},
+			{fencelock.HeldError{Key: "k", Standing: fencelock.Standing{Owner: "o"}}, "k is held by o"},
+			{fencelock.HeldError{Key: "k", Standing: fencelock.Standing{Owner: "o"}, Ahead: 1}, "k is held by o, 1 ahead, the holder"},
 			{
-				fencelock.HeldError{Key: "orders/42", Owner: "web-3/812", Note: "note", Since: today, Ahead: 2},
+				fencelock.HeldError{Key: "orders/42", Ahead: 2, Standing: fencelock.Standing{Owner: "web-3/812", Note: "note", Since: today}},
 				"orders/42 is held by web-3/812 (note) since " + today.Format("15:04:05") + ", 2 ahead with the holder",
 			},
 			{
-				fencelock.HeldError{Key: "k", Owner: "o", Since: time.Date(1999, 3, 4, 5, 6, 7, 0, time.Local)},
+				fencelock.HeldError{Key: "k", Standing: fencelock.Standing{Owner: "o", Since: time.Date(1999, 3, 4, 5, 6, 7, 0, time.Local)}},
 				"k is held by o since 1999-03-04 05:06:07",
 			},
 		} {
@@ -87,12 +86,12 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 			t.Errorf("unescaped: %q", s)
 		}
 	}
-	h := &fencelock.HeldError{Key: evil, Owner: evil, Note: evil}
+	h := &fencelock.HeldError{Key: evil, Standing: fencelock.Standing{Owner: evil, Note: evil}}
 	safe(h.Error())
 	if want := `\x1b[31mx\r\ny\x00\u202e\u2028\xff`; !strings.Contains(h.Error(), "held by "+want+" ("+want+")") {
 		t.Errorf("got %s", h.Error())
 	}
-	long := &fencelock.HeldError{Key: strings.Repeat("k", 1000), Owner: strings.Repeat("o", 1<<20)}
+	long := &fencelock.HeldError{Key: strings.Repeat("k", 1000), Standing: fencelock.Standing{Owner: strings.Repeat("o", 1<<20)}}
 	if n := len(long.Error()); n > 500 {
 		t.Errorf("the text has %d bytes", n)
 	}

@@ -22,7 +22,7 @@ func TestOnEventMayCallTheClient(t *testing.T) {
 		did := map[string]bool{}
 		var mu sync.Mutex
 		use := func(e fencelock.Event) {
-			name := e.Type.String()
+			name := string(e.Type)
 			mu.Lock()
 			again := did[name]
 			did[name] = true

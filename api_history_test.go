@@ -300,7 +300,8 @@ func TestHistoryCountsDroppedEvents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r := w.recorder(nil)
 		r.OnEvent(fencelock.Event{
-			Type: fencelock.EventAcquired, Key: "k", Token: 7, Owner: "c", Time: time.Now(), Dropped: 3,
+			Type: fencelock.EventAcquired, Key: "k", Standing: fencelock.Standing{Token: 7, Owner: "c"},
+			Time: time.Now(), Dropped: 3,
 		})
 		w.remembers("k", "c waited 0s, no end (3 missing)")
 	})

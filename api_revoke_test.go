@@ -79,7 +79,7 @@ func TestRevokeAsksTheHolder(t *testing.T) {
 		<-revoked
 		tookAtMost(t, begun, time.Second)
 		by := l.Revocation()
-		if by == nil || by.Owner != "ops" || by.Reason != "deploy" || !by.Since.Equal(begun) {
+		if by == nil || by.Owner != "ops" || by.Note != "deploy" || !by.Since.Equal(begun) {
 			t.Errorf("Revocation is %+v", by)
 		}
 		ok(t, l.Err())

@@ -64,7 +64,7 @@ func (c *Client) Break(
 		}
 		return wrap(op, key, c.storeError(ctx, err))
 	}
-	c.events.send(EventBroke, Event{Context: ctx, Key: key, Token: token, Reason: reason})
+	c.events.send(EventBroke, Event{Context: ctx, Key: key, Standing: Standing{Token: token}, Reason: reason})
 	for _, cl := range c.schedule.Find(func(cl *claim) bool { return cl.key == key }) {
 		cl.breakToken(token, reason)
 	}

@@ -339,7 +339,7 @@ func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	if err := c.backend.Leave(call, p.ticket, e); err != nil {
 		return p.failure(ctx, c, err)
 	}
-	c.events.send(EventHandleReleased, Event{Context: ctx, Key: p.ticket.Key, Token: p.token})
+	c.events.send(EventHandleReleased, Event{Context: ctx, Key: p.ticket.Key, Standing: Standing{Token: p.token}})
 	return nil
 }
 

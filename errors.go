@@ -91,15 +91,12 @@ type loss string
 func (l loss) Error() string        { return string(l) }
 func (l loss) Is(target error) bool { return target == ErrLost }
 
-// HeldError describes the holder of a lock that was not granted. It matches ErrNotAcquired.
-// Fields that the store did not report are zero.
+// HeldError says that a lock was not granted, and describes the claim of its holder: Owner, Note,
+// Trace, Token, Since and Left, as far as the store reported them. It matches ErrNotAcquired.
 type HeldError struct {
-	Key, Owner, Note string
-	Token            fence.Token
-	Since            time.Time     // by the store's clock
-	Left             time.Duration // of the holder's lease, when it was looked at
-	Ahead            int           // claims before this one, the holder's included
-	Trace            string        // of Options.Trace of the holder's process; not for people, so Error leaves it out
+	Key string
+	Standing
+	Ahead int // claims before this one, the holder's included
 }
 
 // Error returns one line for people, with control characters of owner and note

@@ -7,74 +7,47 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/fencelock/fencelock/fence"
 )
 
-// EventType is the kind of an Event.
-type EventType int
+// EventType names what has happened, such as "at risk".
+type EventType string
 
 // The types of an event.
 const (
-	EventWaiting        EventType = iota // a call waits, in line or behind another call of this process
-	EventAcquired                        // a lease was granted
-	EventRefused                         // a call ended without a lease
-	EventRenewed                         // a lease was renewed
-	EventAtRisk                          // a renewal failed, two thirds of the lease have passed, or its holder stalls
-	EventRevoked                         // somebody asks for a lock by Client.Revoke, and its holder uses Lease.Revoked
-	EventLost                            // a lease ended before its holder did
-	EventReleased                        // a lease was released; Err if the store has not confirmed it yet
-	EventHandleReleased                  // a detached lease was released by its handle
-	EventBroke                           // this Client broke a claim
-	EventWarning                         // something an operator should know
-	EventClosed                          // the last event of a Client that is closed
+	EventWaiting        EventType = "waiting"                // a call waits, in line or behind another call of this process
+	EventAcquired       EventType = "acquired"               // a lease was granted
+	EventRefused        EventType = "refused"                // a call ended without a lease
+	EventRenewed        EventType = "renewed"                // a lease was renewed
+	EventAtRisk         EventType = "at risk"                // a renewal failed, two thirds of the lease have passed, or its holder stalls
+	EventRevoked        EventType = "revoked"                // a client asks for a lock by Client.Revoke, and its holder uses Lease.Revoked
+	EventLost           EventType = "lost"                   // a lease ended before its holder did
+	EventReleased       EventType = "released"               // a lease was released; Err if the store has not confirmed it yet
+	EventHandleReleased EventType = "released by its handle" // a detached lease was released by its handle
+	EventBroke          EventType = "broken"                 // this Client broke a claim
+	EventWarning        EventType = "warning"                // an operator should know about Err
+	EventClosed         EventType = "client closed"          // the last event of a Client that is closed
 )
 
-// eventTypes has the name of each type, and how important it is in a log.
-var eventTypes = [...]struct {
-	name  string
-	level slog.Level
-}{
-	EventWaiting:        {"waiting", slog.LevelDebug},
-	EventAcquired:       {"acquired", slog.LevelDebug},
-	EventRefused:        {"refused", slog.LevelDebug},
-	EventRenewed:        {"renewed", slog.LevelDebug},
-	EventAtRisk:         {"at risk", slog.LevelWarn},
-	EventRevoked:        {"revoked", slog.LevelWarn},
-	EventLost:           {"lost", slog.LevelError},
-	EventReleased:       {"released", slog.LevelDebug},
-	EventHandleReleased: {"released by its handle", slog.LevelDebug},
-	EventBroke:          {"broken", slog.LevelWarn},
-	EventWarning:        {"warning", slog.LevelWarn},
-	EventClosed:         {"client closed", slog.LevelDebug},
-}
-
-// String returns the name of the type, such as "at risk".
-func (t EventType) String() string { return eventTypes[t].name }
-
-// Event describes what happened to a lease or a call. A field that does not apply is zero;
+// Event describes what happened to a claim or a call. A field that does not apply is zero;
 // the comment of the field names the types that set it.
 type Event struct {
 	Type    EventType
 	Context context.Context // of the call that took the lease, or waits for it; nil for a warning of no call
 	Time    time.Time
 	Key     string
-	Kind    Kind
-	Permits int64  // of a semaphore's claim
-	Owner   string // who has the lease, or wants it: Owner of the call, else this Client's
-	Note    string // of the claim
-	Token   fence.Token
+
+	// Standing describes the claim: its Kind, Permits, Size, Owner, Note, Trace and Token. Left is
+	// set by Renewed (what was left as the store answered) and AtRisk (what is left now).
+	Standing
+
 	Wait    uint64        // Waiting, and the Acquired or Refused that ends it: its number in this Client; else 0
 	Waited  time.Duration // Acquired, Refused: from the call to the answer
 	Held    time.Duration // Lost, Released: from the grant to the end
-	Left    time.Duration // Renewed, AtRisk: of the lease, by this process's clock
-	Margin  time.Duration // Renewed: what was left of the lease before, as the store answered
-	Ahead   int           // Waiting: claims before this one in the store, or calls before it in this process
 	Handoff bool          // Acquired: passed on inside this process, without the store
-	HeldBy  *HeldError    // Waiting, Refused: who holds the lock, if known; Acquired: who did as the wait began
+	HeldBy  *HeldError    // Waiting, Refused: the holder, as far as known; Acquired: the holder as the wait began
 	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warning: why
 	Reason  string        // Broke, Lost: the reason that was given for a break, or what is known of the loss
-	Revoked *Revocation   // Revoked: who asks for the lock, and why
+	Revoked *Standing     // Revoked: the request: its Owner asks, and its Note says why
 	Dropped uint64        // events lost before this one, because OnEvent was too slow
 }
 
@@ -86,7 +59,7 @@ func LogEvents(l *slog.Logger) func(Event) {
 		if ctx == nil {
 			ctx = context.Background()
 		}
-		level := eventTypes[e.Type].level
+		level := levelOf(e.Type)
 		if !l.Enabled(ctx, level) {
 			return
 		}
@@ -101,20 +74,30 @@ func LogEvents(l *slog.Logger) func(Event) {
 		add(e.Waited != 0, slog.Duration("waited", e.Waited))
 		add(e.Held != 0, slog.Duration("held", e.Held))
 		add(e.Left != 0, slog.Duration("left", e.Left))
-		add(e.Ahead != 0, slog.Int("ahead", e.Ahead))
 		add(e.Handoff, slog.Bool("handoff", true))
 		add(e.Dropped != 0, slog.Uint64("dropped", e.Dropped))
 		if e.HeldBy != nil {
 			attrs = append(attrs, slog.String("held_by", e.HeldBy.Error()))
 		}
 		if r := e.Revoked; r != nil {
-			attrs = append(attrs, slog.String("revoked_by", r.Owner), slog.String("reason", r.Reason))
+			attrs = append(attrs, slog.String("revoked_by", r.Owner), slog.String("reason", r.Note))
 		}
 		if e.Err != nil {
 			attrs = append(attrs, slog.String("error", e.Err.Error()))
 		}
-		l.LogAttrs(ctx, level, "lock "+e.Type.String(), attrs...)
+		l.LogAttrs(ctx, level, "lock "+string(e.Type), attrs...)
 	}
+}
+
+// levelOf returns how important an event is in a log.
+func levelOf(t EventType) slog.Level {
+	switch t {
+	case EventLost:
+		return slog.LevelError
+	case EventAtRisk, EventRevoked, EventBroke, EventWarning:
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
 }
 
 // sendWaiting reports once that the call waits, and for whom: inTheWay returns
@@ -126,11 +109,10 @@ func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 	}
 	a.waitNumber = a.c.waits.Add(1)
 	e := a.event()
-	e.Wait, e.Ahead = a.waitNumber, a.ahead
-	if h := inTheWay(); h.Token != 0 {
-		a.inTheWay = h
+	e.Wait, e.HeldBy = a.waitNumber, inTheWay()
+	if e.HeldBy.Token != 0 {
+		a.inTheWay = e.HeldBy
 	}
-	e.HeldBy = a.inTheWay
 	events.send(EventWaiting, e)
 }
 

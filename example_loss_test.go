@@ -90,7 +90,7 @@ func ExampleClient_Revoke() {
 	go func() {
 		select {
 		case <-asked:
-			fmt.Println(lease.Revocation().Owner, "asks:", lease.Revocation().Reason)
+			fmt.Println(lease.Revocation().Owner, "asks:", lease.Revocation().Note)
 			lease.Release(ctx)
 		case <-lease.Context().Done():
 		}

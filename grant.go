@@ -60,9 +60,10 @@ func (t *terms) trace() string {
 // event is an event of the grant of l. The mutex of the claim is held.
 func (l *Lease) event() Event {
 	cl := l.claim
-	e := Event{Context: l.ctx.parent, Key: cl.key, Token: l.token, Owner: cl.readRare().owner}
-	e.Note, _, _ = splitNote(cl.readRare().note)
-	e.Kind, e.Permits = kindOf(int64(cl.capacity), int64(cl.weight))
+	e := Event{Context: l.ctx.parent, Key: cl.key}
+	e.Token, e.Owner = l.token, cl.readRare().owner
+	e.Note, e.Trace, _ = splitNote(cl.readRare().note)
+	e.setKind(int64(cl.capacity), int64(cl.weight))
 	return e
 }
 
@@ -193,13 +194,13 @@ func (l *Lease) sendEnd(t EventType, now int64, err error) {
 }
 
 // sendRenewed reports that the lease was renewed when margin of it was left.
-func (l *Lease) sendRenewed(now, margin int64) {
+func (l *Lease) sendRenewed(margin time.Duration) {
 	events := &l.claim.c.events
 	if events.on == nil {
 		return
 	}
 	e := l.event()
-	e.Left, e.Margin = time.Duration(l.claim.deadline.Load()-now), time.Duration(margin)
+	e.Left = margin
 	events.send(EventRenewed, e)
 }
 
@@ -382,8 +383,9 @@ func (l *Lease) Revoked() <-chan struct{} {
 	return w.asked
 }
 
-// Revocation returns the request that has closed Revoked, or nil. It costs no round trip.
-func (l *Lease) Revocation() *Revocation {
+// Revocation returns the request that has closed Revoked, or nil: its Owner asks for the lock,
+// and its Note is the reason. It costs no round trip.
+func (l *Lease) Revocation() *Standing {
 	cl := l.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -401,7 +403,7 @@ func (w *revokeWatch) found(request *Standing) {
 	if !l.heldLocked() {
 		return
 	}
-	w.by = &Revocation{Owner: request.Owner, Reason: request.Note, Since: request.Since}
+	w.by = request
 	close(w.asked)
 	if events := &cl.c.events; events.on != nil {
 		e := l.event()

@@ -25,15 +25,15 @@ type Standing struct {
 	Owner, Note string
 	Trace       string // of Options.Trace of its process
 	Kind        Kind
-	Permits     int64       // what it has or wants of a semaphore
-	Size        int64       // of that semaphore
-	Token       fence.Token // the first of Span tokens; a claim draws them as it joins the line
-	Span        int64       // how many holders of one process the claim may serve
-	Granted     bool        // it holds the key
-	Lingering   bool        // its holder has left or was broken; MinHold or LockDelay keeps the key taken
-	Since       time.Time   // granted since, or waiting since, by the store's clock
-	Left        time.Duration
-	LockDelay   time.Duration // that the key stays closed for if the claim is lost or broken
+	Permits     int64         // that it has or wants of a semaphore
+	Size        int64         // of that semaphore
+	Token       fence.Token   // the first of Span tokens; a claim draws them as it joins the line
+	Span        int64         // how many holders of one process the claim may serve
+	Granted     bool          // it holds the key
+	Lingering   bool          // its holder has left or was broken; MinHold or LockDelay keeps the key taken
+	Since       time.Time     // granted since, or waiting since, by the store's clock
+	Left        time.Duration // of its lease, when it was looked at
+	lockDelay   time.Duration // that the key stays closed for if the claim is lost or broken
 }
 
 // HasToken reports whether t is one of the tokens of the claim.
@@ -56,10 +56,8 @@ func lineOf(d *driver.Line) Line {
 			ID: c.ID, Owner: c.Owner, Token: fence.Token(c.Token), Span: c.Span,
 			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left,
 		}
-		s.Note, s.Trace, s.LockDelay = splitNote(c.Note)
-		if s.Kind, s.Permits = kindOf(c.Capacity, c.Weight); s.Kind == Permits {
-			s.Size = c.Capacity
-		}
+		s.Note, s.Trace, s.lockDelay = splitNote(c.Note)
+		s.setKind(c.Capacity, c.Weight)
 		if c.Granted {
 			l.Holders = append(l.Holders, s)
 		} else {
@@ -109,33 +107,23 @@ func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[Line, error
 }
 
 // Kind is how a claim shares its key.
-type Kind int
+type Kind string
 
 // The kinds of a claim.
 const (
-	Exclusive Kind = iota // alone: Lock
-	Shared                // with other readers: RLock
-	Permits               // permits of a semaphore
+	Exclusive Kind = "exclusive" // alone: Lock
+	Shared    Kind = "shared"    // with other readers: RLock
+	Permits   Kind = "permits"   // permits of a semaphore
 )
 
-// String returns "exclusive", "shared" or "permits".
-func (k Kind) String() string {
-	switch k {
-	case Exclusive:
-		return "exclusive"
-	case Shared:
-		return "shared"
-	}
-	return "permits"
-}
-
-// kindOf returns the kind of a claim, and its permits if it has any.
-func kindOf(capacity, weight int64) (k Kind, permits int64) {
+// setKind sets Kind, and Permits and Size of a semaphore's claim.
+func (s *Standing) setKind(capacity, weight int64) {
 	switch {
 	case capacity != driver.RW:
-		return Permits, weight
+		s.Kind, s.Permits, s.Size = Permits, weight, capacity
 	case weight == driver.RW:
-		return Exclusive, 0
+		s.Kind = Exclusive
+	default:
+		s.Kind = Shared
 	}
-	return Shared, 0
 }

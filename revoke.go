@@ -173,19 +173,12 @@ func (r *revocation) breakNow(ctx context.Context) (broken bool, err error) {
 	return err == nil, err
 }
 
-// Revocation is a request to release a lease (see Client.Revoke).
-type Revocation struct {
-	Owner  string // who asks
-	Reason string
-	Since  time.Time // by the store's clock
-}
-
 // revokeWatch looks for a request to release a grant. The mutex of the claim guards by.
 type revokeWatch struct {
 	lease *Lease             // has the grant
 	stop  context.CancelFunc // called when the grant is over
 	asked chan struct{}
-	by    *Revocation // set before asked is closed
+	by    *Standing // the request; set before asked is closed
 }
 
 // run looks at the line of key until there is a request, or the grant is over.

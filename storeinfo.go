@@ -33,8 +33,8 @@ func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) (delay time
 		case !s.HasToken(token):
 		case s.Lingering:
 			return 0, true
-		case s.LockDelay > 0:
-			return min(max(s.LockDelay, i.MinTTL), i.maxTTL()), false
+		case s.lockDelay > 0:
+			return min(max(s.lockDelay, i.MinTTL), i.maxTTL()), false
 		}
 	}
 	return 0, false

@@ -108,7 +108,7 @@ func endedBy(g, b *record.Entry) bool {
 // resultOf is e as Read returns it.
 func resultOf(e *record.Entry) Entry {
 	h := Entry{
-		Key: e.Key, Token: fence.Token(e.Token), Owner: e.Owner, Note: e.Note, Kind: kindNamed(e.Kind),
+		Key: e.Key, Token: fence.Token(e.Token), Owner: e.Owner, Note: e.Note, Kind: cmp.Or(fencelock.Kind(e.Kind), fencelock.Exclusive),
 		Permits: e.Permits, Asked: e.Asked, Granted: e.Granted, Ended: e.Ended, End: e.End, Reason: e.Reason,
 		BrokenBy: e.BrokenBy, Missing: e.Lost,
 	}
@@ -123,15 +123,4 @@ func holds(l *driver.Line, token int64) bool {
 	return slices.ContainsFunc(l.Claims, func(s driver.Standing) bool {
 		return s.Granted && token >= s.Token && token-s.Token < max(s.Span, 1)
 	})
-}
-
-// kindNamed is the inverse of Kind.String.
-func kindNamed(name string) fencelock.Kind {
-	switch name {
-	case "shared":
-		return fencelock.Shared
-	case "permits":
-		return fencelock.Permits
-	}
-	return fencelock.Exclusive
 }

@@ -167,7 +167,7 @@ func lossWord(err error) string {
 func entryOf(e *fencelock.Event) record.Entry {
 	entry := record.Entry{Key: e.Key, Token: int64(e.Token)}
 	if e.Type != fencelock.EventHandleReleased { // the releasing Client knows the handle only
-		entry.Owner, entry.Note, entry.Kind, entry.Permits = e.Owner, e.Note, e.Kind.String(), e.Permits
+		entry.Owner, entry.Note, entry.Kind, entry.Permits = e.Owner, e.Note, string(e.Kind), e.Permits
 	}
 	return entry
 }

@@ -45,7 +45,7 @@ type runView struct {
 
 func standingOf(c *fencelock.Standing) standing {
 	s := standing{
-		Token: c.Token, Owner: c.Owner, Kind: c.Kind.String(), Permits: c.Permits,
+		Token: c.Token, Owner: c.Owner, Kind: string(c.Kind), Permits: c.Permits,
 		Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
 	}
 	s.setNote(c.Note)

@@ -48,6 +48,7 @@ var requestID = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 // want checks what q asks for.
 func (c *call) want(q *acquireRequest) (*want, error) {
 	w := &want{acquireRequest: *q, ttl: fencelock.DefaultTTL, wait: time.Duration(q.Wait)}
+	w.kind = fencelock.Exclusive
 	if q.TTL != nil {
 		w.ttl = time.Duration(*q.TTL)
 	}

@@ -132,7 +132,7 @@ type client struct {
 
 func (c *client) waiting(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Waits(e, l)
-	c.metrics.ahead.Record(ctx, int64(e.Ahead), c.with(l))
+	c.metrics.ahead.Record(ctx, int64(e.HeldBy.Ahead), c.with(l))
 }
 
 func (c *client) acquired(ctx context.Context, e fencelock.Event, l observe.Labels) {
@@ -155,7 +155,7 @@ func (c *client) refused(ctx context.Context, e fencelock.Event, l observe.Label
 
 func (c *client) renewed(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.metrics.renewals.Add(ctx, 1, c.with(l))
-	c.metrics.left.Record(ctx, e.Margin.Seconds(), c.with(l))
+	c.metrics.left.Record(ctx, e.Left.Seconds(), c.with(l))
 }
 
 func (c *client) atRisk(ctx context.Context, e fencelock.Event, l observe.Labels) {

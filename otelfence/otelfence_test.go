@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/otelfence"
@@ -359,12 +360,12 @@ func TestDroppedEventsCloseWhatIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(t, memlock.New(), "web-1")
 		on := p.inst.OnEvent()
-		on(fencelock.Event{Type: fencelock.EventWaiting, Key: "k", Wait: 1, Time: time.Now()})
-		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 1, Time: time.Now()})
+		on(fencelock.Event{Type: fencelock.EventWaiting, Key: "k", Standing: held(0), HeldBy: &fencelock.HeldError{}, Wait: 1, Time: time.Now()})
+		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Standing: held(1), Time: time.Now()})
 		p.want(map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 1})
-		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 2, Time: time.Now(), Dropped: 7})
+		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Standing: held(2), Time: time.Now(), Dropped: 7})
 		p.want(map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 0, "events.dropped{}": 7})
-		on(fencelock.Event{Type: fencelock.EventReleased, Key: "k", Token: 2, Time: time.Now()})
+		on(fencelock.Event{Type: fencelock.EventReleased, Key: "k", Standing: held(2), Time: time.Now()})
 	})
 }
 
@@ -374,9 +375,13 @@ func TestEveryEventCountsDroppedOnes(t *testing.T) {
 		p := newProcess(t, memlock.New(), "web-1")
 		counted := 0.0
 		on := p.inst.OnEvent()
-		for kind := fencelock.EventWaiting; kind <= fencelock.EventWarning; kind++ {
+		for _, kind := range []fencelock.EventType{
+			fencelock.EventWaiting, fencelock.EventAcquired, fencelock.EventRefused, fencelock.EventRenewed, fencelock.EventAtRisk,
+			fencelock.EventRevoked, fencelock.EventLost, fencelock.EventReleased, fencelock.EventHandleReleased,
+			fencelock.EventBroke, fencelock.EventWarning, fencelock.EventClosed,
+		} {
 			counted++
-			on(fencelock.Event{Type: kind, Key: "k", Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1})
+			on(fencelock.Event{Type: kind, Key: "k", HeldBy: &fencelock.HeldError{}, Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1})
 			if n := p.values()["events.dropped{}"]; n != counted {
 				t.Fatalf("%v dropped events after %s; want %v", n, kind, counted)
 			}
@@ -388,7 +393,7 @@ func TestEveryEventCountsDroppedOnes(t *testing.T) {
 func TestRisksEndWithTheirHolding(t *testing.T) {
 	p := newProcess(t, memlock.New(), "web-1")
 	on := p.inst.OnEvent()
-	e := fencelock.Event{Type: fencelock.EventAtRisk, Key: "k", Token: 1, Time: time.Now()}
+	e := fencelock.Event{Type: fencelock.EventAtRisk, Key: "k", Standing: held(1), Time: time.Now()}
 	for range 20 {
 		on(e)
 	}
@@ -399,4 +404,9 @@ func TestRisksEndWithTheirHolding(t *testing.T) {
 	if len(spans) != 2 || len(spans[0].Events) != 16 || len(spans[1].Events) != 0 {
 		t.Errorf("the spans are %+v", spans)
 	}
+}
+
+// held is an exclusive claim.
+func held(token fence.Token) fencelock.Standing {
+	return fencelock.Standing{Kind: fencelock.Exclusive, Token: token}
 }

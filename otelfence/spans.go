@@ -56,7 +56,7 @@ func (c *client) noteRisk(e fencelock.Event) {
 // spanAttributes are those of both spans.
 func spanAttributes(e fencelock.Event, result string) []attribute.KeyValue {
 	a := []attribute.KeyValue{
-		keyKey.String(strings.ToValidUTF8(e.Key, "\ufffd")), kindKey.String(e.Kind.String()), resultKey.String(result),
+		keyKey.String(strings.ToValidUTF8(e.Key, "\ufffd")), kindKey.String(string(e.Kind)), resultKey.String(result),
 	}
 	if e.Token != 0 {
 		a = append(a, tokenKey.Int64(int64(e.Token)))

@@ -73,7 +73,7 @@ type client struct {
 
 // values are the values of the labels, and of the others that a metric has.
 func (m *metrics) values(l observe.Labels, others ...string) []string {
-	values := append(others, l.Kind.String())
+	values := append(others, string(l.Kind))
 	if m.byLock {
 		values = append(values, l.Lock)
 	}
@@ -112,7 +112,7 @@ func (c *client) on(e fencelock.Event) {
 
 func (c *client) waiting(e fencelock.Event, l observe.Labels) {
 	c.open.Waits(e, l)
-	c.m.ahead.WithLabelValues(c.m.values(l)...).Observe(float64(e.Ahead))
+	c.m.ahead.WithLabelValues(c.m.values(l)...).Observe(float64(e.HeldBy.Ahead))
 }
 
 func (c *client) acquired(e fencelock.Event, l observe.Labels) {
@@ -132,7 +132,7 @@ func (c *client) refused(e fencelock.Event, l observe.Labels) {
 
 func (c *client) renewed(e fencelock.Event, l observe.Labels) {
 	c.m.renewals.WithLabelValues(c.m.values(l)...).Inc()
-	c.m.left.WithLabelValues(c.m.values(l)...).Observe(e.Margin.Seconds())
+	c.m.left.WithLabelValues(c.m.values(l)...).Observe(e.Left.Seconds())
 }
 
 func (c *client) atRisk(e fencelock.Event, l observe.Labels) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/promfence"
@@ -270,11 +271,11 @@ func TestDroppedEventsCloseWhatIsOpen(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	on, err := promfence.OnEvent(reg)
 	must(t, err)
-	on(fencelock.Event{Type: fencelock.EventWaiting, Key: "k", Wait: 1, Time: time.Now()})
-	on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 1, Time: time.Now()})
+	on(fencelock.Event{Type: fencelock.EventWaiting, Key: "k", Standing: held(0), HeldBy: &fencelock.HeldError{}, Wait: 1, Time: time.Now()})
+	on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Standing: held(1), Time: time.Now()})
 	synctest.Test(t, func(t *testing.T) {
 		want(t, reg, map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 1, "events_dropped_total{}": 0})
-		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 2, Time: time.Now(), Dropped: 7})
+		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Standing: held(2), Time: time.Now(), Dropped: 7})
 		want(t, reg, map[string]float64{"held{kind=exclusive}": 1, "waiting{kind=exclusive}": 0, "events_dropped_total{}": 7})
 	})
 	runtime.KeepAlive(on)
@@ -286,9 +287,13 @@ func TestEveryEventCountsDroppedOnes(t *testing.T) {
 	on, err := promfence.OnEvent(reg)
 	must(t, err)
 	counted := 0.0
-	for kind := fencelock.EventWaiting; kind <= fencelock.EventWarning; kind++ {
+	for _, kind := range []fencelock.EventType{
+		fencelock.EventWaiting, fencelock.EventAcquired, fencelock.EventRefused, fencelock.EventRenewed, fencelock.EventAtRisk,
+		fencelock.EventRevoked, fencelock.EventLost, fencelock.EventReleased, fencelock.EventHandleReleased,
+		fencelock.EventBroke, fencelock.EventWarning, fencelock.EventClosed,
+	} {
 		counted++
-		on(fencelock.Event{Type: kind, Key: "k", Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1})
+		on(fencelock.Event{Type: kind, Key: "k", HeldBy: &fencelock.HeldError{}, Err: fencelock.ErrNotAcquired, Time: time.Now(), Dropped: 1})
 		if n := values(t, reg)["events_dropped_total{}"]; n != counted {
 			t.Fatalf("%v dropped events after %s; want %v", n, kind, counted)
 		}
@@ -302,7 +307,7 @@ func TestForgottenClientsAreFreed(t *testing.T) {
 	func() {
 		on, err := promfence.OnEvent(reg)
 		must(t, err)
-		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Token: 1, Time: time.Now()})
+		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Standing: held(1), Time: time.Now()})
 		if v := values(t, reg)["held{kind=exclusive}"]; v != 1 {
 			t.Errorf("%v held", v)
 		}
@@ -315,4 +320,9 @@ func TestForgottenClientsAreFreed(t *testing.T) {
 		}
 	}
 	t.Error("what a Client held that is gone is still counted")
+}
+
+// held is an exclusive claim.
+func held(token fence.Token) fencelock.Standing {
+	return fencelock.Standing{Kind: fencelock.Exclusive, Token: token}
 }

@@ -245,7 +245,7 @@ func (h *holding) onEvent(s *store) func(fencelock.Event) {
 		case e.Type == fencelock.EventWarning:
 			say("%s on %s: %v", name, s, e.Err)
 		case e.Type == fencelock.EventWaiting && tellsWaiting:
-			say("waiting for %s, %s", name, inTheWay(e))
+			say("waiting for %s, %s", name, heldBy(e.HeldBy))
 		case !h.f.verbose:
 		case e.Type == fencelock.EventAcquired:
 			say("%s is held on %s with token %s, after %s in line", name, s, e.Token, span(e.Waited))
@@ -253,17 +253,6 @@ func (h *holding) onEvent(s *store) func(fencelock.Event) {
 			say("%s is at risk, with %s left: %s", name, span(e.Left), cause(e.Err))
 		}
 	}
-}
-
-// inTheWay says who holds what is waited for, since when, and the position in line.
-func inTheWay(e fencelock.Event) string {
-	h := e.HeldBy
-	if h == nil {
-		h = &fencelock.HeldError{}
-	}
-	who := *h
-	who.Ahead = max(who.Ahead, e.Ahead)
-	return heldBy(&who)
 }
 
 // release gives the lease back and returns the loss, if it was lost. That nobody

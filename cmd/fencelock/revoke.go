@@ -49,8 +49,8 @@ func (j *job) passRevocation() {
 		return
 	}
 	by, why := j.lease.Revocation(), ""
-	if by.Reason != "" {
-		why = " (" + plain(by.Reason) + ")"
+	if by.Note != "" {
+		why = " (" + plain(by.Note) + ")"
 	}
 	say("%s: %s asks for it%s; the command gets %s", quote(j.f.name), plain(by.Owner), why, &j.f.onRevoke)
 	j.c.Signal(j.f.onRevoke.signal)

@@ -94,7 +94,7 @@ func (w *waitingLine) observe(t driver.Ticket, err error) {
 		go w.keep()
 	}
 	if h := t.Head; h != nil {
-		w.holder = fencelock.HeldError{Owner: h.Owner, Note: h.Note, Since: h.Since}
+		w.holder = fencelock.HeldError{Standing: fencelock.Standing{Owner: h.Owner, Note: h.Note, Since: h.Since}}
 	} else if t.Ahead != w.holder.Ahead {
 		w.holder = fencelock.HeldError{} // another one by now, and the answer does not say who
 	}

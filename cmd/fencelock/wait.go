@@ -77,10 +77,7 @@ func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 // headOf describes the first claim of a line as what stands in the way.
 func headOf(l fencelock.Line) *fencelock.HeldError {
 	c := l.Claims()[0]
-	return &fencelock.HeldError{
-		Key: l.Key, Owner: c.Owner, Note: c.Note, Token: c.Token, Since: c.Since, Left: c.Left,
-		Ahead: len(l.Claims()),
-	}
+	return &fencelock.HeldError{Key: l.Key, Standing: c, Ahead: len(l.Claims())}
 }
 
 // refuseMemory refuses the store that no other process sees, for verbs that would always

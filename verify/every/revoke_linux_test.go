@@ -38,7 +38,7 @@ func TestHolderIsAskedFirst(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatal("the holder was not asked")
 		}
-		if by := lease.Revocation(); by.Reason != "release 7" || by.Owner == "" {
+		if by := lease.Revocation(); by.Note != "release 7" || by.Owner == "" {
 			t.Errorf("asked by %+v", by)
 		}
 		steps.OK(t, lease.Err())

@@ -21,7 +21,6 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 	if err := by.Validate(b.Info()); err != nil {
 		return driver.Ticket{}, err
 	}
-	epoch := b.subscriber.epoch.Load()
 	r := b.request(adoptScript, t.Key, t.ID, by.ID, micros(by.TTL), encodeText(&by, b.process))
 	r.durable = true
 	got := b.transport.do(ctx, r)
@@ -32,8 +31,6 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 	if !ok {
 		return driver.Ticket{}, refusal(&by, got.answer)
 	}
-	if epoch == 0 || epoch != b.subscriber.epoch.Load() {
-		b.subscriber.alarms.granted(by.ID, by.Key)
-	}
+	b.listen()
 	return adopted, nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,10 +25,6 @@ type Options struct {
 	// programs that share locks use the same one. It may hold a hash tag of its
 	// own, as in "app:{locks}:", which puts all locks into one hash slot.
 	Prefix string
-
-	// NoPipeline sends every request alone, and every renewal in a script of its
-	// own. It is for proxies that cannot do otherwise.
-	NoPipeline bool
 
 	// Replicas is how many replicas each master is meant to have. If it is above
 	// zero, Enter, Renew and a Leave with a mark succeed only when a majority of that
@@ -69,8 +64,8 @@ const (
 // Backend keeps lines of claims in Redis. Its methods may be called from many
 // goroutines at once.
 //
-// It has no goroutine and no connection of its own until a claim waits; then it
-// subscribes to one channel.
+// It has no goroutine and no connection of its own until a claim waits, or Alarm was called and a
+// claim was granted; then it subscribes to one channel.
 type Backend struct {
 	rdb     redis.UniversalClient
 	prefix  string
@@ -81,11 +76,12 @@ type Backend struct {
 	member  *membership
 	closed  atomic.Bool
 
-	keyCache   keyCache
 	transport  *transport
 	repeated   sync.Map // IDs of claims whose Enter was sent twice
 	waiters    waiterRegistry
 	subscriber subscriber
+	alarms     driverutil.Alarms
+	listens    atomic.Bool // for alarms
 	fallback   time.Duration
 }
 
@@ -126,7 +122,6 @@ func New(rdb redis.UniversalClient, o *Options) *Backend {
 	if o.Member != nil {
 		b.join(o)
 	}
-	b.keyCache.seed = maphash.MakeSeed()
 	b.waiters.byID = make(map[string]*waiter)
 	b.transport = newTransport(rdb, o)
 	b.subscriber.init(b)
@@ -143,16 +138,12 @@ func invalidOptions(rdb redis.UniversalClient, prefix string, o *Options) error 
 		return fmt.Errorf("redis: the prefix %q has an empty hash tag", prefix)
 	case o.Replicas < 0 || o.ReplicaWait < 0:
 		return errors.New("redis: Replicas and ReplicaWait are not negative")
-	case o.Replicas > 0 && o.NoPipeline:
-		return errors.New("redis: Replicas need pipelines: WAIT has to follow on the same connection")
-	case o.Replicas == 0:
-		return nil
 	}
-	switch rdb.(type) {
-	case *redis.Client, *redis.ClusterClient:
-		return nil
+	if _, ring := rdb.(*redis.Ring); ring {
+		return errors.New("redis: a Ring takes a lock to another server when its own does not answer, where another " +
+			"client may get it: give each Backend one server, or use a Cluster")
 	}
-	return fmt.Errorf("redis: Replicas need a client for one server, Sentinel or Cluster, not %T", rdb)
+	return nil
 }
 
 // Open takes the backend over for one Client, and says which of the Options is bad.

@@ -148,7 +148,7 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 // What a node of a Cluster refuses passes for a client that follows the Cluster, and does not
 // for a client of one server.
 func TestRefusalsOfAClusterDependOnTheClient(t *testing.T) {
-	one, ring := New(redis.NewClient(&redis.Options{}), nil), New(redis.NewRing(&redis.RingOptions{}), nil)
+	one := New(redis.NewClient(&redis.Options{}), nil)
 	whole := New(redis.NewClusterClient(&redis.ClusterOptions{}), nil)
 	for text, want := range map[string]bool{
 		"MOVED 3999 127.0.0.1:6381":                               true,
@@ -159,10 +159,8 @@ func TestRefusalsOfAClusterDependOnTheClient(t *testing.T) {
 		"LOADING Redis is loading the dataset in memory":          false,
 	} {
 		err := errors.New(text)
-		for name, b := range map[string]*Backend{"a client": one, "a Ring": ring} {
-			if got := b.failed(t.Context(), "doing", "k", err); permanent(got) != want {
-				t.Errorf("%s: %q became %v, permanent %v", name, text, got, permanent(got))
-			}
+		if got := one.failed(t.Context(), "doing", "k", err); permanent(got) != want {
+			t.Errorf("a client: %q became %v, permanent %v", text, got, permanent(got))
 		}
 		if got := whole.failed(t.Context(), "doing", "k", err); permanent(got) {
 			t.Errorf("a client of a Cluster: %q became %v, which is permanent", text, got)

@@ -64,9 +64,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	}
 	if t.Granted {
 		b.waiters.forget(c.ID)
-		if epoch == 0 || epoch != b.subscriber.epoch.Load() {
-			b.subscriber.alarms.granted(c.ID, c.Key)
-		}
+		b.listen()
 		return t, nil
 	}
 	b.waiters.setStanding(c.ID, epoch, &t, sent, time.Now().Add(soonest))

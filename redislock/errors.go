@@ -10,7 +10,6 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -66,11 +65,8 @@ var clusterRefusals = []string{"MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN"}
 
 // failed explains an error of one request to the servers of b.
 func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
-	switch b.rdb.(type) {
-	case *redis.Client, *redis.Ring:
-		if begins(clusterRefusals, serverText(err)) {
-			return driver.Permanent(fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err))
-		}
+	if b.transport.cluster == nil && begins(clusterRefusals, serverText(err)) {
+		return driver.Permanent(fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err))
 	}
 	return failed(ctx, doing, key, err)
 }

@@ -42,7 +42,7 @@ func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bou
 	keys := slices.Collect(maps.Keys(argvs))
 	rs := make([]*request, len(keys))
 	for i, key := range keys {
-		rs[i] = &request{script: historyAddScript, keys: []any{b.historyName(key)}, args: argvs[key]}
+		rs[i] = &request{script: historyAddScript, key: b.historyName(key), args: argvs[key]}
 	}
 	b.transport.start(ctx, rs...)
 	var failure error

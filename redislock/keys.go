@@ -1,9 +1,7 @@
 package redislock
 
 import (
-	"hash/maphash"
 	"strings"
-	"sync/atomic"
 
 	"github.com/fencelock/fencelock/internal/escape"
 )
@@ -15,6 +13,7 @@ import (
 //	                                      kept     the keys live at least until then
 //	                                      tombs    no tombstone lasts longer
 //	                                      mark     and by, the ID of the claim that left it
+//	                                      broke    the token of the last Break
 //	                              and while somebody holds the lock:
 //	                                      held     the sum of the weights
 //	                                      size     the capacity of every claim in line
@@ -49,40 +48,9 @@ func (b *Backend) hashName(key string) string {
 	return b.prefix + "{" + keyEscaping.Escape(key) + "}"
 }
 
-// lockKeys are a lock's Redis keys as commands send them.
-type lockKeys struct {
-	lock  string
-	redis [3]any // the lock, who waits, their order
-}
-
-// keyCache remembers the Redis keys of locks that were used a moment ago: a lock is
-// entered, left, and often entered again. Without the cache, 512 keys (cmd/bench -case
-// keys) cost the client 15 % more.
-type keyCache struct {
-	seed maphash.Seed
-	keys [4096]atomic.Pointer[lockKeys]
-}
-
-// maxCachedKey is how long a key may be to be remembered.
-const maxCachedKey = 256
-
-// keys returns a lock's Redis keys.
-func (b *Backend) keys(key string) []any {
-	cached := &b.keyCache.keys[maphash.String(b.keyCache.seed, key)%uint64(len(b.keyCache.keys))]
-	if k := cached.Load(); k != nil && k.lock == key {
-		return k.redis[:]
-	}
-	hash := b.hashName(key)
-	k := &lockKeys{key, [3]any{hash, hash + "v", hash + "w"}}
-	if len(key) <= maxCachedKey {
-		cached.Store(k)
-	}
-	return k.redis[:]
-}
-
 // request is one run of a script for one lock.
 func (b *Backend) request(s *script, key string, args ...any) *request {
-	return &request{script: s, keys: b.keys(key), args: args}
+	return &request{script: s, key: b.hashName(key), args: args}
 }
 
 // keyOf returns the key of a lock from the name of its hash, and false for any

@@ -15,10 +15,6 @@ func TestLawsOfOtherWays(t *testing.T) {
 		name string
 		open func(t *testing.T) drivertest.Opener
 	}{
-		{"no pipelines", func(t *testing.T) drivertest.Opener {
-			s := newServer(t)
-			return func(t *testing.T) driver.Backend { return connect(t, s, &Options{NoPipeline: true}) }
-		}},
 		{"least privilege", func(t *testing.T) drivertest.Opener {
 			s := newServer(t)
 			restrict(t, s)

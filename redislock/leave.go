@@ -28,7 +28,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	r := b.leaveRequest(t, e)
 	got := b.transport.do(ctx, r)
 	if got.answer != "h" {
-		b.forget(t.ID)
+		b.waiters.forget(t.ID)
 	}
 	if got.repeated && e.Mark == "" && (got.answer == "xl" || got.answer == "x" && e.Linger <= 0) {
 		return nil // the first copy did it, or the lease is over. Of a mark the server says which
@@ -50,13 +50,6 @@ func (b *Backend) leaveRequest(t driver.Ticket, e driver.Exit) *request {
 	return r
 }
 
-// forget drops what the Backend keeps for a claim that has left, or is about to: a message for the
-// claim is of no use to any caller.
-func (b *Backend) forget(id string) {
-	b.waiters.forget(id)
-	b.subscriber.alarms.left(id)
-}
-
 // Break ends the claim whose span holds token, in one request.
 func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
 	if err := b.ready(ctx); err != nil {
@@ -72,7 +65,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		arg = "-1" // ends a claim that lingers
 	}
 	got := b.transport.do(ctx, b.request(breakScript, key, token, reason, arg))
-	if got.repeated && got.answer == "x" {
+	if got.repeated && got.answer == "x+" {
 		return nil // the first copy did it
 	}
 	return b.done(ctx, breaking, key, got)

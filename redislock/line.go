@@ -148,11 +148,8 @@ func (b *Backend) eachServer(
 ) error {
 	each := func(ctx context.Context, node *redis.Client) error { return f(ctx, node.Options().Addr, node) }
 	return inTime(ctx, func() error {
-		switch c := b.rdb.(type) {
-		case *redis.ClusterClient:
+		if c := b.transport.cluster; c != nil {
 			return c.ForEachMaster(ctx, each)
-		case *redis.Ring:
-			return c.ForEachShard(ctx, each)
 		}
 		return f(ctx, "", b.rdb)
 	})

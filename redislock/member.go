@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,7 +50,7 @@ func (b *Backend) vote(r *request, ballot int64, reenter bool) {
 		clock = strconv.FormatInt(time.Now().UnixMicro(), 10)
 	}
 	m := &b.member.Membership
-	r.script, r.keys = ballotScript, append(slices.Clip(r.keys), b.member.key)
+	r.script = ballotScript
 	r.args = append(r.args, ballot, micros(m.Skew), micros(m.MaxTTL), digit(m.Durable), m.String(), clock)
 }
 
@@ -97,7 +96,7 @@ func (b *Backend) initialise(ctx context.Context, change bool) error {
 	}
 	const doing = "initialising"
 	got := b.transport.do(ctx,
-		&request{script: initialiseScript, keys: []any{b.member.key}, args: []any{b.member.String(), digit(change)}})
+		&request{script: initialiseScript, key: b.member.key, args: []any{b.member.String(), digit(change)}})
 	if got.err != nil {
 		return b.answered(ctx, doing, "", got)
 	}

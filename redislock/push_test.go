@@ -185,7 +185,8 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	}
 	alarms := make(chan alarm, 10)
 	stop := b.Alarm(func(id string, gone driver.GoneError) { alarms <- alarm{id, gone} })
-	// Before there is a subscription, and then under it.
+	leave(t, b, hold(t, b, mutex("warm up")))
+	eventually(t, "the subscription that the first grant asked for", func() bool { return b.subscriber.epoch.Load() > 0 })
 	for i := range 3 {
 		k := hold(t, b, mutex(fmt.Sprintf("key %d", i)))
 		reason := fmt.Sprintf("reason:%d\x00", i)

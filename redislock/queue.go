@@ -9,16 +9,14 @@ import (
 )
 
 const (
-	// maxActive is how many requests of their callers' goroutines and batches are under way to one server while all
-	// goes well.
-	maxActive = 4
-	// maxBatches is how many of them are batches: meanwhile the next one gathers.
+	// maxDirect is how many requests are under way from their callers' goroutines to one server. More gather.
+	maxDirect = 4
+	// maxBatches is how many requests and batches may be under way when the next batch goes out.
 	maxBatches = 2
-	// overdue is how long a batch is under way when it gives its place to another: its connection may
-	// be dead.
+	// overdue is how long a batch is under way when it gives its place to another: its connection may be dead.
 	overdue = 20 * time.Millisecond
-	// maxLate is how many batches may be under way beside those.
-	maxLate = 12
+	// maxOverdue is how many batches may be under way beside those.
+	maxOverdue = 12
 	// maxBatch bounds the requests of one batch.
 	maxBatch = 256
 )
@@ -31,86 +29,64 @@ type queue struct {
 
 	mu      sync.Mutex
 	pending []*request
-	active  int
-	late    int
+	direct  int // requests under way from their callers' goroutines
+	batches int // batches that are under way and not overdue
+	overdue int // batches that are
 }
 
 // add sends requests, now or with the next batch.
 func (q *queue) add(requests ...*request) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.pending = append(q.pending, requests...)
-	for q.active < maxBatches && len(q.pending) > 0 {
-		q.active++
-		go q.run(q.takeLocked())
-	}
+	q.update(func() { q.pending = append(q.pending, requests...) })
 }
 
 // begin takes a place for a request of the caller, who calls end after it. It reports whether there is one.
+// Requests do not go past those that gather: they would be too few for a batch, and a batch costs the server less.
 func (q *queue) begin() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.active >= maxActive || len(q.pending) > 0 {
+	if q.direct >= maxDirect || q.batches > 0 || len(q.pending) > 0 {
 		return false
 	}
-	q.active++
+	q.direct++
 	return true
 }
 
-// end gives the place of the caller to what is pending.
-func (q *queue) end() {
-	if batch := q.next(); batch != nil {
+func (q *queue) end() { q.update(func() { q.direct-- }) }
+
+// update changes the queue, and sends what has gathered if there is a place for it then.
+func (q *queue) update(change func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	change()
+	for len(q.pending) > 0 && q.direct+q.batches < maxBatches && q.batches+q.overdue < maxBatches+maxOverdue {
+		n := min(len(q.pending), maxBatch)
+		batch := q.pending[:n:n]
+		q.pending = q.pending[n:]
+		q.batches++
 		go q.run(batch)
 	}
 }
 
-// next returns the next batch for a place that has become free, or nil if none is to go out.
-func (q *queue) next() []*request {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.pending) == 0 || q.active > maxBatches {
-		q.active--
-		return nil
-	}
-	return q.takeLocked()
-}
-
-// run sends a batch, and then what has gathered meanwhile, unless it has given up its place.
+// run sends a batch.
 func (q *queue) run(batch []*request) {
-	for batch != nil {
-		var back, gaveUp bool // guarded by mu
-		timer := time.AfterFunc(overdue, func() {
-			q.mu.Lock()
-			gaveUp = !back && q.late < maxLate
-			if gaveUp {
-				q.late++
-			}
-			q.mu.Unlock()
-			if gaveUp {
-				q.end()
+	late, back := false, false
+	timer := time.AfterFunc(overdue, func() {
+		q.update(func() {
+			if late = !back; late {
+				q.batches--
+				q.overdue++
 			}
 		})
-		began := time.Now()
-		q.send(batch)
-		q.fast.Store(q.near != nil && time.Since(began) < nearTime)
-		timer.Stop()
-		q.mu.Lock()
-		back = true
-		if gaveUp {
-			q.late--
+	})
+	began := time.Now()
+	q.send(batch)
+	q.fast.Store(q.near != nil && time.Since(began) < nearTime)
+	timer.Stop()
+	q.update(func() {
+		if back = true; late {
+			q.overdue--
+		} else {
+			q.batches--
 		}
-		q.mu.Unlock()
-		if gaveUp {
-			return
-		}
-		batch = q.next()
-	}
-}
-
-// takeLocked takes out as much of what is pending as one batch carries.
-func (q *queue) takeLocked() []*request {
-	n := min(len(q.pending), maxBatch)
-	batch := q.pending[:n:n]
-	q.pending = q.pending[n:]
-	return batch
+	})
 }

@@ -45,14 +45,15 @@ func idle(t *testing.T, q *queue) {
 	t.Helper()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.active > 0 || q.late > 0 || len(q.pending) > 0 {
-		t.Errorf("at the end %d batches are under way, %d late, %d requests pending", q.active, q.late, len(q.pending))
+	if q.direct > 0 || q.batches > 0 || q.overdue > 0 || len(q.pending) > 0 {
+		t.Errorf("at the end %d requests are under way, %d batches, %d overdue, %d requests pending",
+			q.direct, q.batches, q.overdue, len(q.pending))
 	}
 }
 
 func enqueue(q *queue, n int) {
 	for range n {
-		q.add(&request{script: one, keys: []any{"key"}})
+		q.add(&request{script: one, key: "key"})
 		synctest.Wait()
 	}
 }
@@ -93,13 +94,13 @@ func TestStuckBatchesMakeRoom(t *testing.T) {
 		if n := len(w.sent()); n != maxBatches+1 {
 			t.Fatalf("%d batches are under way after %v, want %d", n, overdue, maxBatches+1)
 		}
-		for range 2 * (maxBatches + maxLate) {
+		for range 2 * (maxBatches + maxOverdue) {
 			enqueue(q, 1)
 			time.Sleep(overdue)
 			synctest.Wait()
 		}
-		if n := len(w.sent()); n != maxBatches+maxLate {
-			t.Errorf("%d batches are under way though none comes back, want %d", n, maxBatches+maxLate)
+		if n := len(w.sent()); n != maxBatches+maxOverdue {
+			t.Errorf("%d batches are under way though none comes back, want %d", n, maxBatches+maxOverdue)
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
@@ -114,23 +115,23 @@ func TestAbandonedRequestIsNotSent(t *testing.T) {
 		q := tr.queueOf(tr.rdb)
 		var sent []*request
 		q.send = func(batch []*request) { sent = append(sent, awaited(batch)...) }
-		for range maxActive {
+		for range maxDirect {
 			if !q.begin() {
-				t.Fatalf("want room for %d requests", maxActive)
+				t.Fatalf("want room for %d requests", maxDirect)
 			}
 		}
 		if q.begin() {
-			t.Fatalf("want room for no more than %d requests", maxActive)
+			t.Fatalf("want room for no more than %d requests", maxDirect)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		gone, stays := &request{script: one, keys: []any{"key"}}, &request{script: one, keys: []any{"key"}}
+		gone, stays := &request{script: one, key: "key"}, &request{script: one, key: "key"}
 		tr.start(ctx, gone)
 		tr.start(t.Context(), stays)
 		cancel()
 		if tr.wait(ctx, gone).err == nil {
 			t.Error("a request that was not sent has an answer")
 		}
-		for range maxActive {
+		for range maxDirect {
 			q.end()
 		}
 		synctest.Wait()
@@ -166,7 +167,7 @@ func TestRepeatsAreCounted(t *testing.T) {
 					return action
 				})
 				tr := newTransport(c, &Options{})
-				rs := []*request{{script: one, keys: []any{"a"}}, {script: other, keys: []any{"b"}}}
+				rs := []*request{{script: one, key: "a"}, {script: other, key: "b"}}
 				switch way {
 				case "direct":
 					rs = rs[:1]
@@ -190,7 +191,7 @@ func TestRepeatsAreCounted(t *testing.T) {
 		}
 	}
 	p.Handle(nil)
-	r := &request{script: testScript("return {3}"), keys: []any{"a"}}
+	r := &request{script: testScript("return {3}"), key: "a"}
 	if newTransport(c, &Options{}).do(t.Context(), r); r.err != nil || r.repeated {
 		t.Errorf("a script that the server does not know: error %v, repeated %v; want an answer, and not repeated", r.err, r.repeated)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/redis/go-redis/v9"
 )
 
 // cut breaks the link of a replica to its master, and keeps it broken: the replica
@@ -202,23 +201,5 @@ func TestConfirmationCostsNoRequestOfItsOwn(t *testing.T) {
 	leave(t, b, k)
 	if all, _ := p.names(); len(all) != 1 {
 		t.Errorf("Leave sent %v", all)
-	}
-}
-
-func TestReplicasThatCannotBeWaitedForAreRefused(t *testing.T) {
-	one := redis.NewClient(&redis.Options{})
-	defer one.Close()
-	ring := redis.NewRing(&redis.RingOptions{})
-	defer ring.Close()
-	for name, b := range map[string]*Backend{
-		"a ring":           New(ring, &Options{Replicas: 1}),
-		"no pipelines":     New(one, &Options{Replicas: 1, NoPipeline: true}),
-		"less than none":   New(one, &Options{Replicas: -1}),
-		"a negative delay": New(one, &Options{Replicas: 1, ReplicaWait: -1}),
-	} {
-		if _, err := b.Enter(t.Context(), mutex("key")); !permanent(err) {
-			t.Errorf("%s: Enter answered %v", name, err)
-		}
-		b.Close()
 	}
 }

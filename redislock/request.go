@@ -14,7 +14,7 @@ import (
 // request is one run of a script for one lock.
 type request struct {
 	script  *script
-	keys    []any // the first says which node of a Cluster has them
+	key     string // the Redis key of the lock, from which the script makes the others
 	args    []any
 	durable bool // replicas must confirm it, if Options ask for that
 
@@ -56,10 +56,9 @@ func newCall(r *request) *call {
 	return c
 }
 
-// split returns a call in full for each request, with its first keys.
-func (c *call) split(keys int) (alone []*call) {
+// split returns a call in full for each request.
+func (c *call) split() (alone []*call) {
 	for _, r := range c.requests {
-		r.keys = r.keys[:keys]
 		one := &call{requests: []*request{r}, inFull: true, to: c.to, asking: c.asking}
 		one.SetErr(c.Err()) // unless it is sent
 		alone = append(alone, one)
@@ -86,9 +85,9 @@ func (c *call) prepare(ctx context.Context) {
 	if c.inFull {
 		verb, script = eval, first.script.text
 	}
-	args := append(c.args[:0], verb, script, len(c.requests)*len(first.keys))
+	args := append(c.args[:0], verb, script, len(c.requests))
 	for _, r := range c.requests {
-		args = append(args, r.keys...)
+		args = append(args, r.key)
 	}
 	for _, r := range c.requests {
 		args = append(args, r.args...)
@@ -163,7 +162,7 @@ func (t *transport) join(requests []*request) (calls []*call) {
 	for _, r := range requests {
 		s := shape{script: r.script, args: len(r.args)}
 		if t.cluster != nil {
-			_, rest, _ := strings.Cut(r.keys[0].(string), "{")
+			_, rest, _ := strings.Cut(r.key, "{")
 			s.tag, _, _ = strings.Cut(rest, "}")
 		}
 		c := open[s]

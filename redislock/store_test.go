@@ -74,6 +74,9 @@ func TestBadOptionsAreTheAnswerToTheFirstCall(t *testing.T) {
 	for name, b := range map[string]*Backend{
 		"no client":      New(nil, nil),
 		"empty hash tag": New(redis.NewClient(&redis.Options{}), &Options{Prefix: "a{}b"}),
+		"a ring":         New(redis.NewRing(&redis.RingOptions{}), nil),
+		"replicas":       New(redis.NewClient(&redis.Options{}), &Options{Replicas: -1}),
+		"a wait":         New(redis.NewClient(&redis.Options{}), &Options{Replicas: 1, ReplicaWait: -1}),
 	} {
 		if _, err := b.Enter(t.Context(), mutex("key")); !permanent(err) {
 			t.Errorf("%s: Enter answered %v", name, err)

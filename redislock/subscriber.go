@@ -21,8 +21,7 @@ const (
 )
 
 // subscriber has the one subscription of a Backend. It starts when a claim first waits,
-// or when a claim has been held for a moment and somebody wants alarms. It lasts until
-// Close.
+// or soon after the first grant if a caller wants alarms. It lasts until Close.
 //
 // A script that grants or breaks claims publishes to the channel of each process
 // concerned (an ID has its length and a colon in front, and nothing is between the parts):
@@ -36,7 +35,6 @@ type subscriber struct {
 	b       *Backend
 	channel string
 	silence time.Duration
-	alarms  alarms
 
 	// epoch counts the confirmed subscriptions; it is 0 while there is none. What
 	// was read from the server under the present one has missed no message.
@@ -52,7 +50,6 @@ type subscriber struct {
 
 func (s *subscriber) init(b *Backend) {
 	s.b, s.channel, s.silence = b, b.channel, silence
-	s.alarms.b = b
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
 
@@ -144,7 +141,6 @@ func (s *subscriber) receive(ctx context.Context) (confirmed bool) {
 func (s *subscriber) confirmed() {
 	s.count++
 	s.setEpoch(s.count)
-	s.running.Go(func() { s.alarms.readUnseen(s.ctx) })
 }
 
 // setEpoch wakes each Await.
@@ -171,7 +167,7 @@ func (s *subscriber) handle(message string) {
 		}
 	case 'b':
 		if id := f.prefixed(); !f.bad {
-			s.alarms.broken(id, driver.GoneError{Reason: f.rest, Broken: true})
+			s.b.broken(id, driver.GoneError{Reason: f.rest, Broken: true})
 		}
 	case 'l':
 		s.b.waiters.notify(f.prefixed(), func(w *waiter) { w.stale = true })

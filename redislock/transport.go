@@ -34,7 +34,6 @@ const (
 type transport struct {
 	rdb      redis.UniversalClient
 	cluster  *redis.ClusterClient // nil for one server
-	alone    bool                 // each request goes by itself
 	apart    atomic.Bool          // the server has refused calls for many locks
 	replicas int                  // of each master, of which a majority must confirm; 0: none
 	patience time.Duration        // how long they may take
@@ -45,22 +44,14 @@ type transport struct {
 }
 
 func newTransport(rdb redis.UniversalClient, o *Options) *transport {
-	t := &transport{
+	cluster, _ := rdb.(*redis.ClusterClient)
+	return &transport{
 		rdb:      rdb,
-		alone:    o.NoPipeline,
+		cluster:  cluster,
 		replicas: o.Replicas,
 		patience: cmp.Or(o.ReplicaWait, time.Second),
 		queues:   make(map[redis.UniversalClient]*queue),
 	}
-	switch c := rdb.(type) {
-	case *redis.Client:
-	case *redis.ClusterClient:
-		t.cluster = c
-	default:
-		// A Ring does not say which server has a key: one that is down would hold up the batches of all.
-		t.alone = true
-	}
-	return t
 }
 
 // do sends r and waits for its answer, or until ctx ends. Then nobody knows whether r was applied, unless it
@@ -132,7 +123,7 @@ func (t *transport) wait(ctx context.Context, r *request) *request {
 // queueFor returns the queue of the server that has the keys of r, or nil if r goes alone. While a Cluster
 // has not told where its slots are, to ask may hang.
 func (t *transport) queueFor(ctx context.Context, r *request) *queue {
-	if t.alone || t.cluster != nil && !t.known.Load() {
+	if t.cluster != nil && !t.known.Load() {
 		return nil
 	}
 	if server, err := t.home(ctx, r); err == nil {
@@ -168,7 +159,7 @@ func (t *transport) home(ctx context.Context, r *request) (redis.UniversalClient
 	if t.cluster == nil {
 		return t.rdb, nil
 	}
-	node, err := t.cluster.MasterForKey(ctx, r.keys[0].(string))
+	node, err := t.cluster.MasterForKey(ctx, r.key)
 	if err != nil {
 		return nil, err
 	}
@@ -277,6 +268,9 @@ func pipeline(ctx context.Context, server redis.UniversalClient, calls []*call, 
 // unapplied is how a server answers that has applied nothing, and says what to do instead.
 var unapplied = []string{"NOSCRIPT", "CROSSSLOT", "TRYAGAIN", "MOVED ", "ASK "}
 
+// notAllHere is how a server answers a call for many locks of which it has not all.
+var notAllHere = []string{"CROSSSLOT", "TRYAGAIN"}
+
 var redirects = []string{"MOVED ", "ASK "}
 
 // next returns what takes the place of a call that has no result yet, and whether there is a pause before it.
@@ -287,11 +281,11 @@ func (t *transport) next(ctx context.Context, c *call, attempt int) (again []*ca
 	case strings.HasPrefix(text, "NOSCRIPT"):
 		c.inFull = true
 		return []*call{c}, false
-	case strings.HasPrefix(text, "CROSSSLOT") && len(c.requests) > 1:
-		t.apart.Store(true)
-		return c.split(len(c.requests[0].keys)), false
-	case strings.HasPrefix(text, "TRYAGAIN") && len(c.requests[0].keys) > 1:
-		return c.split(1), false // its slot is moving: the first key of a free lock is enough
+	case begins(notAllHere, text) && len(c.requests) > 1:
+		if text[0] == 'C' {
+			t.apart.Store(true)
+		}
+		return c.split(), false
 	case attempt >= t.repeats():
 		return nil, false
 	case isBroken(err):
@@ -331,7 +325,7 @@ func (t *transport) standIn(ctx context.Context, c *call) redis.UniversalClient 
 	if home, err := t.home(ctx, c.requests[0]); err != nil || home != c.at {
 		return nil
 	}
-	if replica, err := t.cluster.SlaveForKey(ctx, c.requests[0].keys[0].(string)); err == nil {
+	if replica, err := t.cluster.SlaveForKey(ctx, c.requests[0].key); err == nil {
 		return replica
 	}
 	return nil
@@ -366,8 +360,6 @@ func (t *transport) repeats() int {
 		return max(c.Options().MaxRetries, 0)
 	case *redis.ClusterClient:
 		return 2*max(c.Options().MaxRedirects, 0) + 2 // every other one at a node that stands in
-	case *redis.Ring:
-		return max(c.Options().MaxRetries, 0)
 	}
 	return 0
 }

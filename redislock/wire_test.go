@@ -73,65 +73,57 @@ func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 	group.Wait()
 }
 
-// A connection that hangs must not keep a caller whose context has ended,
-// whichever way the request goes.
+// A connection that hangs must not keep a caller whose context has ended, whichever way the request goes.
 func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
-	for way, o := range map[string]*Options{"near": nil, "alone": {NoPipeline: true}} {
-		t.Run(way, func(t *testing.T) {
-			s := newServer(t)
-			k := hold(t, connect(t, s, nil), mutex("key"))
-			calls := map[string]func(context.Context) error{}
-			for name := range callsOf(nil, k) {
-				b := connect(t, s, o)
-				leave(t, b, hold(t, b, mutex("warm up"))) // the server is near
-				calls[name] = callsOf(b, k)[name]
+	s := newServer(t)
+	k := hold(t, connect(t, s, nil), mutex("key"))
+	calls := map[string]func(context.Context) error{}
+	for name := range callsOf(nil, k) {
+		b := connect(t, s, nil)
+		leave(t, b, hold(t, b, mutex("warm up"))) // the server is near
+		calls[name] = callsOf(b, k)[name]
+	}
+	must(t, s.Pause())
+	defer s.Continue()
+	for name, call := range calls {
+		// The second time the server is not near any more: the call goes through the queue.
+		for range 2 {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+			start := time.Now()
+			err := call(ctx)
+			d := time.Since(start)
+			if err == nil || ctx.Err() == nil || !strings.Contains(err.Error(), ctx.Err().Error()) {
+				t.Errorf("%s answered %v, want the end of its context", name, err)
 			}
-			must(t, s.Pause())
-			defer s.Continue()
-			for name, call := range calls {
-				// The second time the server is not near any more: the call goes through the queue.
-				for range 2 {
-					ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-					start := time.Now()
-					err := call(ctx)
-					d := time.Since(start)
-					if err == nil || ctx.Err() == nil || !strings.Contains(err.Error(), ctx.Err().Error()) {
-						t.Errorf("%s answered %v, want the end of its context", name, err)
-					}
-					if d > time.Second {
-						t.Errorf("%s returned %v after it was sent", name, d)
-					}
-					cancel()
-				}
+			if d > time.Second {
+				t.Errorf("%s returned %v after it was sent", name, d)
 			}
-		})
+			cancel()
+		}
 	}
 }
 
 func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	for _, alone := range []bool{false, true} {
-		b := connect(t, s, &Options{NoPipeline: alone})
-		var group sync.WaitGroup
-		for g := range 8 {
-			group.Go(func() {
-				for range 40 {
-					k := hold(t, b, mutex(fmt.Sprintf("key %d", g)))
-					ok(t, renewOne(b, k))
-					leave(t, b, k)
-				}
-			})
-		}
-		done := make(chan struct{})
-		go func() { group.Wait(); close(done) }()
-		for flushing := true; flushing; {
-			select {
-			case <-done:
-				flushing = false
-			default:
-				ask(t, s, "SCRIPT", "FLUSH")
+	s, b, _ := served(t)
+	var group sync.WaitGroup
+	for g := range 8 {
+		group.Go(func() {
+			for range 80 {
+				k := hold(t, b, mutex(fmt.Sprintf("key %d", g)))
+				ok(t, renewOne(b, k))
+				leave(t, b, k)
 			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+			ask(t, s, "SCRIPT", "FLUSH")
 		}
 	}
 }
@@ -161,6 +153,26 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 	wantGone(t, "a second Leave", b.Leave(t.Context(), k, driver.Exit{}))
 }
 
+// A Break that is sent again finds no claim: because the first copy ended it, or because there was none.
+func TestBreakOfNothingThatIsSentAgainIsGone(t *testing.T) {
+	t.Parallel()
+	p, b := through(t, newServer(t))
+	again := func(token int64) error {
+		p.onScript(breakScript, func(nth int) faultproxy.Action {
+			if nth == 1 {
+				return faultproxy.DropAnswer
+			}
+			return faultproxy.Pass
+		})
+		return b.Break(t.Context(), "key", token, "enough", 0)
+	}
+	wantGone(t, "a Break of a lock that was never held", again(1))
+	k := hold(t, b, mutex("key"))
+	ok(t, again(k.Token))
+	wantGone(t, "the same Break by a new call", b.Break(t.Context(), "key", k.Token, "enough", 0))
+	wantGone(t, "a Break of an earlier claim", again(k.Token-1))
+}
+
 // An Enter that is late, or whose connection is reset, is sent again. What was sent first may
 // still arrive when the lock has been given back: it must not get the lock then, for nobody
 // would release it.
@@ -171,25 +183,22 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 		far     bool // go-redis sends again what is late; else we do
 		reset   bool // go-redis sends it again, and at once
 		refused bool
-		alone   bool
 	}{
-		"granted, near":               {},
-		"refused, near":               {refused: true},
-		"granted, far":                {far: true},
-		"refused, far":                {far: true, refused: true},
-		"granted, near, reset":        {reset: true},
-		"refused, near, reset":        {reset: true, refused: true},
-		"granted, far, reset":         {far: true, reset: true},
-		"refused, far, reset":         {far: true, reset: true, refused: true},
-		"refused, no pipeline, late":  {alone: true, far: true, refused: true},
-		"refused, no pipeline, reset": {alone: true, far: true, reset: true, refused: true},
+		"granted, near":        {},
+		"refused, near":        {refused: true},
+		"granted, far":         {far: true},
+		"refused, far":         {far: true, refused: true},
+		"granted, near, reset": {reset: true},
+		"refused, near, reset": {reset: true, refused: true},
+		"granted, far, reset":  {far: true, reset: true},
+		"refused, far, reset":  {far: true, reset: true, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			rdb, other := dial(t, s), connect(t, s, nil)
 			p := newProxy(t, s)
-			b := closing(t, New(p.client(far), &Options{NoPipeline: tt.alone}))
+			b := closing(t, New(p.client(far), nil))
 			leave(t, other, enter(t, other, mutex("key"))) // the server knows the scripts
 			if !tt.far {
 				leave(t, b, enter(t, b, mutex("key"))) // and is near
@@ -242,11 +251,9 @@ func TestStepsThatAreSentTwiceAreDoneOnce(t *testing.T) {
 	other := connect(t, s, nil)
 	for _, others := range []string{"alone", "with a waiter", "behind a holder"} {
 		for _, fate := range []faultproxy.Action{faultproxy.DropRequest, faultproxy.DropAnswer} {
-			for _, o := range []Options{{}, {NoPipeline: true}} {
-				t.Run(fmt.Sprintf("%s/fate %d/alone %v", others, fate, o.NoPipeline), func(t *testing.T) {
-					sentTwice(t, p, closing(t, New(p.client(), &o)), other, others, fate)
-				})
-			}
+			t.Run(fmt.Sprintf("%s/fate %d", others, fate), func(t *testing.T) {
+				sentTwice(t, p, closing(t, New(p.client(), nil)), other, others, fate)
+			})
 		}
 	}
 }
@@ -362,43 +369,30 @@ func TestRenewalsAreSplitWhereSlotsMustNotMix(t *testing.T) {
 // Calls that come while requests are under way go out together. Many renewals go in few requests,
 // and each ticket gets its own answer.
 func TestManyRenewalsGoInFewRequests(t *testing.T) {
-	s := newServer(t)
-	p := newProxy(t, s)
-	for _, alone := range []bool{false, true} {
-		b := closing(t, New(p.client(), &Options{NoPipeline: alone}))
-		const n = 450
-		tickets := make([]driver.Ticket, n)
-		var group sync.WaitGroup
-		for i := range tickets {
-			group.Go(func() { tickets[i] = hold(t, b, mutex(fmt.Sprintf("key %v %d", alone, i))) })
+	p, b := through(t, newServer(t))
+	const n = 450
+	tickets := make([]driver.Ticket, n)
+	var group sync.WaitGroup
+	for i := range tickets {
+		group.Go(func() { tickets[i] = hold(t, b, mutex(fmt.Sprintf("key %d", i))) })
+	}
+	group.Wait()
+	if scripts, _ := p.names(); len(scripts) > n/2 {
+		t.Errorf("%d locks that came together took %d calls", n, len(scripts))
+	}
+	for i := range tickets {
+		if i%7 == 0 {
+			leave(t, b, tickets[i])
 		}
-		group.Wait()
-		if scripts, _ := p.names(); len(scripts) > n/2 && !alone {
-			t.Errorf("%d locks that came together took %d calls", n, len(scripts))
+	}
+	b.Renew(t.Context(), tickets[:1]) // the script
+	p.Forget()
+	for i, err := range b.Renew(t.Context(), tickets) {
+		if i%7 == 0 && !driver.Gone(err) || i%7 != 0 && err != nil {
+			t.Errorf("Renew of claim %d answered %v", i, err)
 		}
-		for i := range tickets {
-			if i%7 == 0 {
-				leave(t, b, tickets[i])
-			}
-		}
-		b.Renew(t.Context(), tickets[:1]) // the script
-		p.Forget()
-		for i, err := range b.Renew(t.Context(), tickets) {
-			if i%7 == 0 && !driver.Gone(err) || i%7 != 0 && err != nil {
-				t.Errorf("Renew of claim %d answered %v", i, err)
-			}
-		}
-		want := 4 + 4 // batches of 256, in calls of 64
-		if alone {
-			want = n
-		}
-		if scripts, _ := p.names(); len(scripts) != want {
-			t.Errorf("alone %v: %d renewals took %d scripts, want %d", alone, n, len(scripts), want)
-		}
-		for i := range tickets {
-			if i%7 != 0 {
-				leave(t, b, tickets[i])
-			}
-		}
+	}
+	if scripts, _ := p.names(); len(scripts) != 4+4 { // batches of 256, in calls of 64
+		t.Errorf("%d renewals took %d scripts, want 8", n, len(scripts))
 	}
 }

@@ -2,7 +2,7 @@
 -- holds may linger. It works when the server is out of memory.
 --
 -- ARGV  1 token  2 reason  3 how long it lingers, 0, or -1: ends also a claim that lingers
--- It answers '+', or 'x' if there is no such claim.
+-- It answers '+', 'x' if there is no such claim, or 'x+' if the last Break of this lock was of the token.
 return each(function(token, reason, linger)
   local key, field, claim
   rules().fresh()
@@ -10,12 +10,13 @@ return each(function(token, reason, linger)
     local from, span = match(c, '^%d+ (%d+) %d+ (%d+)')
     if from + 0 <= token + 0 and token + 0 < from + span then key, field, claim = k, f, c end
   end)
-  if not claim then return 'x' end
+  if not claim then return call('HGET', H, 'broke') == token and 'x+' or 'x' end
   local lingers = match(field, '^l:')
   if lingers and linger == '0' then return '+' end -- perhaps the same Break, sent again
   local id = sub(field, 3)
   linger = (key == H or lingers) and math.max(linger, 0) or 0
   if lingers and linger > 0 then linger = math.max(linger, match(claim, '^%d+') - now) end -- never sooner than promised
+  call('HSET', H, 'broke', token)
   r.bury(id, 'b' .. reason, math.max(match(claim, '^%d+') - now, linger))
   drop(key, field, claim, linger)
   local _, channel = r.weight(claim)

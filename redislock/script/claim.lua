@@ -1,17 +1,17 @@
 -- claims makes what concerns one claim. A claim that is found is a key (H or V), a field, and the text of the claim.
 local function claims(r)
-  -- touch makes a write that changes nothing and needs no memory. Redis asks at the first write alone whether
-  -- memory is short, so what follows works then. A replica refuses it.
+  -- touch writes nothing, and needs no memory. Redis asks at the first write alone whether memory is short, so the
+  -- verbs that touch first work then. A replica refuses it.
   function r.touch() call('HDEL', H, '') end
 
-  -- known refuses a lock whose format is not that of this version.
+  -- known refuses the format of another version.
   function r.known(format)
     if (format or '2') ~= '2' then error('FENCELOCK VERSION ' .. format, 0) end
   end
 
   function r.weight(claim) return match(claim, '^%d+ %d+ %d+ %d+ (%d+) (%S+)') end -- and its channel
 
-  -- waits reports whether claims wait. It fails if they are on another node of a Cluster.
+  -- waits reports whether claims wait.
   function r.waits() return call('HGET', H, 'waits') and call('EXISTS', V, W) > 0 end
 
   -- keep has the keys outlive a time by one to two days, in steps of a day.
@@ -24,7 +24,7 @@ local function claims(r)
     if h[2] then call('PERSIST', H) end
   end
 
-  -- bury keeps an ID out for a time. A tombstone is only prolonged, and l replaces no reason.
+  -- bury keeps an ID out for a time, and shortens no tombstone. l replaces no reason.
   function r.bury(id, why, us)
     local key, ms = H .. 'x:' .. id, math.ceil(us / 1000)
     local old = call('GET', key)

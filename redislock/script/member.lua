@@ -1,6 +1,6 @@
 -- member.lua judges ballots. It stands before enter and initialise for members of a quorum.
 --
--- M, the fourth key, is '1 ' born ' ' history(40) ' ' run(40) ' ' text: since when this server knows that it is a
+-- M is '1 ' born ' ' history(40) ' ' run(40) ' ' text: since when this server knows that it is a
 -- member, the ids of its replication and its run when it noticed that, and what the members have agreed on.
 -- The last digit of run is 'r' if it had replicas by then.
 --
@@ -9,7 +9,7 @@
 -- and a second id of zeros. Durable excuses a restart, but not of a server that had replicas: it may be one of
 -- them (redis, replication.c). Scripts have no clock but the server's, so a quarantine begins with a ballot within
 -- the skew of that.
-width = 4
+local M
 
 -- read_member returns since when, in which history and run, and what was agreed on.
 local function read_member()
@@ -38,6 +38,7 @@ end
 -- ahead of the client's; 'm' text: this node has agreed on something else. skew and quarantine are µs, durable is '1'
 -- if a restart forgets nothing, and clock is that of the client if the claim re-enters, or ''.
 local function judge(last, held, ballot, skew, quarantine, durable, agreed, clock)
+  M = match(H, '^(.*){') .. '@member'
   local born, history, run, known = read_member()
   if born and known ~= agreed then return 'm' .. known end
   local h, this, promoted = this_run()

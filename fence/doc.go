@@ -27,6 +27,12 @@
 // A guard accepts the largest token again, because a holder writes many times. Only a
 // smaller token is stale. No guard orders the writes of one token; their holder does.
 //
+// A guard refuses the old holder's write only once the new holder's token has reached the
+// resource. A holder that writes what it has read shows its token first, then reads, then
+// writes: otherwise the old holder may write between the new one's read and its write, and
+// that write is lost. [Table.Advance] at the beginning of a transaction does that; [Rows] says
+// how a column does.
+//
 // The lock of one key guards a resource, and every write to the resource must go
 // through the guard. Tokens of different keys are unrelated.
 //

@@ -12,6 +12,13 @@ import (
 //		`UPDATE stock SET left_over = ?, fence = ?, writes = writes + 1 WHERE id = ? AND fence <= ?`,
 //		n, lease.Token(), id, lease.Token()))
 //
+// If n comes from a read, show the token before that read, in a statement of its own or first
+// in the transaction. Otherwise an older holder may write between the read and the write:
+//
+//	err := fence.Rows(db.ExecContext(ctx,
+//		`UPDATE stock SET fence = ?, writes = writes + 1 WHERE id = ? AND fence <= ?`,
+//		lease.Token(), id, lease.Token()))
+//
 // Rows returns ErrStale if the statement changed no row, the statement's own error if it
 // failed, and nil otherwise. It sends no request, so it cannot tell a row with a larger
 // token from a row that does not exist. Insert rows, with fence 0, before they are

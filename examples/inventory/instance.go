@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -28,11 +29,11 @@ var (
 )
 
 // instance sells until nothing is left.
-func instance(kind, postgres, addr string, slowly bool) error {
+func instance(kind, dsn, addr string, slowly bool) error {
 	if slowly {
 		thinking = 10 * time.Millisecond
 	}
-	db, err := sql.Open("pgx", postgres)
+	db, err := sql.Open("mysql", dsn)
 	if err != nil {
 		return err
 	}
@@ -40,31 +41,11 @@ func instance(kind, postgres, addr string, slowly bool) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
 
-	ctx := context.Background()
-	var sell func() error
-	switch kind {
-	case "no-lock":
-		sell = func() error { return sellOne(ctx, db) }
-	case "tutorial":
-		sell = func() error { return tutorial(ctx, rdb, func() error { return sellOne(ctx, db) }) }
-	case "fencelock":
-		client, err := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{TTL: lease})
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		sell = func() error {
-			return client.Do(ctx, "stock/1", func(_ context.Context, l *fencelock.Lease) error {
-				return sellGuarded(ctx, db, l.Token())
-			})
-		}
-	case "script":
-		s := newScriptSale(db, rdb)
-		defer s.orders.Wait()
-		sell = func() error { return s.sell(ctx) }
-	default:
-		return fmt.Errorf("there is no kind of lock called %q", kind)
+	sell, end, err := seller(context.Background(), kind, db, rdb)
+	if err != nil {
+		return err
 	}
+	defer end()
 	for {
 		switch err := sell(); {
 		case errors.Is(err, errSoldOut):
@@ -79,6 +60,38 @@ func instance(kind, postgres, addr string, slowly bool) error {
 	}
 }
 
+// seller returns a function that sells one piece, and one that ends.
+func seller(
+	ctx context.Context, kind string, db *sql.DB, rdb *redis.Client,
+) (sell func() error, end func(), err error) {
+	end = func() {}
+	switch kind {
+	case "no-lock":
+		sell = func() error { return sellOne(ctx, db) }
+	case "tutorial", "watchdog":
+		sell = func() error { return tutorial(ctx, rdb, kind == "watchdog", func() error { return sellOne(ctx, db) }) }
+	case "update":
+		sell = func() error { return sellByUpdate(ctx, db) }
+	case "script":
+		s := newScriptSale(db, rdb)
+		sell, end = func() error { return s.sell(ctx) }, s.orders.Wait
+	case "fencelock":
+		client, err := fencelock.New(redislock.New(rdb, nil), &fencelock.Options{TTL: lease})
+		if err != nil {
+			return nil, nil, err
+		}
+		sell = func() error {
+			return client.Do(ctx, "stock/1", func(_ context.Context, l *fencelock.Lease) error {
+				return sellGuarded(ctx, db, l.Token())
+			})
+		}
+		end = func() { _ = client.Close() }
+	default:
+		return nil, nil, fmt.Errorf("there is no kind of lock called %q", kind)
+	}
+	return sell, end, nil
+}
+
 // sellOne reads how many there are, thinks, and writes one less.
 func sellOne(ctx context.Context, db *sql.DB) error {
 	n, err := look(ctx, db)
@@ -86,10 +99,10 @@ func sellOne(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	return inTx(ctx, db, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer, token) VALUES ($1, 0)", rand.Text()); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer, token) VALUES (?, 0)", rand.Text()); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE stock SET pieces = $1 WHERE id = 1", n-1)
+		_, err := tx.ExecContext(ctx, "UPDATE stock SET pieces = ? WHERE id = 1", n-1)
 		return err
 	})
 }
@@ -97,17 +110,49 @@ func sellOne(ctx context.Context, db *sql.DB) error {
 // sellGuarded is sellOne, and the row refuses a token smaller than one it has seen. It
 // does so even though this function does not look whether its lock is still held.
 func sellGuarded(ctx context.Context, db *sql.DB, token fence.Token) error {
-	n, err := look(ctx, db)
+	n, err := lookGuarded(ctx, db, token)
 	if err != nil {
 		return err
 	}
+	return writeGuarded(ctx, db, n-1, token)
+}
+
+// lookGuarded shows the token to the row before it reads. Otherwise an older holder could write
+// after this read and before the write that follows it.
+func lookGuarded(ctx context.Context, db *sql.DB, token fence.Token) (int, error) {
+	err := fence.Rows(db.ExecContext(ctx, "UPDATE stock SET fence = ? WHERE id = 1 AND fence <= ?", token, token))
+	if err != nil {
+		return 0, err
+	}
+	return look(ctx, db)
+}
+
+// writeGuarded writes an order and what is left, or nothing.
+func writeGuarded(ctx context.Context, db *sql.DB, n int, token fence.Token) error {
 	return inTx(ctx, db, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer, token) VALUES ($1, $2)", rand.Text(), token)
+		_, err := tx.ExecContext(ctx, "INSERT INTO orders (buyer, token) VALUES (?, ?)", rand.Text(), token)
 		if err != nil {
 			return err
 		}
 		return fence.Rows(tx.ExecContext(ctx,
-			"UPDATE stock SET pieces = $1, fence = $2 WHERE id = 1 AND fence <= $2", n-1, token))
+			"UPDATE stock SET pieces = ?, fence = ? WHERE id = 1 AND fence <= ?", n, token, token))
+	})
+}
+
+// sellByUpdate lets the database decide: a row that is not changed is a piece that is not sold.
+func sellByUpdate(ctx context.Context, db *sql.DB) error {
+	fmt.Println("sells") // an instance that is stopped here has read nothing that could be old
+	time.Sleep(thinking)
+	return inTx(ctx, db, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, "UPDATE stock SET pieces = pieces - 1 WHERE id = 1 AND pieces > 0")
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n == 0 {
+			return cmp.Or(err, errSoldOut)
+		}
+		_, err = tx.ExecContext(ctx, "INSERT INTO orders (buyer, token) VALUES (?, 0)", rand.Text())
+		return err
 	})
 }
 
@@ -139,9 +184,13 @@ func inTx(ctx context.Context, db *sql.DB, f func(tx *sql.Tx) error) error {
 var compareAndDelete = redis.NewScript(`
 if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`)
 
+// renew keeps a lock of the tutorials if it is still one's own.
+var renew = redis.NewScript(`
+if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) else return 0 end`)
+
 // tutorial is the lock that good tutorials teach: it expires, it has an owner, and it is
-// released by its owner only.
-func tutorial(ctx context.Context, rdb *redis.Client, work func() error) error {
+// released by its owner only. A watchdog renews it while its process runs.
+func tutorial(ctx context.Context, rdb *redis.Client, watchdog bool, work func() error) error {
 	owner := rand.Text()
 	ok, err := rdb.SetNX(ctx, "lock:stock", owner, lease).Result()
 	if err != nil {
@@ -150,6 +199,25 @@ func tutorial(ctx context.Context, rdb *redis.Client, work func() error) error {
 	if !ok {
 		return errBusy
 	}
+	if watchdog {
+		watched, stop := context.WithCancel(ctx)
+		defer stop()
+		go watch(watched, rdb, owner)
+	}
 	err = work()
 	return errors.Join(err, compareAndDelete.Run(ctx, rdb, []string{"lock:stock"}, owner).Err())
+}
+
+func watch(ctx context.Context, rdb *redis.Client, owner string) {
+	tick := time.NewTicker(lease / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			// After an error the next tick tries again.
+			_ = renew.Run(ctx, rdb, []string{"lock:stock"}, owner, lease.Milliseconds()).Err()
+		}
+	}
 }

@@ -36,7 +36,7 @@ func (s *shop) sale(
 	var all sync.WaitGroup
 	errs := make([]error, 3)
 	for i := range errs {
-		p, err := start(ctx, kind, s.postgres.URL(), s.redis.Addr(), disturbed)
+		p, err := start(ctx, kind, s.dsn(), s.redis.Addr(), disturbed)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -76,7 +76,7 @@ type process struct {
 	dead bool
 }
 
-func start(ctx context.Context, kind, postgres, redis string, slowly bool) (*process, error) {
+func start(ctx context.Context, kind, dsn, redis string, slowly bool) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func start(ctx context.Context, kind, postgres, redis string, slowly bool) (*pro
 	if slowly {
 		pace = "slowly"
 	}
-	cmd := exec.CommandContext(ctx, self, "instance", kind, postgres, redis, pace)
+	cmd := exec.CommandContext(ctx, self, "instance", kind, dsn, redis, pace)
 	cmd.Env = append(os.Environ(), "INVENTORY_INSTANCE=1") // the test's binary looks at it
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -108,13 +109,13 @@ func (w *orderWriter) run(ctx context.Context) error {
 
 // write books each of these orders once.
 func (w *orderWriter) write(ctx context.Context, entries []redis.XMessage) error {
-	buyers := make([]string, len(entries))
+	places, buyers := make([]string, len(entries)), make([]any, len(entries))
 	for i, e := range entries {
-		buyers[i], _ = e.Values["buyer"].(string)
+		places[i], buyers[i] = "(?, 0)", e.Values["buyer"]
 	}
 	return inTx(ctx, w.db, func(tx *sql.Tx) error {
-		const insert = "INSERT INTO orders (buyer, token) SELECT unnest($1::text[]), 0 ON CONFLICT DO NOTHING"
-		r, err := tx.ExecContext(ctx, insert, buyers)
+		insert := "INSERT IGNORE INTO orders (buyer, token) VALUES " + strings.Join(places, ", ")
+		r, err := tx.ExecContext(ctx, insert, buyers...)
 		if err != nil {
 			return err
 		}
@@ -122,7 +123,7 @@ func (w *orderWriter) write(ctx context.Context, entries []redis.XMessage) error
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE stock SET pieces = pieces - $1 WHERE id = 1", n)
+		_, err = tx.ExecContext(ctx, "UPDATE stock SET pieces = pieces - ? WHERE id = 1", n)
 		return err
 	})
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// Shelf is where the numbers are kept. Set refuses a token that is smaller than one
-// it has seen.
+// Shelf is where the numbers are kept. Get and Set remember the largest token that they have seen, and
+// refuse a smaller one. Get has the token because an older holder could otherwise write after it.
 type Shelf interface {
-	Get(ctx context.Context, item string) (int, error)
+	Get(ctx context.Context, item string, token fence.Token) (int, error)
 	Set(ctx context.Context, item string, n int, token fence.Token) error
 }
 
 // Take takes n pieces of item off the shelf, one caller at a time.
 func Take(ctx context.Context, locks *fencelock.Client, s Shelf, item string, n int) error {
 	return locks.Do(ctx, "stock/"+item, func(ctx context.Context, l *fencelock.Lease) error {
-		have, err := s.Get(ctx, item)
+		have, err := s.Get(ctx, item, l.Token())
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ type shelf struct {
 
 var errStale = errors.New("a newer holder has written")
 
-func (s *shelf) Get(ctx context.Context, _ string) (int, error) {
+func (s *shelf) Get(ctx context.Context, _ string, token fence.Token) (int, error) {
 	if s.slow > 0 {
 		select {
 		case <-time.After(s.slow):
@@ -35,6 +35,10 @@ func (s *shelf) Get(ctx context.Context, _ string) (int, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if token < s.last {
+		return 0, errStale
+	}
+	s.last = token
 	return s.n, nil
 }
 
@@ -126,7 +130,11 @@ func TestLateWriteIsRefused(t *testing.T) {
 	store.Flush() // the store forgets it, as when its lease has run out
 	other := newClient(t, store, nil)
 	defer other.Close()
-	if err := Take(ctx, other, s, "pen", 1); err != nil {
+	next, err := other.Lock(ctx, "stock/pen")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(ctx, "pen", next.Token()); err != nil { // and has written nothing yet
 		t.Fatal(err)
 	}
 	if err := s.Set(ctx, "pen", 9, paused.Token()); !errors.Is(err, errStale) {

@@ -56,6 +56,36 @@ func TestRowsRefusesSmallerTokensOnly(t *testing.T) {
 	})
 }
 
+// An old holder wakes up after the new one has read, and before it has written. Its write is refused
+// if the new holder has shown its token before it read. Otherwise two write what both have read.
+func TestTokenIsShownBeforeTheRead(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d database, _ sql.IsolationLevel) {
+		for _, shown := range []bool{false, true} {
+			db := newStock(t, d)
+			read := func(tok fence.Token) (n int) {
+				t.Helper()
+				if shown {
+					const show = `UPDATE stock SET fence = ?, writes = writes + 1 WHERE sku = 1 AND fence <= ?`
+					steps.Must(t, fence.Rows(db.ExecContext(t.Context(), d.sql(show), tok, tok)))
+				}
+				steps.Must(t, db.QueryRowContext(t.Context(), `SELECT n FROM stock WHERE sku = 1`).Scan(&n))
+				return n
+			}
+			write := func(n int, tok fence.Token) error {
+				return fence.Rows(db.ExecContext(t.Context(), d.sql(guarded), n, tok, tok))
+			}
+			old := read(7) // and is stopped until its lease is over
+			new := read(9)
+			err := write(old-1, 7)
+			if errors.Is(err, fence.ErrStale) != shown {
+				t.Errorf("the token was shown: %v; the old holder's write: %v", shown, err)
+			}
+			well(t, "the new holder", write(new-1, 9))
+		}
+	})
+}
+
 // The old holder's UPDATE waits for the new one's transaction, and is judged by what
 // that one commits.
 func TestRowsJudgesByWhatTheOtherCommits(t *testing.T) {

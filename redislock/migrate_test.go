@@ -232,3 +232,21 @@ func clusterOver(t *testing.T, g *group, wrap func(c net.Conn, addr string) net.
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }
+
+// Replicas confirm a grant also while its slot moves: WAIT goes to the node that has the lock.
+func TestConfirmedGrantsOfASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	g := clusterGroup(t)
+	b := g.connect(&Options{Prefix: inOneSlot.Prefix, Replicas: 1, ReplicaWait: 10 * time.Second})
+	alone := hold(t, b, mutex("alone"))
+	move(t, g, int(hashSlot(inOneSlot.Prefix)), func(stage string) {
+		must(t, renewOne(b, alone))
+		k := hold(t, b, mutex("new, "+stage))
+		must(t, b.Leave(t.Context(), k, driver.Exit{Mark: "m"}))
+		if l := line(t, b, "new, "+stage); l.Mark != "m" {
+			t.Errorf("%s: the line is %+v", stage, l)
+		}
+	})
+	must(t, renewOne(b, alone))
+	leave(t, b, alone)
+}

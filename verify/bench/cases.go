@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -52,6 +53,7 @@ func Cases() []Case {
 		title = fmt.Sprintf("Hot key: %d goroutines of one process", size)
 		hot = append(hot, shared("hot", title, size, map[int]int{8: 300, 64: 400, 512: 800}[size], fairPeer))
 	}
+	keys = append(few(), keys...)
 	pings := own("keys pings", "A PING each millisecond, of another process, beside 512 goroutines, 512 keys", 512, 300,
 		pingColumns).over(floor, floor)
 	pings.turn = (*Bench).ownKeysAndPings
@@ -77,6 +79,21 @@ func Cases() []Case {
 		all = append(all, Case{s.store, "a free lock, many keys, one key, four processes", s.store, 1, s.parts()})
 	}
 	return all
+}
+
+// few are a handful of goroutines, as most programs have them. Processors that sleep between two requests are
+// what users have; processors that are kept awake show the work alone.
+func few() (parts []part) {
+	for _, kind := range []string{"idle", "awake"} {
+		for _, size := range []int{1, 2, 4, 8, 16} {
+			title := fmt.Sprintf("%[1]d goroutines, %[1]d keys, processors %[2]s", size, kind)
+			p := own("keys few "+kind, strings.Replace(title, "1 goroutines, 1 keys", "One goroutine, one key", 1), size, 120,
+				keysColumns).over(floor, floor)
+			p.rounds, p.awake = 1, kind == "awake"
+			parts = append(parts, p)
+		}
+	}
+	return parts
 }
 
 // onMajority are the parts of a quorum.

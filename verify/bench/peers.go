@@ -65,6 +65,7 @@ var stores = []sides{
 // Peers returns all libraries, the floors first.
 func Peers() []Peer {
 	var (
+		few    = []string{"keys few idle", "keys few awake"}
 		floors = []string{"free", "keys"} // they do not wait
 		every  = []string{"free", "keys", "hot", "stranger", "processes", "held"}
 		polls  = []string{"hot", "processes", "stranger"}
@@ -78,12 +79,12 @@ func Peers() []Peer {
 	)
 	const often = 5 * time.Millisecond
 	all := []Peer{
-		{Name: floor, Floor: true, Parts: append(floors, "keys pings"), Direct: set, Open: openGoRedis(false)},
+		{Name: floor, Floor: true, Parts: slices.Concat(floors, few, []string{"keys pings"}), Direct: set, Open: openGoRedis(false)},
 		{Name: floorAuto, Floor: true, Parts: []string{"keys", "keys pings"}, Direct: set, Open: openGoRedis(true)},
 		{Name: floorRueidis, Floor: true, Parts: floors, Direct: set, Open: openRueidis},
 
 		{Name: ours, Direct: subscribes, Open: openOurs(onRedisServer, 0),
-			Parts: append(every, "keys pings", "line", "service free", "service hand-over")},
+			Parts: slices.Concat(every, few, []string{"keys pings", "line", "service free", "service hand-over"})},
 		{Name: strict, Parts: polls, Direct: subscribes, Open: openOurs(onRedisServer, 1)},
 		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openOurs(at(inMemory), 0)},
 		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
@@ -100,16 +101,16 @@ func Peers() []Peer {
 		{Name: servedWait, Parts: []string{"service free", "service hand-over"}, Direct: subscribes,
 			Open: openServe(`,"wait":"1m"`)},
 
-		{Name: bsm, Parts: calm, Open: openBsm(0, false)},
+		{Name: bsm, Parts: slices.Concat(calm, few), Open: openBsm(0, false)},
 		{Name: bsm + ", every 5 ms", Parts: polls, Open: openBsm(often, false)},
 		{Name: bsm + ", every 100 ms", Parts: slow, Open: openBsm(100*time.Millisecond, false)},
-		{Name: bsm + ", autopipelined", Parts: []string{"keys"}, Open: openBsm(0, true)},
-		{Name: redsyncName, Parts: append(calm, slow...), Direct: set, Open: openRedsync(0, false)},
+		{Name: bsm + ", autopipelined", Parts: append(few, "keys"), Open: openBsm(0, true)},
+		{Name: redsyncName, Parts: slices.Concat(calm, slow, few), Direct: set, Open: openRedsync(0, false)},
 		{Name: redsyncName + ", every 5 ms", Parts: polls, Direct: set, Open: openRedsync(often, false)},
 		{Name: redsyncName + ", autopipelined", Parts: []string{"keys", "keys pings"}, Direct: set,
 			Open: openRedsync(0, true)},
-		{Name: fairPeer, Open: openRueidislock(false), Parts: []string{"free", "keys", "hot", "stranger", "processes",
-			"keys pings", "line/10", "line/100", "held/1000", "held/10000"}},
+		{Name: fairPeer, Open: openRueidislock(false), Parts: append(few, "free", "keys", "hot", "stranger", "processes",
+			"keys pings", "line/10", "line/100", "held/1000", "held/10000")},
 		{Name: readme, Parts: every, Open: openRueidislock(true)},
 
 		{Name: quorumFloor, Floor: true, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},

@@ -126,7 +126,7 @@ func keyAt(t *testing.T, g *group, m *testserver.Server) string {
 	return ""
 }
 
-// A request that was tried elsewhere while its master hung is not sent again when that master
+// A request that was sent again while its master hung is not sent once more when that master
 // wakes up and redirects it: it would make a claim that nobody knows of.
 func TestLateAnswerOfAHangingMasterIsNotFollowed(t *testing.T) {
 	t.Parallel()
@@ -160,7 +160,7 @@ func lateAnswerIsNotFollowed(t *testing.T, g *group, m *testserver.Server, o *Op
 		if !strings.HasPrefix(answer, "g") {
 			t.Fatalf("Enter answered %s", answer)
 		}
-		tookAtMost(t, begun, max(handed, lateAfter)+2*time.Second)
+		tookAtMost(t, begun, handed+20*time.Second)
 		leave(t, b, driver.Ticket{Claim: claims[i]})
 	}
 	f.wake(fmt.Sprintf("-MOVED %d %s\r\n", g.cluster.Slot(b.hashName(key)), r.Addr()))

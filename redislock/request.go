@@ -37,10 +37,8 @@ type call struct {
 	requests []*request
 	inFull   bool                  // with the text of the script
 	wait     *redis.Cmd            // what WAIT answered behind it
-	at       redis.UniversalClient // the server that it was sent to
 	to       redis.UniversalClient // another node of a Cluster that it goes to next
 	asking   bool                  // that node does not have the slot yet
-	standIn  bool                  // that node may have taken the place of one that is silent
 	room     [1]*request
 	args     [16]any
 }

@@ -21,7 +21,7 @@ const (
 	nearTimeout = 100 * time.Millisecond
 	// nearTime is how soon a server answers that is asked from there.
 	nearTime = nearTimeout / 4
-	// lateAfter is how long a node of a Cluster may take to answer before another one is tried.
+	// lateAfter is how long a node of a Cluster may take to answer at first: it may hang, and another take its place.
 	lateAfter = 500 * time.Millisecond
 )
 
@@ -223,17 +223,17 @@ func (t *transport) finish(calls ...*call) {
 func (t *transport) sendOnce(ctx context.Context, home redis.UniversalClient, calls []*call, attempt int) {
 	some := make(map[redis.UniversalClient][]*call)
 	for _, c := range calls {
-		c.at = home
+		at := home
 		if c.to != nil {
-			c.at = c.to
+			at = c.to
 		}
-		some[c.at] = append(some[c.at], c)
+		some[at] = append(some[at], c)
 	}
 	for server, calls := range some {
 		var listens time.Duration
 		if one, ok := server.(*redis.Client); ok {
-			if t.cluster != nil { // a node may hang, and another take its place
-				one = within(one, max(lateAfter<<(attempt/2), 2*t.mustWait(calls)))
+			if t.cluster != nil {
+				one = within(one, max(lateAfter<<attempt, 2*t.mustWait(calls)))
 				server = one
 			}
 			listens = one.Options().ReadTimeout
@@ -292,43 +292,16 @@ func (t *transport) next(ctx context.Context, c *call, attempt int) (again []*ca
 		for _, r := range c.requests {
 			r.repeated = r.repeated || wasSent(err)
 		}
-	case t.cluster == nil || text == "" || !c.standIn && !begins(redirects, text):
-		return nil, false
-	}
-	if t.cluster == nil {
-		return []*call{c}, true
-	}
-	return []*call{c}, t.turn(ctx, c, text)
-}
-
-// turn says which node of a Cluster a call goes to next, and whether there is a pause before it. text is what the
-// last one has answered; "" if it is silent.
-func (t *transport) turn(ctx context.Context, c *call, text string) (pauses bool) {
-	stoodIn := c.standIn
-	c.to, c.asking, c.standIn = nil, false, false
-	switch {
-	case text == "":
-		t.cluster.ReloadState(ctx)
-		if !stoodIn {
-			c.to, c.standIn = t.standIn(ctx, c), true
+		if c.to, c.asking = nil, false; t.cluster != nil {
+			t.cluster.ReloadState(ctx)
 		}
-	case !stoodIn: // else it is a replica still
+		return []*call{c}, true
+	case t.cluster != nil && begins(redirects, text):
 		c.to = t.nodeAt(ctx, text[strings.LastIndexByte(text, ' ')+1:])
 		c.asking = c.to != nil && strings.HasPrefix(text, "ASK ")
+		return []*call{c}, c.to == nil
 	}
-	return c.to == nil || text == ""
-}
-
-// standIn returns the node that may have taken the place of one that is silent: the master by a newer map, or
-// a replica. A replica that has not answers MOVED, and nothing has happened.
-func (t *transport) standIn(ctx context.Context, c *call) redis.UniversalClient {
-	if home, err := t.home(ctx, c.requests[0]); err != nil || home != c.at {
-		return nil
-	}
-	if replica, err := t.cluster.SlaveForKey(ctx, c.requests[0].key); err == nil {
-		return replica
-	}
-	return nil
+	return nil, false
 }
 
 // nodeAt returns the master at an address, or nil if the client does not know it yet. The client asks nodes for a
@@ -359,7 +332,7 @@ func (t *transport) repeats() int {
 	case *redis.Client:
 		return max(c.Options().MaxRetries, 0)
 	case *redis.ClusterClient:
-		return 2*max(c.Options().MaxRedirects, 0) + 2 // every other one at a node that stands in
+		return 2 * max(c.Options().MaxRedirects, 0) // a failover takes seconds
 	}
 	return 0
 }

@@ -28,7 +28,9 @@
 //
 // Leases should be longer than a failover, and several times the client's ReadTimeout,
 // because the client waits that long when a master hangs. Lock state is never read from a
-// replica.
+// replica. A replica whose replica-read-only is no takes writes, and grants locks that its
+// master knows nothing of: do not connect a client to one. A client that package storeurl
+// makes refuses it.
 //
 // A manual failover (CLUSTER FAILOVER) that fails keeps a master from taking writes
 // for five seconds, so leases should be longer. On Redis 7.0, two failovers within four

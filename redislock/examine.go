@@ -144,7 +144,7 @@ func (s *serverExamination) examine(ctx context.Context, node redis.Cmdable) err
 	}
 	if s.info.field("role") == "slave" {
 		s.add(health.Error, "redis-replica", "role", "replica of "+s.info.field("master_host"),
-			"A replica takes no writes, so no lock can be taken here.",
+			"Locks cannot be kept on a replica: it takes no writes, or its master does not learn of them.",
 			"connect to the master, or through Sentinel, which knows it: redis+sentinel://host:port/master-name/db")
 	}
 	s.persistence()

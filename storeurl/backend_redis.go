@@ -143,7 +143,29 @@ func (u *URL) redisClient(c *Config) (*redis.Client, error) {
 		o.TLSConfig.ServerName = u.hostname()
 	}
 	o.Dialer = u.redisDialer(c, o.TLSConfig, o.DialTimeout)
+	o.OnConnect = refuseReplica
 	return redis.NewClient(o), nil
+}
+
+// replicaError is what a replica answers to a write, for one that takes writes.
+type replicaError struct{}
+
+func (replicaError) Error() string {
+	return "READONLY this server is a replica, and locks on it do not exclude those on its master: connect to the " +
+		"master, and leave replica-read-only at yes"
+}
+
+// RedisError makes it an answer of the server to go-redis.
+func (replicaError) RedisError() {}
+
+// refuseReplica refuses a connection to a replica, which takes writes if replica-read-only is no.
+// A user who may not ask for the role is let in.
+func refuseReplica(ctx context.Context, conn *redis.Conn) error {
+	info, err := conn.Info(ctx, "replication").Result()
+	if err == nil && strings.Contains(info, "role:") && !strings.Contains(info, "role:master") {
+		return replicaError{}
+	}
+	return nil
 }
 
 // redisTLS is nil for a scheme without TLS.

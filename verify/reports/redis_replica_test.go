@@ -1,0 +1,44 @@
+package reports
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/storeurl"
+)
+
+// A URL names a replica whose replica-read-only is no. It takes writes, and what it grants its
+// master knows nothing of.
+func TestReplicaThatTakesWritesGrantsNothing(t *testing.T) {
+	master := testserver.Redis(t)
+	replica := testserver.Redis(t, testserver.Config("replica-read-only no"))
+	open := func(s *testserver.Server) *fencelock.Client {
+		opened, err := storeurl.Open(t.Context(), s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(opened.Close)
+		c := testclient.New(t, opened.Backend, nil)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	if err := replica.Follow(master.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	c := open(replica)
+	if l, err := c.TryLock(t.Context(), "job"); !errors.Is(err, fencelock.ErrUnavailable) {
+		second, failed := open(master).TryLock(t.Context(), "job")
+		t.Fatalf("the replica granted %v, %v; want ErrUnavailable. Its master granted %v, %v", l, err, second, failed)
+	}
+	if _, err := replica.Ask("REPLICAOF", "NO", "ONE"); err != nil {
+		t.Fatal(err)
+	}
+	testserver.Eventually(t, 30*time.Second, "the replica is a master, and grants", func() bool {
+		l, err := c.TryLock(t.Context(), "other")
+		return err == nil && l.Release(t.Context()) == nil
+	})
+}

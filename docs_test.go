@@ -165,6 +165,84 @@ func TestRequirementsAreThoseOfThePackages(t *testing.T) {
 	}
 }
 
+// A page in Chinese has the headings, rows and items of its twin, and says of each link to a page that is
+// not in Chinese that it is in English: in the same section.
+func TestChinesePagesAreInStep(t *testing.T) {
+	shape := regexp.MustCompile(`(?m)^(?:#+ |\| |\|-| *- | *\d+\. )`)
+	link := regexp.MustCompile(`\]\(([^)#:]*\.md)[^)]*\)`)
+	for _, page := range pages(t) {
+		original, chinese := strings.CutSuffix(page, ".zh-CN.md")
+		if !chinese {
+			continue
+		}
+		var text [2]string
+		for i, name := range []string{original + ".md", page} {
+			whole, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text[i] = prose(string(whole))
+		}
+		lines := func(text string) (all string) {
+			for _, m := range shape.FindAllString(text, -1) {
+				all += strings.TrimSpace(m)[:1]
+			}
+			return all
+		}
+		if a, b := lines(text[0]), lines(text[1]); len(a) != len(b) {
+			t.Errorf("%s has %d headings, rows and items, and its twin %d", page, len(b), len(a))
+		}
+		for _, section := range regexp.MustCompile(`(?m)^## `).Split(text[1], -1)[1:] {
+			for _, m := range link.FindAllStringSubmatch(section, -1) {
+				if !strings.HasSuffix(m[1], ".zh-CN.md") && !strings.Contains(section, "英文") {
+					t.Errorf("%s links to %s and does not say that it is in English", page, m[1])
+				}
+			}
+		}
+	}
+}
+
+// Sizes and limits that pages name are those of the source.
+func TestLimitsInPagesAreThoseOfTheSource(t *testing.T) {
+	for _, of := range []struct{ source, says, page, promises string }{
+		{"tools/release/rehearse.go", "maxBinary = 30_000_000", "docs/release.md", "smaller than 30 MB"},
+		{"options.go", "DefaultTTL = 30 * time.Second", "docs/operations.md", "default of 30 s"},
+	} {
+		for file, text := range map[string]string{of.source: of.says, of.page: of.promises} {
+			whole, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(whole), text) {
+				t.Errorf("%s does not say %q; %s and %s belong together", file, text, of.source, of.page)
+			}
+		}
+	}
+}
+
+// What a user reads is at most thirty thousand words in English. The list of the command's verbs and
+// the plays of the lab are written by programs, and the pages for contributors are not counted.
+func TestUsersHaveThirtyThousandWordsToRead(t *testing.T) {
+	generated := regexp.MustCompile(`^docs/(cli|lab)\.md$`)
+	contributors := regexp.MustCompile(`^(verify/|docs/adr/|docs/(ARCHITECTURE|terms|release)\.md|CONTRIBUTING|clients/conformance/)`)
+	word := regexp.MustCompile(`[\pL\pN_✓✗]\S*`)
+	address := regexp.MustCompile(`\]\([^)]*\)`)
+	all := 0
+	for _, page := range pages(t) {
+		if strings.HasSuffix(page, ".zh-CN.md") || generated.MatchString(page) || contributors.MatchString(page) {
+			continue
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all += len(word.FindAllString(address.ReplaceAllString(string(text), "]"), -1))
+	}
+	if all > 30_000 || all < 20_000 {
+		t.Errorf("users have %d words to read; shorten a page, or make data of a table", all)
+	}
+}
+
 // Links between pages of the repository lead to a file that is there, and to a heading or an anchor in it.
 func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)#:"]*)(?:#([^)"]*))?[)"]`)

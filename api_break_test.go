@@ -119,14 +119,14 @@ func TestBreakOfAWaitingClaimEndsTheWaiting(t *testing.T) {
 			front := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 			behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 			line, err := a.Line(bg, "k")
-			if err != nil || len(line.Claims()) != 2 {
+			if err != nil || len(line.Claims) != 2 {
 				t.Fatalf("%+v, %v", line, err)
 			}
 			by := b
 			if how == "other client" {
 				by = a
 			}
-			must(t, by.Break(bg, "k", line.Waiters[0].Token, "not you", 0))
+			must(t, by.Break(bg, "k", line.Claims[1].Token, "not you", 0))
 			if !front.over() || behind.over() {
 				t.Error("the front should hear it, the one behind should join the line")
 			}

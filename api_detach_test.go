@@ -46,7 +46,7 @@ func TestDetachedLeaseGoesOnElsewhere(t *testing.T) {
 			t.Errorf("adopted %v, detached %v", x, l)
 		}
 		line, _ := b.Line(bg, "k")
-		if s := line.Holders[0]; s.Owner != "b" || s.Note != "second" {
+		if s := line.Claims[0]; s.Owner != "b" || s.Note != "second" {
 			t.Errorf("the holder is %+v", s)
 		}
 		time.Sleep(time.Hour) // it is renewed again
@@ -333,7 +333,7 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 			return l
 		}
 		first, ran := begin()
-		if line := line(); !ran || line.Done != nil || line.Holders[0].Owner != "for alice" {
+		if line := line(); !ran || !line.Done.IsZero() || line.Claims[0].Owner != "for alice" {
 			t.Errorf("ran: %v, the line is %+v", ran, line)
 		}
 		ok(t, b.Detached(first).Release(bg)) // the work failed
@@ -346,7 +346,7 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		w.is(b.Detached(second).Finish(bg, slot, strings.Repeat("x", 257)), fencelock.ErrInvalid)
 		w.is(b.Detached("no handle").Finish(bg, slot, ""), fencelock.ErrInvalid)
 		ok(t, b.Detached(second).Finish(bg, slot, "alice"))
-		if line := line(); line.Done == nil || !line.Done.Slot.Equal(slot) || line.Done.Owner != "alice" {
+		if line := line(); !line.Slot.Equal(slot) || line.DoneBy != "alice" {
 			t.Errorf("the last run is %+v", line.Done)
 		}
 		if _, ran = begin(); ran {
@@ -355,7 +355,7 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		late := w.detach(a, w.lock(a, "k"))
 		ok(t, b.Detached(late).Finish(bg, slot.Add(-time.Nanosecond), "bob"))
 		ok(t, b.Detached(late).Finish(bg, slot.Add(-time.Nanosecond), "bob"))
-		if line := line(); line.Done == nil || !line.Done.Slot.Equal(slot) || line.Done.Owner != "alice" {
+		if line := line(); !line.Slot.Equal(slot) || line.DoneBy != "alice" {
 			t.Errorf("the last run, after that of an older slot, is %+v", line.Done)
 		}
 		reader := w.detach(a, w.got(a.RLock(bg, "r")))

@@ -157,7 +157,7 @@ func TestHistorySaysWhoBrokeALock(t *testing.T) {
 		k = w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.Wait(time.Hour)) })
 		line, err := a.Line(bg, "k")
 		ok(t, err)
-		ok(t, operator.Break(bg, "k", line.Waiters[0].Token, "no more of these", 0))
+		ok(t, operator.Break(bg, "k", line.Claims[1].Token, "no more of these", 0))
 		w.release(l)
 		_, err = k.wait()
 		w.is(err, fencelock.ErrLost)
@@ -178,11 +178,11 @@ func TestHistoryFindsTheBrokenHolderOfASpan(t *testing.T) {
 		l = w.got(k.wait())
 		line, err := operator.Line(bg, "k")
 		ok(t, err)
-		if line.Holders[0].Token == l.Token() {
+		if line.Claims[0].Token == l.Token() {
 			t.Fatal("it was not handed on")
 		}
 		time.Sleep(time.Second)
-		ok(t, operator.Break(bg, "k", line.Holders[0].Token, "it hung", 0))
+		ok(t, operator.Break(bg, "k", line.Claims[0].Token, "it hung", 0))
 		<-l.Context().Done()
 		w.remembers("k", "a waited 0s, held 0s, released", "a waited 0s, held 1s, broken by operator: it hung")
 	})

@@ -169,7 +169,7 @@ func TestKeysMayHoldAnyByte(t *testing.T) {
 			if h := w.held(err); h.Key != k {
 				t.Errorf("key %q became %q", k, h.Key)
 			}
-			if line, err := b.Line(bg, k); err != nil || line.Key != k || len(line.Claims()) != 1 {
+			if line, err := b.Line(bg, k); err != nil || line.Key != k || len(line.Claims) != 1 {
 				t.Errorf("line of %q: %+v, %v", k, line, err)
 			}
 		}

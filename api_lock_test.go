@@ -210,16 +210,16 @@ func TestLineShowsHoldersAndWaiters(t *testing.T) {
 		a := w.client(&fencelock.Options{Owner: "a"})
 		b := w.client(&fencelock.Options{Owner: "b"})
 		line, err := a.Line(bg, "k")
-		if err != nil || line.Key != "k" || len(line.Claims()) != 0 {
+		if err != nil || line.Key != "k" || len(line.Claims) != 0 {
 			t.Errorf("unused: %+v, %v", line, err)
 		}
 		l := w.lock(a, "k", fencelock.Note("n"))
 		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		line, err = a.Line(bg, "k")
-		if err != nil || len(line.Claims()) != 2 {
+		if err != nil || len(line.Claims) != 2 {
 			t.Fatalf("%+v, %v", line, err)
 		}
-		h, q := line.Claims()[0], line.Claims()[1]
+		h, q := line.Claims[0], line.Claims[1]
 		if h.Owner != "a" || h.Note != "n" || !h.Granted || fence.Token(h.Token) != l.Token() || len(h.ID) > 8 {
 			t.Errorf("holder: %+v", h)
 		}

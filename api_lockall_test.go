@@ -164,7 +164,7 @@ func TestLockAllGivesBackWhenItFails(t *testing.T) {
 		l := w.lock(a, "b")
 		time.AfterFunc(time.Second, func() {
 			line, _ := a.Line(bg, "a")
-			ok(t, testclient.New(t, w.store.Store, nil).Break(bg, "a", line.Holders[0].Token, "deploy", 0))
+			ok(t, testclient.New(t, w.store.Store, nil).Break(bg, "a", line.Claims[0].Token, "deploy", 0))
 		})
 		start := time.Now()
 		_, err := b.LockAll(bg, []string{"a", "b", "c"})

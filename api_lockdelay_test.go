@@ -123,7 +123,7 @@ func TestBreakWithALockDelay(t *testing.T) {
 		w.is(l.Release(bg), fencelock.ErrBroken)
 		line, err := b.Line(bg, "k")
 		ok(t, err)
-		if h := line.Holders; len(h) != 1 || !h[0].Lingering || h[0].Token != l.Token() || h[0].Left != lockDelay {
+		if h := line.Claims; len(h) != 2 || !h[0].Lingering || h[0].Token != l.Token() || h[0].Left != lockDelay {
 			t.Errorf("the line is %+v", line)
 		}
 		n := w.got(next.wait())
@@ -148,7 +148,7 @@ func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
 			must(t, a.Break(bg, "k", l.Token(), "deploy", 0))
 			line, err := a.Line(bg, "k")
 			must(t, err)
-			if s := line.Holders[0]; !s.Lingering || s.Note != "nightly" {
+			if s := line.Claims[0]; !s.Lingering || s.Note != "nightly" {
 				t.Errorf("the line shows %+v", s)
 			}
 			w.release(w.got(next.wait()))
@@ -193,7 +193,7 @@ func TestBreakOfAWaiterHasNoLockDelay(t *testing.T) {
 		waits := w.begin(func() (*fencelock.Lease, error) { return other.Lock(bg, "k") })
 		line, err := c.Line(bg, "k")
 		ok(t, err)
-		must(t, c.Break(bg, "k", line.Waiters[0].Token, "", time.Hour))
+		must(t, c.Break(bg, "k", line.Claims[1].Token, "", time.Hour))
 		_, err = waits.wait()
 		w.is(err, fencelock.ErrBroken)
 		w.release(l)

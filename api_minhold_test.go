@@ -29,8 +29,8 @@ func TestMinHoldKeepsTheKeyTakenExactlyThatLong(t *testing.T) {
 		took(t, start, 3*time.Second)
 		w.is(l.Err(), fencelock.ErrReleased)
 		line, _ := c.Line(bg, "k")
-		if len(line.Claims()) != 1 || !line.Claims()[0].Lingering || line.Claims()[0].Left != 7*time.Second {
-			t.Errorf("%+v", line.Claims())
+		if len(line.Claims) != 1 || !line.Claims[0].Lingering || line.Claims[0].Left != 7*time.Second {
+			t.Errorf("%+v", line.Claims)
 		}
 		w.freeIn(7*time.Second, "k")
 		w.store.taken()

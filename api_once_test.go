@@ -347,22 +347,21 @@ func TestMarkHoldsSlotTimeAndOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := line.Done
-		if run == nil || !run.Slot.Equal(noon) || !run.Done.Equal(time.Now()) || run.Owner != owner {
-			t.Errorf("%+v", run)
+		if !line.Slot.Equal(noon) || !line.Done.Equal(time.Now()) || line.DoneBy != owner {
+			t.Errorf("%+v", line)
 		}
 		ok(t, errOf(c.Once(bg, "ever", time.Time{}, j.run)))
 		line, _ = c.Line(bg, "ever")
-		if run := line.Done; run == nil || !run.Slot.IsZero() {
-			t.Errorf("%+v", run)
+		if line.Done.IsZero() || !line.Slot.IsZero() {
+			t.Errorf("%+v", line)
 		}
 		for _, m := range []driver.Mark{"", "x", "ever", "ever ever", "a b c", "2000-01-01T12:00:00Z x o"} {
 			// As a later Once finds it, if another program left it.
 			l, err := w.store.Enter(bg, driver.Claim{Key: string(m) + "?", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Second, Span: 1})
 			must(t, err)
 			must(t, w.store.Leave(bg, l, driver.Exit{Mark: m}))
-			if line, err := c.Line(bg, l.Key); err != nil || line.Done != nil {
-				t.Errorf("%q was read as %+v, %v", m, line.Done, err)
+			if line, err := c.Line(bg, l.Key); err != nil || !line.Done.IsZero() {
+				t.Errorf("%q was read as %+v, %v", m, line, err)
 			}
 		}
 	})

@@ -136,7 +136,7 @@ func TestReentrantReadUnderAWriteSharesIt(t *testing.T) {
 		w.release(r)
 		w.free("k")
 		line, _ := c.Line(bg, "s")
-		if len(line.Claims()) != 1 || line.Holders[0].Permits != 3 {
+		if len(line.Claims) != 1 || line.Claims[0].Permits != 3 {
 			t.Errorf("%+v", line)
 		}
 		w.release(q)

@@ -260,7 +260,7 @@ func TestRevokeOfWhatNobodyHolds(t *testing.T) {
 		wait := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		line, err := a.Line(bg, "k")
 		must(t, err)
-		broken, err := a.Revoke(bg, "k", line.Waiters[0].Token, "not you", patience, 0)
+		broken, err := a.Revoke(bg, "k", line.Claims[1].Token, "not you", patience, 0)
 		if err != nil || !broken {
 			t.Errorf("of a claim that waits: %v, %v", broken, err)
 		}

@@ -36,7 +36,7 @@ func TestTraceOfTheHolderReachesThoseWhoWait(t *testing.T) {
 		}
 		line, err := c.Line(bg, "k")
 		ok(t, err)
-		if s := line.Holders[0]; s.Trace != "holder's" || s.Note != "for people" {
+		if s := line.Claims[0]; s.Trace != "holder's" || s.Note != "for people" {
 			t.Errorf("the line has %+v", s)
 		}
 		heard.take()
@@ -118,7 +118,7 @@ func TestTraceThatCannotBeKeptIsLeftOut(t *testing.T) {
 				l := w.got(c.Lock(traced(test.trace), "k", opts...))
 				line, err := c.Line(bg, "k")
 				ok(t, err)
-				if s := line.Holders[0]; s.Note != test.note || (s.Trace == test.trace && test.trace != "") != test.kept {
+				if s := line.Claims[0]; s.Note != test.note || (s.Trace == test.trace && test.trace != "") != test.kept {
 					t.Errorf("%.20q: the line has %+v", test.trace, s)
 				}
 				w.release(l)

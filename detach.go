@@ -357,7 +357,7 @@ func (d *Detached) Finish(ctx context.Context, slot time.Time, owner string) err
 		if !p.ticket.Exclusive() {
 			return invalid("only the holder of an exclusive lease can finish a slot")
 		}
-		mark := writeMark(Run{Slot: slot, Done: time.Now(), Owner: cmp.Or(owner, c.options.Owner)})
+		mark := writeMark(run{slot, time.Now(), cmp.Or(owner, c.options.Owner)})
 		return p.leave(ctx, c, driver.Exit{Mark: mark})
 	})
 }
@@ -371,8 +371,8 @@ func (d *Detached) Check(ctx context.Context) (Standing, error) {
 		if err != nil {
 			return err
 		}
-		for _, s := range line.Holders {
-			if s.ID == driverutil.ShortID(p.ticket.ID) && s.HasToken(p.token) && !s.Lingering {
+		for _, s := range line.Claims {
+			if s.ID == driverutil.ShortID(p.ticket.ID) && s.HasToken(p.token) && s.Granted && !s.Lingering {
 				found = s
 				return nil
 			}

@@ -27,13 +27,13 @@ func ExampleClient_Lines() {
 			fmt.Println(err)
 			return
 		}
-		for _, holder := range line.Holders {
-			fmt.Println(line.Key, holder.Owner, holder.Kind)
+		for _, claim := range line.Claims {
+			fmt.Println(line.Key, claim.Owner, claim.Kind, claim.Granted)
 		}
 	}
 	// Output:
-	// config/prices web-3 shared
-	// config/prices web-4 shared
+	// config/prices web-3 shared true
+	// config/prices web-4 shared true
 }
 
 // A cron job that starts on every replica runs on one of them, and once. If it
@@ -58,7 +58,7 @@ func ExampleClient_Once() {
 }
 
 // What a slot left behind can be read from the line of its key.
-func ExampleRun() {
+func ExampleLine() {
 	client, _ := fencelock.New(memlock.New(), &fencelock.Options{Owner: "web-3"})
 	defer client.Close()
 	ctx := context.Background()
@@ -70,8 +70,8 @@ func ExampleRun() {
 		fmt.Println(err)
 		return
 	}
-	if run := line.Done; run != nil {
-		fmt.Println(run.Slot.Format(time.DateTime), "was done by", run.Owner)
+	if !line.Done.IsZero() {
+		fmt.Println(line.Slot.Format(time.DateTime), "was done by", line.DoneBy)
 	}
 	// Output: 2026-11-20 20:00:00 was done by web-3
 }

@@ -12,11 +12,14 @@ import (
 
 // Line is the line of one key, as it was at one moment.
 type Line struct {
-	Key     string
-	Last    fence.Token // the largest token drawn so far; 0 if none is remembered
-	Done    *Run        // the last slot that Once has finished; nil if there is none
-	Holders []Standing
-	Waiters []Standing // in order of arrival
+	Key    string
+	Last   fence.Token // the largest token drawn so far; 0 if none is remembered
+	Claims []Standing  // the holders, then the waiters in order of arrival
+
+	// The last slot that Once has finished, when it was finished by the clock of that process, and
+	// its owner. Done is zero if there is none; Slot is also zero for once forever.
+	Slot, Done time.Time
+	DoneBy     string
 }
 
 // Standing is one claim in a line.
@@ -41,16 +44,12 @@ func (s *Standing) HasToken(t fence.Token) bool {
 	return t >= s.Token && int64(t-s.Token) < max(s.Span, 1)
 }
 
-// Claims returns the holders and, after them, the waiters.
-func (l *Line) Claims() []Standing {
-	return append(l.Holders[:len(l.Holders):len(l.Holders)], l.Waiters...)
-}
-
 func lineOf(d *driver.Line) Line {
 	l := Line{Key: d.Key, Last: fence.Token(d.Last)}
-	if run, ok := readMark(d.Mark); ok {
-		l.Done = &run
+	if r, ok := readMark(d.Mark); ok {
+		l.Slot, l.Done, l.DoneBy = r.slot, r.done, r.owner
 	}
+	var waiters []Standing
 	for _, c := range d.Claims {
 		s := Standing{
 			ID: c.ID, Owner: c.Owner, Token: fence.Token(c.Token), Span: c.Span,
@@ -59,11 +58,12 @@ func lineOf(d *driver.Line) Line {
 		s.Note, s.Trace, s.lockDelay = splitNote(c.Note)
 		s.setKind(c.Capacity, c.Weight)
 		if c.Granted {
-			l.Holders = append(l.Holders, s)
+			l.Claims = append(l.Claims, s)
 		} else {
-			l.Waiters = append(l.Waiters, s)
+			waiters = append(waiters, s)
 		}
 	}
+	l.Claims = append(l.Claims, waiters...)
 	return l
 }
 

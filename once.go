@@ -12,13 +12,6 @@ import (
 
 const opOnce = "once"
 
-// Run is the last slot of a key that Once has finished.
-type Run struct {
-	Slot  time.Time // zero: once forever
-	Done  time.Time // by the clock of the process that did it
-	Owner string
-}
-
 // Once runs f at most once successfully per slot, over all machines. Slots of a key are
 // times, and ordered: after a slot has been finished, neither it nor an earlier one runs.
 // The zero time means once forever. Compute the slot before the call, so that waiting does
@@ -58,15 +51,15 @@ func (c *Client) Once(
 		return false, err
 	}
 	cl := l.claim
-	if last, ok := readMark(cl.lastMark()); ok && !last.Slot.Before(slot) {
+	if last, ok := readMark(cl.lastMark()); ok && !last.slot.Before(slot) {
 		l.dropMinHold() // nothing runs, so nothing is held apart
 		err := l.Release(ctx)
 		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {
 			err = nil // the slot is done in any case
 		}
-		if err == nil && !slot.IsZero() && last.Slot.After(slot) {
+		if err == nil && !slot.IsZero() && last.slot.After(slot) {
 			err = wrap(opOnce, key, fmt.Errorf("%w: slot %s was done by %s", ErrSlotPassed,
-				last.Slot.Format(time.RFC3339Nano), last.Owner))
+				last.slot.Format(time.RFC3339Nano), last.owner))
 		}
 		return false, err
 	}
@@ -82,25 +75,31 @@ func (c *Client) Once(
 	if ferr != nil {
 		return true, withLoss(ferr, l.Release(ctx))
 	}
-	return true, l.releaseWith(ctx, writeMark(Run{Slot: slot, Done: time.Now(), Owner: cl.owner()}))
+	return true, l.releaseWith(ctx, writeMark(run{slot, time.Now(), cl.owner()}))
 }
 
 // markTime has one width, so that marks are ordered as their slots are: the store compares bytes,
 // and keeps the larger mark.
 const markTime = "2006-01-02T15:04:05.000000000Z"
 
+// run is a run of Once that has finished.
+type run struct {
+	slot, done time.Time
+	owner      string
+}
+
 // A mark is three fields, so that a person who looks into the store can read it:
 // the slot, when it was done, and by whom. The slot of once forever is the zero time.
-func writeMark(r Run) driver.Mark {
-	return driver.Mark(fmt.Sprintf("%s %s %s", r.Slot.UTC().Format(markTime), r.Done.UTC().Format(markTime), r.Owner))
+func writeMark(r run) driver.Mark {
+	return driver.Mark(fmt.Sprintf("%s %s %s", r.slot.UTC().Format(markTime), r.done.UTC().Format(markTime), r.owner))
 }
 
 // readMark reads what Once left on a line. It reports false for a mark that Once did not
 // write, and for none.
-func readMark(m driver.Mark) (Run, bool) {
+func readMark(m driver.Mark) (run, bool) {
 	fields := strings.SplitN(string(m), " ", 3)
 	if len(fields) != 3 {
-		return Run{}, false
+		return run{}, false
 	}
 	read := func(s string) (time.Time, error) {
 		if s == "ever" {
@@ -110,5 +109,5 @@ func readMark(m driver.Mark) (Run, bool) {
 	}
 	slot, err1 := read(fields[0])
 	done, err2 := read(fields[1])
-	return Run{Slot: slot, Done: done, Owner: fields[2]}, err1 == nil && err2 == nil
+	return run{slot, done, fields[2]}, err1 == nil && err2 == nil
 }

@@ -17,18 +17,18 @@ func FuzzMark(f *testing.F) {
 	f.Add("2026-11-21T00:00:00Z 2026-11-21T00:00:01.5Z a b c", int64(-1), "a b\x1f")
 	f.Add("2026-11-21T00:00:00+25:00 x y", int64(1), "锁")
 	f.Fuzz(func(t *testing.T, text string, at int64, owner string) {
-		if run, ok := readMark(driver.Mark(text)); ok {
-			if again, ok := readMark(writeMark(run)); !ok || !again.Slot.Equal(run.Slot) || again.Owner != run.Owner {
-				t.Errorf("%q is read as %+v, written, and read as %+v, %v", text, run, again, ok)
+		if r, ok := readMark(driver.Mark(text)); ok {
+			if again, ok := readMark(writeMark(r)); !ok || !again.slot.Equal(r.slot) || again.owner != r.owner {
+				t.Errorf("%q is read as %+v, written, and read as %+v, %v", text, r, again, ok)
 			}
 		}
-		run := Run{Slot: time.Unix(0, at), Done: time.Unix(0, at).Add(time.Second), Owner: owner}
-		m := writeMark(run)
+		r := run{time.Unix(0, at), time.Unix(0, at).Add(time.Second), owner}
+		m := writeMark(r)
 		if len(owner) <= driver.MaxOwner && len(m) > driver.MaxMark {
 			t.Errorf("a mark of %d bytes: %q", len(m), m)
 		}
-		if got, ok := readMark(m); !ok || !got.Slot.Equal(run.Slot) || !got.Done.Equal(run.Done) || got.Owner != owner {
-			t.Errorf("%+v is written as %q, and read as %+v, %v", run, m, got, ok)
+		if got, ok := readMark(m); !ok || !got.slot.Equal(r.slot) || !got.done.Equal(r.done) || got.owner != owner {
+			t.Errorf("%+v is written as %q, and read as %+v, %v", r, m, got, ok)
 		}
 	})
 }

@@ -111,7 +111,7 @@ func (r *revocation) look(ctx context.Context) (*Standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range line.Claims() {
+	for _, s := range line.Claims {
 		if s.HasToken(r.token) {
 			return &s, nil
 		}
@@ -194,7 +194,7 @@ func (w *revokeWatch) run(ctx context.Context, key string, ttl time.Duration) {
 		call.End()
 		if err == nil && len(found.Claims) > 0 {
 			line := lineOf(&found)
-			w.found(&line.Claims()[0])
+			w.found(&line.Claims[0])
 			return
 		}
 		select {

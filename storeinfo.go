@@ -28,9 +28,9 @@ func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
 
 // leaseDelay is the LockDelay of the lease that has the token, and whether it lingers already.
 func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) (delay time.Duration, lingers bool) {
-	for _, s := range lineOf(line).Holders {
+	for _, s := range lineOf(line).Claims {
 		switch {
-		case !s.HasToken(token):
+		case !s.Granted || !s.HasToken(token):
 		case s.Lingering:
 			return 0, true
 		case s.lockDelay > 0:

@@ -152,7 +152,7 @@ func TestBrokenLeaderCampaignsAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := operator.Break(t.Context(), "reports", l.Holders[0].Token, "it is b's turn", 0); err != nil {
+			if err := operator.Break(t.Context(), "reports", l.Claims[0].Token, "it is b's turn", 0); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(ttl)

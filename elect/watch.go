@@ -25,8 +25,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, err
 	}
-	for _, c := range line.Holders {
-		if c.Kind == fencelock.Exclusive && !c.Lingering {
+	for _, c := range line.Claims {
+		if c.Granted && c.Kind == fencelock.Exclusive && !c.Lingering {
 			return Leader{Owner: c.Owner, Note: c.Note, Token: c.Token, Since: c.Since}, nil
 		}
 	}

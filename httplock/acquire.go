@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/httplock/internal/lines"
 	"github.com/fencelock/fencelock/internal/note"
 )
 
@@ -48,7 +49,7 @@ func (s *Server) acquire(c *call) (any, error) {
 	if w.named && w.kept {
 		l, err := s.locks.Line(c.Context(), w.Key)
 		if err == nil {
-			err = s.checkReuse(w, l.Claims())
+			err = s.checkReuse(w, l.Claims)
 		}
 		if err != nil {
 			return nil, err
@@ -229,7 +230,7 @@ func (s *Server) comeAgain(c *call, w *want) error {
 	if s.draining.Err() != nil {
 		p.retry = 1
 	} else if l, err := s.locks.Line(c.Context(), w.Key); err == nil {
-		if err := s.checkReuse(w, l.Claims()); err != nil {
+		if err := s.checkReuse(w, l.Claims); err != nil {
 			return err
 		}
 	}
@@ -259,10 +260,11 @@ func (s *Server) notAcquired(c *call, w *want, err error) error {
 		p.retry, ahead = retryAfter(holder.Left), max(holder.Ahead, 1)
 	}
 	if l, err := s.locks.Line(c.Context(), w.Key); err == nil {
-		if err := s.checkReuse(w, l.Claims()); err != nil {
+		if err := s.checkReuse(w, l.Claims); err != nil {
 			return err
 		}
-		for _, h := range l.Holders {
+		granted, _ := lines.Split(&l)
+		for _, h := range granted {
 			holders = append(holders, standingOf(&h))
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/httplock/internal/lines"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
@@ -272,7 +273,8 @@ func (s *site) waiting(key string) int {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return len(l.Waiters)
+	_, waiters := lines.Split(&l)
+	return len(waiters)
 }
 
 // eventually asks again and again.

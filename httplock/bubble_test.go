@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/httplock"
+	"github.com/fencelock/fencelock/httplock/internal/lines"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -167,7 +168,8 @@ func (l *local) waiters(key string) int {
 	if err != nil {
 		l.Fatal(err)
 	}
-	return len(line.Waiters)
+	_, waiters := lines.Split(&line)
+	return len(waiters)
 }
 
 // plain hides from a Client that a store can pass leases on.

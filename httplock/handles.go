@@ -189,7 +189,7 @@ func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
 		if lineErr != nil {
 			return lineErr
 		}
-		if line.Done == nil || !line.Done.Slot.Equal(slot) {
+		if line.Done.IsZero() || !line.Slot.Equal(slot) {
 			return err // no claim has noted the slot
 		}
 	case err != nil:

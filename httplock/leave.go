@@ -72,7 +72,7 @@ func (s *Server) endClaim(ctx context.Context, w *want) error {
 
 // findIn reports whether the request of w has a claim in line, and has w wish for what that is for.
 func (w *want) findIn(l *fencelock.Line) bool {
-	for _, c := range l.Claims() {
+	for _, c := range l.Claims {
 		if of, ok := w.wishOf(&c); ok {
 			w.wish = of
 			return true

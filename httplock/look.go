@@ -107,10 +107,8 @@ func (a *linesAnswer) cut() {
 func sizeOf(l *fencelock.Line) int {
 	const line, claim = 150, 200
 	n := line + len(l.Key)
-	for _, claims := range [...][]fencelock.Standing{l.Holders, l.Waiters} {
-		for i := range claims {
-			n += claim + len(claims[i].Owner) + len(claims[i].Note)
-		}
+	for i := range l.Claims {
+		n += claim + len(l.Claims[i].Owner) + len(l.Claims[i].Note)
 	}
 	return n
 }

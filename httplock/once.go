@@ -60,7 +60,7 @@ func (s *Server) once(c *call) (any, error) {
 	// Most requests of a fleet's timers come when the slot is done.
 	l, err := s.locks.Line(c.Context(), w.Key)
 	if err == nil {
-		err = s.checkReuse(w, l.Claims())
+		err = s.checkReuse(w, l.Claims)
 	}
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (s *Server) once(c *call) (any, error) {
 // keepSlot gives w the slot of its claim, if the claim is in line: a request that is repeated after
 // its slot has ended is for the same claim, at whichever Server it arrives.
 func (w *want) keepSlot(l *fencelock.Line) {
-	for _, c := range l.Claims() {
+	for _, c := range l.Claims {
 		if of, ok := w.wishOf(&c); ok && of.slot != nil {
 			w.slot = of.slot
 		}
@@ -119,11 +119,11 @@ func (s *Server) findDone(ctx context.Context, w *want) (*done, error) {
 // claim if there is one.
 func (w *want) doneIn(l *fencelock.Line) *done {
 	w.keepSlot(l)
-	if l.Done == nil || l.Done.Slot.Before(*w.slot) {
+	if l.Done.IsZero() || l.Slot.Before(*w.slot) {
 		return nil
 	}
-	passed := !w.slot.IsZero() && l.Done.Slot.After(*w.slot)
-	return &done{true, w.Key, note.Slot(l.Done.Slot), l.Done.Done.UTC(), l.Done.Owner, passed}
+	passed := !w.slot.IsZero() && l.Slot.After(*w.slot)
+	return &done{true, w.Key, note.Slot(l.Slot), l.Done.UTC(), l.DoneBy, passed}
 }
 
 // doneSlot is the answer for a slot that Once has found done, or passed.

@@ -65,7 +65,7 @@ func viewOf(l *fencelock.Line) lineView {
 	if !utf8.ValidString(l.Key) {
 		v.KeyB64 = base64.StdEncoding.EncodeToString([]byte(l.Key))
 	}
-	for _, c := range l.Claims() {
+	for _, c := range l.Claims {
 		if c.Kind == fencelock.Permits {
 			v.Kind, v.Size = cmp.Or(v.Kind, "semaphore"), max(v.Size, c.Size)
 		} else {
@@ -77,8 +77,8 @@ func viewOf(l *fencelock.Line) lineView {
 			v.Waiters = append(v.Waiters, standingOf(&c))
 		}
 	}
-	if run := l.Done; run != nil {
-		v.LastRun = &runView{Slot: slotTime(run.Slot), Done: run.Done.UTC(), Owner: run.Owner}
+	if !l.Done.IsZero() {
+		v.LastRun = &runView{Slot: slotTime(l.Slot), Done: l.Done.UTC(), Owner: l.DoneBy}
 	}
 	return v
 }

@@ -32,7 +32,7 @@ func TestHandOverThatFailsCostsOnlyShortLeases(t *testing.T) {
 	}()
 	eventually(t, "somebody waits", func() bool {
 		l, err := keeper.Line(t.Context(), "kept")
-		return err == nil && len(l.Claims()) == 2
+		return err == nil && len(l.Claims) == 2
 	})
 
 	r := g.handOver(m)

@@ -194,7 +194,7 @@ func TestSlotMovesUnderLoad(t *testing.T) {
 	}()
 	eventually(t, "somebody waits", func() bool {
 		l, err := keeper.Line(t.Context(), "contended")
-		return err == nil && len(l.Claims()) == 2
+		return err == nil && len(l.Claims) == 2
 	})
 	l.goesOn("the start")
 	began, served := time.Now(), l.served()

@@ -75,7 +75,7 @@ func TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
 		}
 		ok(t, second.Err())
 		ok(t, second.Release(t.Context()))
-		if l, err := b.Line(t.Context(), "key"); err != nil || len(l.Claims()) > 0 {
+		if l, err := b.Line(t.Context(), "key"); err != nil || len(l.Claims) > 0 {
 			t.Errorf("the line is %+v, %v", l, err)
 		}
 	})

@@ -262,7 +262,7 @@ func (m *meter) between(ctx context.Context, d time.Duration) (quantiles, error)
 				}
 				return 0, err
 			}
-			if len(line.Claims()) == 2 {
+			if len(line.Claims) == 2 {
 				break
 			}
 		}

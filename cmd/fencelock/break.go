@@ -141,7 +141,7 @@ func (s *session) revoke(name string, f breakFlags) (what string, err error) {
 }
 
 func withToken(l fencelock.Line, token fence.Token) (fencelock.Standing, bool) {
-	for _, c := range l.Claims() {
+	for _, c := range l.Claims {
 		if c.HasToken(token) {
 			return c, true
 		}
@@ -151,8 +151,8 @@ func withToken(l fencelock.Line, token fence.Token) (fencelock.Standing, bool) {
 
 func (s *session) notThere(l fencelock.Line, token fence.Token) error {
 	now := "nobody holds it"
-	if len(l.Claims()) > 0 {
-		now = fmt.Sprintf("its token is %s now, %s", l.Claims()[0].Token, heldBy(headOf(l)))
+	if len(l.Claims) > 0 {
+		now = fmt.Sprintf("its token is %s now, %s", l.Claims[0].Token, heldBy(headOf(l)))
 	}
 	return fail(exitNotAcquired, "%s on %s has no claim with token %s, so nothing was changed; %s",
 		quote(l.Key), s.store, token, now)

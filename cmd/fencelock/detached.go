@@ -225,7 +225,7 @@ func newCheck(c *cli) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return writeJSON(c.out, viewOf(fencelock.Line{Key: h.Key(), Holders: []fencelock.Standing{held}}), true)
+				return writeJSON(c.out, viewOf(fencelock.Line{Key: h.Key(), Claims: []fencelock.Standing{held}}), true)
 			}
 			_, err = fmt.Fprintf(c.out, "%s is held with token %s, %s left\n",
 				quote(h.Key()), held.Token, span(held.Left))

@@ -297,8 +297,8 @@ func (h *holding) slotRefused(err error) error {
 func (h *holding) slotPassed(at time.Time) error {
 	text := fmt.Sprintf("%s: slot %s cannot run any more, because a later one is done", quote(h.f.name),
 		at.Format(slotForm))
-	if line, err := h.Line(context.Background(), h.f.name); err == nil && line.Done != nil {
-		text += ": " + doneText(*line.Done, at)
+	if line, err := h.Line(context.Background(), h.f.name); err == nil && !line.Done.IsZero() {
+		text += ": " + doneText(line, at)
 	}
 	text += "; whether this one was done before is not known"
 	return h.f.notAcquired(fail(exitNotAcquired, "%s", text))
@@ -309,19 +309,19 @@ const slotForm = "2006-01-02 15:04:05 MST"
 // sayDone says when the slot was done, and by whom, as far as the store knows.
 func (h *holding) sayDone(at time.Time) {
 	text := "slot " + at.Format(slotForm) + " is done"
-	if line, err := h.Line(context.Background(), h.f.name); err == nil && line.Done != nil {
-		text += ": " + doneText(*line.Done, at)
+	if line, err := h.Line(context.Background(), h.f.name); err == nil && !line.Done.IsZero() {
+		text += ": " + doneText(line, at)
 	}
 	say("%s: %s", quote(h.f.name), text)
 }
 
-// doneText says when a run was finished, by whom and for which slot, if not for that of at.
-func doneText(run fencelock.Run, at time.Time) string {
-	text := "finished at " + run.Done.In(at.Location()).Format(slotForm) + " by " + plain(run.Owner)
-	if !run.Slot.Equal(at) {
-		text += ", as slot " + run.Slot.In(at.Location()).Format(slotForm)
+// doneText says when the last run was finished, by whom and for which slot, if not for that of at.
+func doneText(l fencelock.Line, at time.Time) string {
+	text := "finished at " + l.Done.In(at.Location()).Format(slotForm) + " by " + plain(l.DoneBy)
+	if !l.Slot.Equal(at) {
+		text += ", as slot " + l.Slot.In(at.Location()).Format(slotForm)
 	}
-	if run.Slot.After(time.Now().Add(24 * time.Hour)) {
+	if l.Slot.After(time.Now().Add(24 * time.Hour)) {
 		text += ", which is still to come: until then nothing runs under this name; " +
 			"look for a wrong clock, or a --slot given by hand, and use another name meanwhile"
 	}

@@ -182,7 +182,7 @@ func TestSlotOfOnceOverHTTPIsShownAsASlot(t *testing.T) {
 	at := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC)
 	claims := func(notes ...note.Note) (l fencelock.Line) {
 		for _, n := range notes {
-			l.Holders = append(l.Holders, fencelock.Standing{Granted: true, Owner: "alice", Note: n.String(), Since: at})
+			l.Claims = append(l.Claims, fencelock.Standing{Granted: true, Owner: "alice", Note: n.String(), Since: at})
 		}
 		return l
 	}
@@ -198,7 +198,7 @@ func TestSlotOfOnceOverHTTPIsShownAsASlot(t *testing.T) {
 		if c := viewOf(l).Holders[i]; c.Slot != want[0] || c.Note != want[1] {
 			t.Errorf("as JSON: %+v; want %q", c, want)
 		}
-		e := grantOf(history.Entry{Note: l.Holders[i].Note}, at)
+		e := grantOf(history.Entry{Note: l.Claims[i].Note}, at)
 		if e.Slot != want[0] || e.Note != want[1] {
 			t.Errorf("in the history: %+v; want %q", e, want)
 		}

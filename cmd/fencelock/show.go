@@ -46,7 +46,7 @@ func newShow(c *cli) *cobra.Command {
 // lastTokenOf says whose the last token of a line is. It need not be the holder's: each
 // claim draws one as it joins.
 func lastTokenOf(l fencelock.Line) string {
-	for _, c := range l.Claims() {
+	for _, c := range l.Claims {
 		switch {
 		case !c.HasToken(l.Last):
 		case c.Granted:
@@ -59,7 +59,7 @@ func lastTokenOf(l fencelock.Line) string {
 }
 
 func showLine(w io.Writer, l fencelock.Line) error {
-	if len(l.Claims()) == 0 {
+	if len(l.Claims) == 0 {
 		fmt.Fprintf(w, "%s is free\n", quote(l.Key))
 	} else if err := showTable(w, []fencelock.Line{l}); err != nil {
 		return err
@@ -67,12 +67,12 @@ func showLine(w io.Writer, l fencelock.Line) error {
 	if l.Last > 0 {
 		fmt.Fprintf(w, "last token: %s, %s\n", l.Last, lastTokenOf(l))
 	}
-	if run := l.Done; run != nil {
+	if !l.Done.IsZero() {
 		slot := "once forever"
-		if !run.Slot.IsZero() {
-			slot = run.Slot.UTC().Format(time.RFC3339)
+		if !l.Slot.IsZero() {
+			slot = l.Slot.UTC().Format(time.RFC3339)
 		}
-		fmt.Fprintf(w, "last slot done: %s, at %s by %s\n", slot, run.Done.UTC().Format(time.RFC3339), plain(run.Owner))
+		fmt.Fprintf(w, "last slot done: %s, at %s by %s\n", slot, l.Done.UTC().Format(time.RFC3339), plain(l.DoneBy))
 	}
 	return nil
 }

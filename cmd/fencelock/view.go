@@ -56,7 +56,7 @@ func viewOf(l fencelock.Line) lineView {
 	if !utf8.ValidString(l.Key) {
 		v.NameB64 = base64.StdEncoding.EncodeToString([]byte(l.Key))
 	}
-	for _, c := range l.Claims() {
+	for _, c := range l.Claims {
 		view := claimView{
 			Token: c.Token, Owner: c.Owner, Note: note.Parse(c.Note).Text, Slot: slotOf(c.Note),
 			Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
@@ -84,10 +84,10 @@ func (v *lineView) addMemory(l fencelock.Line) {
 		t := l.Last
 		v.LastToken = &t
 	}
-	if run := l.Done; run != nil {
-		v.LastRun = &runView{Done: run.Done.UTC(), Owner: run.Owner}
-		if !run.Slot.IsZero() {
-			slot := run.Slot.UTC()
+	if !l.Done.IsZero() {
+		v.LastRun = &runView{Done: l.Done.UTC(), Owner: l.DoneBy}
+		if !l.Slot.IsZero() {
+			slot := l.Slot.UTC()
 			v.LastRun.Slot = &slot
 		}
 	}
@@ -101,7 +101,7 @@ var heading = []string{"NAME", "STATE", "OWNER", "SINCE", "AGE", "LEFT", "TOKEN"
 func rows(l fencelock.Line, now time.Time) [][]string {
 	var all [][]string
 	waiting := 0
-	for _, c := range l.Claims() {
+	for _, c := range l.Claims {
 		if !c.Granted {
 			waiting++
 		}

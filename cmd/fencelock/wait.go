@@ -55,7 +55,7 @@ func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 		if err != nil {
 			return explain(s.store, name, err)
 		}
-		if len(line.Claims()) == 0 {
+		if len(line.Claims) == 0 {
 			return nil
 		}
 		who := heldBy(headOf(line))
@@ -76,8 +76,8 @@ func (c *cli) waitFree(name string, limit seconds, verbose bool) error {
 
 // headOf describes the first claim of a line as what stands in the way.
 func headOf(l fencelock.Line) *fencelock.HeldError {
-	c := l.Claims()[0]
-	return &fencelock.HeldError{Key: l.Key, Standing: c, Ahead: len(l.Claims())}
+	c := l.Claims[0]
+	return &fencelock.HeldError{Key: l.Key, Standing: c, Ahead: len(l.Claims)}
 }
 
 // refuseMemory refuses the store that no other process sees, for verbs that would always

@@ -101,14 +101,14 @@ func printChanges(w io.Writer, before, now fencelock.Line, asJSON bool) error {
 		return writeJSON(w, is, false)
 	}
 	stands, stood := byToken(now), byToken(before)
-	for _, c := range before.Claims() {
+	for _, c := range before.Claims {
 		if _, stays := stands[c.Token]; !stays {
 			if err := event(w, now.Key, "left", c); err != nil {
 				return err
 			}
 		}
 	}
-	for _, c := range now.Claims() {
+	for _, c := range now.Claims {
 		was, known := stood[c.Token]
 		if known && was.Granted == c.Granted && was.Lingering == c.Lingering {
 			continue
@@ -129,7 +129,7 @@ func printChanges(w io.Writer, before, now fencelock.Line, asJSON bool) error {
 
 func byToken(l fencelock.Line) map[fence.Token]fencelock.Standing {
 	claims := map[fence.Token]fencelock.Standing{}
-	for _, c := range l.Claims() {
+	for _, c := range l.Claims {
 		claims[c.Token] = c
 	}
 	return claims

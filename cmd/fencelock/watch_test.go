@@ -16,7 +16,7 @@ func TestWatchTellsOfLeavingFirst(t *testing.T) {
 	t.Parallel()
 	line := func(holder fencelock.Standing, waiters ...fencelock.Standing) fencelock.Line {
 		holder.Granted = true
-		return fencelock.Line{Key: "n", Holders: []fencelock.Standing{holder}, Waiters: waiters}
+		return fencelock.Line{Key: "n", Claims: append([]fencelock.Standing{holder}, waiters...)}
 	}
 	a, b, c, d := fencelock.Standing{Owner: "a", Token: 1}, fencelock.Standing{Owner: "b", Token: 2},
 		fencelock.Standing{Owner: "c", Token: 3}, fencelock.Standing{Owner: "d", Token: 4}

@@ -87,7 +87,7 @@ func trouble(err error) string {
 }
 
 func claimWith(l *fencelock.Line, token fence.Token) (fencelock.Standing, bool) {
-	for _, s := range l.Claims() {
+	for _, s := range l.Claims {
 		if s.HasToken(token) {
 			return s, true
 		}

@@ -21,6 +21,8 @@ type keyPage struct {
 	Line     fencelock.Line
 	Kind     string // "lock", "semaphore"; empty: nobody uses it
 	Size     int64
+	Holding  int // claims
+	Waiting  int // claims
 	MayBreak bool
 	Claims   []keyClaim
 	More     int // waiters that are not in Claims
@@ -97,17 +99,18 @@ func (c *Console) key(v *visit) {
 }
 
 func (p *keyPage) addClaims(l *watch.Line, at time.Time) {
-	place := 0
-	for _, s := range l.Claims() {
+	for _, s := range l.Claims {
 		k := keyClaim{Standing: s, For: since(s.Since, at), Rest: leftOf(l, &s)}
 		if s.Kind == fencelock.Permits {
 			p.Kind, p.Size = "semaphore", max(p.Size, s.Size)
 		} else {
 			p.Kind = "lock"
 		}
-		if !s.Granted {
-			place++
-			k.Place = place
+		if s.Granted {
+			p.Holding++
+		} else {
+			p.Waiting++
+			k.Place = p.Waiting
 		}
 		if len(p.Claims) >= maxRows {
 			p.More++

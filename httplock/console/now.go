@@ -71,7 +71,8 @@ func (c *Console) now(v *visit) {
 	p.Refresh, p.Stream = refreshEvery, "live?"+v.URL.RawQuery
 	shown := s.Lines
 	for _, l := range shown {
-		p.Waiters += len(l.Waiters)
+		_, waiters := lines.Split(&l.Line)
+		p.Waiters += len(waiters)
 	}
 	slices.SortFunc(shown, func(a, b *watch.Line) int { return lines.ByLongestWaiting(&a.Line, &b.Line) })
 	p.Keys, p.Cut = len(shown), s.Cut
@@ -85,8 +86,9 @@ func (c *Console) now(v *visit) {
 }
 
 func rowOf(l *watch.Line, at time.Time) nowRow {
-	r := nowRow{Key: l.Key, Href: keyHref(l.Key), Waiters: len(l.Waiters)}
-	for i, h := range l.Holders {
+	holders, waiters := lines.Split(&l.Line)
+	r := nowRow{Key: l.Key, Href: keyHref(l.Key), Waiters: len(waiters)}
+	for i, h := range holders {
 		switch h.Kind {
 		case fencelock.Permits:
 			r.Kind, r.Size = "permits", max(r.Size, h.Size)
@@ -100,9 +102,9 @@ func rowOf(l *watch.Line, at time.Time) nowRow {
 			}
 		}
 	}
-	r.Others = max(len(l.Holders)-1, 0)
-	if len(l.Waiters) > 0 {
-		r.Longest = since(l.Waiters[0].Since, at)
+	r.Others = max(len(holders)-1, 0)
+	if len(waiters) > 0 {
+		r.Longest = since(waiters[0].Since, at)
 	}
 	return r
 }

@@ -209,7 +209,7 @@ func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 	testserver.Eventually(t, time.Minute, "it leads", func() bool { return e.IsLeader(t.Context()) == nil })
 	c := open(t, store)
 	line, err := c.Line(t.Context(), "scheduler")
-	if err != nil || len(line.Claims()) != 1 {
+	if err != nil || len(line.Claims) != 1 {
 		t.Fatal(line, err)
 	}
 	rival := make(chan *fencelock.Lease, 1)
@@ -221,9 +221,9 @@ func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 	}()
 	testserver.Eventually(t, time.Minute, "the rival waits", func() bool {
 		line, _ = c.Line(t.Context(), "scheduler")
-		return len(line.Claims()) == 2
+		return len(line.Claims) == 2
 	})
-	if err := c.Break(t.Context(), "scheduler", fence.Token(line.Claims()[0].Token), "test", 0); err != nil {
+	if err := c.Break(t.Context(), "scheduler", fence.Token(line.Claims[0].Token), "test", 0); err != nil {
 		t.Fatal(err)
 	}
 	<-rival

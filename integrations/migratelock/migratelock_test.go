@@ -139,10 +139,10 @@ func TestLostLockStopsBeforeTheNextMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, err := c.Line(t.Context(), "migrate/shop")
-	if err != nil || len(line.Claims()) != 1 {
+	if err != nil || len(line.Claims) != 1 {
 		t.Fatal(line, err)
 	}
-	if err := c.Break(t.Context(), "migrate/shop", fence.Token(line.Claims()[0].Token), "test", 0); err != nil {
+	if err := c.Break(t.Context(), "migrate/shop", fence.Token(line.Claims[0].Token), "test", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Run(strings.NewReader("CREATE TABLE late (id INTEGER);")); !errors.Is(err, fencelock.ErrLost) {

@@ -394,10 +394,10 @@ func (w *worker) breaksSome(key string) bool {
 // breaks ends the first claim of a line.
 func (w *worker) breaks(ctx context.Context, u use) {
 	line, err := w.client.Line(ctx, u.Key)
-	if err != nil || len(line.Claims()) == 0 {
+	if err != nil || len(line.Claims) == 0 {
 		return
 	}
-	c := line.Claims()[len(line.Claims())/2]
+	c := line.Claims[len(line.Claims)/2]
 	w.mu.Lock()
 	w.broken[u.Key] = append(w.broken[u.Key], tokens{int64(c.Token), int64(c.Token) + c.Span - 1})
 	w.mu.Unlock()

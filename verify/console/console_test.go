@@ -84,7 +84,7 @@ func (s *service) wait(key, owner string, options ...fencelock.Option) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		return slices.ContainsFunc(l.Waiters, func(c fencelock.Standing) bool { return c.Owner == owner })
+		return slices.ContainsFunc(l.Claims, func(c fencelock.Standing) bool { return !c.Granted && c.Owner == owner })
 	})
 }
 

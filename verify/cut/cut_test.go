@@ -237,11 +237,11 @@ func play(t *testing.T, p store, other *fencelock.Client, s scene, c cut) bool {
 	deadline := time.Now().Add(3 * time.Second)
 	for {
 		line, err := other.Line(context.Background(), r.key)
-		if err == nil && len(line.Claims()) == 0 {
+		if err == nil && len(line.Claims) == 0 {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("cut %s request %d: left in line: %+v, %v", c.when, c.n, line.Claims(), err)
+			t.Errorf("cut %s request %d: left in line: %+v, %v", c.when, c.n, line.Claims, err)
 			return false
 		}
 		time.Sleep(2 * time.Millisecond) // real time: between two looks
@@ -345,7 +345,7 @@ func wait(r *round) {
 		// Once cl stands in line, and a little later: what it does while it waits is to be
 		// cut, too.
 		for end := time.Now().Add(limit / 2); time.Now().Before(end) && r.ctx.Err() == nil; time.Sleep(time.Millisecond) { // real time: between two looks
-			if line, err := r.other.Line(context.Background(), r.key); err == nil && len(line.Claims()) > 1 {
+			if line, err := r.other.Line(context.Background(), r.key); err == nil && len(line.Claims) > 1 {
 				break
 			}
 		}

@@ -372,7 +372,7 @@ func (q *queue) inLine(t testing.TB, c *fencelock.Client) {
 	t.Helper()
 	until(t, "somebody is second in line", 20*time.Second, func() error {
 		l, err := c.Line(t.Context(), q.key)
-		if err == nil && len(l.Claims()) == 2 {
+		if err == nil && len(l.Claims) == 2 {
 			return nil
 		}
 		select {

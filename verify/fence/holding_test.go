@@ -40,7 +40,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
 			l, err := client.Line(t.Context(), key)
 			steps.Must(t, err)
-			if len(l.Claims()) == 2 {
+			if len(l.Claims) == 2 {
 				break
 			}
 		}

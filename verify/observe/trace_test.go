@@ -27,7 +27,7 @@ func TestTraceOfThreeProcesses(t *testing.T) {
 		return func() bool {
 			line, err := locks.Line(context.Background(), key)
 			must(t, err)
-			return len(line.Holders) == 1 && line.Holders[0].Owner == holder && len(line.Waiters) == waiters
+			return len(line.Claims) == 1+waiters && line.Claims[0].Granted && line.Claims[0].Owner == holder
 		}
 	}
 	var all []*worker

@@ -326,7 +326,7 @@ func (r *reader) ended(store *memlock.Store) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	token := line.Waiters[0].Token.String()
+	token := line.Claims[1].Token.String()
 	r.want(200, s, "POST", "/v1/break", `{"key":"last","token":"`+token+`","reason":"r"}`)
 	if answer := <-waits; field(answer, "type") != "/problems/lost" {
 		r.Errorf("a waiter that was broken: %s", answer)
@@ -340,7 +340,7 @@ func (r *reader) ended(store *memlock.Store) {
 	if line, err = client.Line(r.Context(), "last"); err != nil {
 		r.Fatal(err)
 	}
-	r.want(200, s, "POST", "/v1/break", `{"key":"last","token":"`+line.Waiters[0].Token.String()+`","reason":"r"}`)
+	r.want(200, s, "POST", "/v1/break", `{"key":"last","token":"`+line.Claims[1].Token.String()+`","reason":"r"}`)
 	<-waits
 
 	lost.Drain()
@@ -366,6 +366,6 @@ func (r *reader) untilWaiting(c *fencelock.Client, key string) {
 		if err != nil {
 			r.Fatal(err)
 		}
-		return len(l.Waiters) > 0
+		return len(l.Claims) > 1
 	})
 }

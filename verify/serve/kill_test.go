@@ -258,11 +258,21 @@ func (s *stage) queues(running context.Context) {
 	}
 }
 
+// waiters is how many claims of l wait.
+func waiters(l *fencelock.Line) (n int) {
+	for _, c := range l.Claims {
+		if !c.Granted {
+			n++
+		}
+	}
+	return n
+}
+
 // untilWaiting waits until n wait for key.
 func (s *stage) untilWaiting(ctx context.Context, key string, n int) {
 	for ctx.Err() == nil {
 		l, err := s.store.Line(ctx, key)
-		if err == nil && len(l.Waiters) == n {
+		if err == nil && waiters(&l) == n {
 			return
 		}
 		pauseOrEnd(ctx, 2*time.Millisecond)

@@ -91,7 +91,8 @@ func (o *ours) Head(ctx context.Context, key string) (token, span int64, err err
 	if err != nil {
 		return 0, 0, err
 	}
-	for _, s := range line.Holders {
+	if len(line.Claims) > 0 && line.Claims[0].Granted {
+		s := line.Claims[0]
 		return int64(s.Token), max(s.Span, 1), nil
 	}
 	return 0, 0, nil

@@ -67,7 +67,7 @@ func (w *Watcher) noteLocked(l *fencelock.Line, how look) {
 	var steady, all maphash.Hash
 	steady.SetSeed(seed)
 	all.SetSeed(seed)
-	for _, s := range l.Claims() {
+	for _, s := range l.Claims {
 		c := w.claimLocked(l.Key, s.Token)
 		w.moveLocked(c, l.Key, &s, how)
 		now.Full[s.ID] = c.full
@@ -154,7 +154,7 @@ func (w *Watcher) moveLocked(c *claim, key string, s *fencelock.Standing, how lo
 // endMissingLocked notes the end of the claims that a look has not found in line any more.
 func (w *Watcher) endMissingLocked(l *fencelock.Line, how look) {
 	missing := maps.Clone(w.claims[l.Key])
-	for _, s := range l.Claims() {
+	for _, s := range l.Claims {
 		delete(missing, s.Token)
 	}
 	for _, token := range slices.Sorted(maps.Keys(missing)) {
@@ -189,8 +189,8 @@ func (c *claim) endedBy(l *fencelock.Line, at time.Time) time.Time {
 	if c.stage != holds {
 		return at
 	}
-	for _, h := range l.Holders {
-		if h.Since.After(c.Since) && h.Since.Before(at) {
+	for _, h := range l.Claims {
+		if h.Granted && h.Since.After(c.Since) && h.Since.Before(at) {
 			at = h.Since
 		}
 	}

@@ -258,7 +258,7 @@ func (w *Watcher) read() (lines map[string]*fencelock.Line, cut bool, err error)
 		if len(lines) == maxLines {
 			return lines, true, nil
 		}
-		if len(l.Holders)+len(l.Waiters) > 0 {
+		if len(l.Claims) > 0 {
 			lines[l.Key] = &l
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -44,25 +43,16 @@ type part struct {
 func Cases() []Case {
 	free := own("free", "Free lock: one goroutine, one key, processors kept awake", 1, 100, freeColumns)
 	free.base, free.baseHead, free.awake = floor, floor, true
-	keys, hot := []part{}, []part{}
+	hot := []part{}
 	for _, size := range []int{8, 64, 512} {
-		title := fmt.Sprintf("%[1]d goroutines, %[1]d keys", size)
-		one := own("keys", title, size, 120, keysColumns).over(floor, floor)
-		one.rounds = 1.5
-		keys = append(keys, one)
-		title = fmt.Sprintf("Hot key: %d goroutines of one process", size)
+		title := fmt.Sprintf("Hot key: %d goroutines of one process", size)
 		hot = append(hot, shared("hot", title, size, map[int]int{8: 300, 64: 400, 512: 800}[size], fairPeer))
 	}
-	keys = append(few(), keys...)
-	pings := own("keys pings", "A PING each millisecond, of another process, beside 512 goroutines, 512 keys", 512, 300,
-		pingColumns).over(floor, floor)
-	pings.turn = (*Bench).ownKeysAndPings
-	keys = append(keys, pings)
 	strange := shared("stranger", "Hot key: 64 goroutines of one process, and one of another every 2 ms", 64, 500, "")
 	strange.columns, strange.settle, strange.clients, strange.turn = strangerColumns, 0, 2, (*Bench).stranger
 	all := []Case{
 		{"free", "one goroutine, one key that nobody else wants", onRedis, 1, []part{free}},
-		{"keys", "many goroutines, a key for each", onRedis, 1, keys},
+		{"keys", "goroutines with a key each", onRedis, 1, keys()},
 		{"hot", "many goroutines of one process on one key", onRedis, 1, hot},
 		{"stranger", "another process beside 64 goroutines on one key", onRedis, 1, []part{strange}},
 		{"processes", "four processes with eight goroutines each on one key", onRedis, 1,
@@ -81,14 +71,27 @@ func Cases() []Case {
 	return all
 }
 
+// keys are goroutines with a key each, and a PING beside them.
+func keys() []part {
+	parts := few()
+	for _, size := range []int{8, 64, 512} {
+		p := own("keys", fmt.Sprintf("%[1]d goroutines, %[1]d keys", size), size, 120, keysColumns).over(floor, floor)
+		p.rounds = 1.5
+		parts = append(parts, p)
+	}
+	pings := own("keys pings", "A PING each millisecond, of another process, beside 512 goroutines, 512 keys", 512, 300,
+		pingColumns).over(floor, floor)
+	pings.turn = (*Bench).ownKeysAndPings
+	return append(parts, pings)
+}
+
 // few are a handful of goroutines, as most programs have them. Processors that sleep between two requests are
 // what users have; processors that are kept awake show the work alone.
 func few() (parts []part) {
 	for _, kind := range []string{"idle", "awake"} {
 		for _, size := range []int{1, 2, 4, 8, 16} {
-			title := fmt.Sprintf("%[1]d goroutines, %[1]d keys, processors %[2]s", size, kind)
-			p := own("keys few "+kind, strings.Replace(title, "1 goroutines, 1 keys", "One goroutine, one key", 1), size, 120,
-				keysColumns).over(floor, floor)
+			title := fmt.Sprintf("Goroutines with a key each: %d, processors %s", size, kind)
+			p := own("keys few "+kind, title, size, 120, keysColumns).over(floor, floor)
 			p.rounds, p.awake = 1, kind == "awake"
 			parts = append(parts, p)
 		}

@@ -79,12 +79,14 @@ func Peers() []Peer {
 	)
 	const often = 5 * time.Millisecond
 	all := []Peer{
-		{Name: floor, Floor: true, Parts: slices.Concat(floors, few, []string{"keys pings"}), Direct: set, Open: openGoRedis(false)},
+		{Name: floor, Floor: true, Parts: slices.Concat(floors, few, []string{"keys pings"}), Direct: set,
+			Open: openGoRedis(false)},
 		{Name: floorAuto, Floor: true, Parts: []string{"keys", "keys pings"}, Direct: set, Open: openGoRedis(true)},
 		{Name: floorRueidis, Floor: true, Parts: floors, Direct: set, Open: openRueidis},
 
 		{Name: ours, Direct: subscribes, Open: openOurs(onRedisServer, 0),
-			Parts: slices.Concat(every, few, []string{"keys pings", "line", "service free", "service hand-over"})},
+			Parts: slices.Concat(every, few, []string{"keys pings", "line",
+				"service free", "service hand-over"})},
 		{Name: strict, Parts: polls, Direct: subscribes, Open: openOurs(onRedisServer, 1)},
 		{Name: oursMemory, Parts: []string{"free", "keys", "hot"}, Local: true, Open: openOurs(at(inMemory), 0)},
 		{Name: "fencelock, SQLite", Parts: []string{"free", "keys/64", "hot/64", "processes"}, Local: true,
@@ -105,12 +107,13 @@ func Peers() []Peer {
 		{Name: bsm + ", every 5 ms", Parts: polls, Open: openBsm(often, false)},
 		{Name: bsm + ", every 100 ms", Parts: slow, Open: openBsm(100*time.Millisecond, false)},
 		{Name: bsm + ", autopipelined", Parts: append(few, "keys"), Open: openBsm(0, true)},
-		{Name: redsyncName, Parts: slices.Concat(calm, slow, few), Direct: set, Open: openRedsync(0, false)},
+		{Name: redsyncName, Parts: slices.Concat(calm, slow, few), Direct: set,
+			Open: openRedsync(0, false)},
 		{Name: redsyncName + ", every 5 ms", Parts: polls, Direct: set, Open: openRedsync(often, false)},
 		{Name: redsyncName + ", autopipelined", Parts: []string{"keys", "keys pings"}, Direct: set,
 			Open: openRedsync(0, true)},
-		{Name: fairPeer, Open: openRueidislock(false), Parts: append(few, "free", "keys", "hot", "stranger", "processes",
-			"keys pings", "line/10", "line/100", "held/1000", "held/10000")},
+		{Name: fairPeer, Open: openRueidislock(false), Parts: append(few, "free", "keys", "hot", "stranger",
+			"processes", "keys pings", "line/10", "line/100", "held/1000", "held/10000")},
 		{Name: readme, Parts: every, Open: openRueidislock(true)},
 
 		{Name: quorumFloor, Floor: true, Parts: []string{"redlock free"}, Direct: []string{"ping"}, Open: openPings},
@@ -118,14 +121,20 @@ func Peers() []Peer {
 		{Name: "redsync on a quorum", Parts: redlock, Direct: set, Open: openRedsyncQuorum},
 	}
 	for _, s := range stores {
-		free, keys, hot, processes := s.store+" free", s.store+" keys", s.store+" hot", s.store+" processes"
-		all = append(all,
-			Peer{Name: s.floor, Floor: true, Parts: []string{free, keys}, Open: s.openFloor},
-			Peer{Name: s.ours, Parts: []string{free, keys, hot, processes}, Open: openOurs(at(onItsURL), 0)},
-			Peer{Name: s.ours + ", HandOff 1", Parts: []string{processes}, Open: openOurs(at(onItsURL), 1)},
-			Peer{Name: s.peer, Parts: []string{free, keys, hot, processes}, Open: s.openPeer})
+		all = append(all, s.peers()...)
 	}
 	return all
+}
+
+// peers are those who take part on a store other than Redis.
+func (s sides) peers() []Peer {
+	free, keys, hot, processes := s.store+" free", s.store+" keys", s.store+" hot", s.store+" processes"
+	return []Peer{
+		{Name: s.floor, Floor: true, Parts: []string{free, keys}, Open: s.openFloor},
+		{Name: s.ours, Parts: []string{free, keys, hot, processes}, Open: openOurs(at(onItsURL), 0)},
+		{Name: s.ours + ", HandOff 1", Parts: []string{processes}, Open: openOurs(at(onItsURL), 1)},
+		{Name: s.peer, Parts: []string{free, keys, hot, processes}, Open: s.openPeer},
+	}
 }
 
 func findPeer(name string) (Peer, error) {

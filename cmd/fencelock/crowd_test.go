@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -127,4 +128,55 @@ func waitForFull(t *testing.T, at, says string) {
 		conn.Close()
 	}
 	p.wantExit(0)
+}
+
+// TestHolderComesBackToAFullServer: six commands have all connections that a role may have, and more wait for
+// one. The connection of the holder breaks: none of those takes its place before it renews.
+func TestHolderComesBackToAFullServer(t *testing.T) {
+	t.Parallel()
+	server := testserver.Postgres(t, testserver.Config("max_connections = 8", "superuser_reserved_connections = 0"))
+	test, application := sqlOn(t, server), sqlOn(t, server)
+	one[int](t, application, "SELECT 1")
+	named, err := url.Parse(server.URL())
+	must(t, err)
+	query := named.Query()
+	query.Set("application_name", "holder")
+	named.RawQuery = query.Encode()
+	s := newStage(t, server.URL())
+	holder := s.holds(untilTold, "--url", named.String(), "--ttl", "15s")
+	of := func(name string) string {
+		return "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE application_name = '" + name + "'"
+	}
+	eventually(t, "the holder has a connection", func() bool { return one[int](t, test, of("holder")) != 0 })
+	var crowd []*proc
+	for i := range 9 {
+		p := s.start("fencelock", "run", "n", "--", "true")
+		says := `waiting for "n"`
+		if i >= 5 {
+			says = "asking again"
+		}
+		eventually(t, "it says "+says, func() bool { return strings.Contains(p.err.String(), says) })
+		crowd = append(crowd, p)
+	}
+	before := one[int](t, test, of("holder"))
+	const asked = "SELECT extract(epoch FROM max(state_change)) FROM pg_stat_activity WHERE application_name = 'holder'"
+	renewed := one[float64](t, test, asked)
+	eventually(t, "it has just renewed, so it needs no connection for five seconds", func() bool {
+		return one[float64](t, test, asked) > renewed
+	})
+	one[bool](t, test, fmt.Sprintf("SELECT pg_terminate_backend(%d)", before))
+	eventually(t, "the holder is back", func() bool {
+		now := one[int](t, test, of("holder"))
+		return now != 0 && now != before || holder.ended()
+	})
+	for _, p := range crowd[5:] {
+		if strings.Contains(p.err.String(), `waiting for "n"`) {
+			t.Errorf("it took the holder's place: %s", p.err.String())
+		}
+	}
+	s.touch("enough")
+	holder.wantExit(0)
+	for _, p := range crowd {
+		p.wantExit(0)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/user"
 	"strconv"
@@ -26,9 +25,6 @@ const (
 // firstContact bounds how long a server may take to answer for the first time.
 // After that the library carries outages.
 const firstContact = 5 * time.Second
-
-// contactPause is about the pause between two tries of a first contact.
-const contactPause = 250 * time.Millisecond
 
 // nowaitContact bounds how long -n asks for the lock at a store that gives no answer, or
 // refuses every call.
@@ -165,58 +161,6 @@ func (s *store) connectWithin(ctx context.Context, name string, w seconds, wait 
 		return s.connectWhileFull(ctx, name)
 	}
 	return s.connect(ctx, name, firstContact)
-}
-
-// connectUntil tries until end.
-func (s *store) connectUntil(ctx context.Context, name string, end time.Time) (*storeurl.Store, error) {
-	var last *failure
-	for {
-		open, err := s.connect(ctx, name, min(time.Until(end), firstContact))
-		var own *failure
-		if err == nil || ctx.Err() != nil || !errors.As(err, &own) || own.code != exitUnavailable {
-			return open, err
-		}
-		left := time.Until(end)
-		switch {
-		case left <= 0 && last != nil: // this try was cut short, and says less
-			return nil, last.over(name)
-		case left <= contactPause:
-			return nil, own.over(name)
-		case last == nil && left > time.Second:
-			say("%s; asking again for %s", own.text, span(left))
-		}
-		last = own
-		if !pauseContact(ctx) {
-			return nil, own
-		}
-	}
-}
-
-// connectWhileFull tries until the server is not full.
-func (s *store) connectWhileFull(ctx context.Context, name string) (*storeurl.Store, error) {
-	for first := true; ; first = false {
-		open, err := s.connect(ctx, name, firstContact)
-		var own *failure
-		if err == nil || ctx.Err() != nil || !errors.As(err, &own) || !own.full {
-			return open, err
-		}
-		if first {
-			say("%s; asking again", own.text)
-		}
-		if !pauseContact(ctx) {
-			return nil, own
-		}
-	}
-}
-
-// pauseContact waits until the next try. Commands that wait for the same server do not try in step.
-func pauseContact(ctx context.Context) bool {
-	select {
-	case <-time.After(contactPause/2 + rand.N(contactPause)):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // over is the end of a wait for a first contact. A server that was full until then is no outage.

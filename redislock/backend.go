@@ -170,6 +170,7 @@ func (b *Backend) Info() driver.Info {
 func (b *Backend) Close() error {
 	b.closed.Store(true)
 	b.subscriber.close()
+	b.transport.close()
 	return nil
 }
 

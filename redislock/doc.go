@@ -12,6 +12,9 @@
 // script takes, releases or renews many locks. A key that goroutines of one process
 // want all the time costs one request for each Options.HandOff of them.
 //
+// Requests use the pool of the program's client. If commands of the program have all of its
+// connections, as BLPOP and WATCH may for long, renewals open up to two of their own.
+//
 // # Server
 //
 // The server must be Redis 5.0 or newer, or Valkey, with scripts and PUBLISH. This

@@ -38,9 +38,11 @@ type transport struct {
 	replicas int                  // of each master, of which a majority must confirm; 0: none
 	patience time.Duration        // how long they may take
 	known    atomic.Bool          // the Cluster has told where its hash slots are
+	crowded  atomic.Bool          // the last look found a pool full
 
 	mu     sync.Mutex
 	queues map[redis.UniversalClient]*queue // of each server
+	spares map[*redis.Client]*redis.Client  // of each server whose pool was full
 }
 
 func newTransport(rdb redis.UniversalClient, o *Options) *transport {
@@ -51,6 +53,7 @@ func newTransport(rdb redis.UniversalClient, o *Options) *transport {
 		replicas: o.Replicas,
 		patience: cmp.Or(o.ReplicaWait, time.Second),
 		queues:   make(map[redis.UniversalClient]*queue),
+		spares:   make(map[*redis.Client]*redis.Client),
 	}
 }
 
@@ -157,6 +160,9 @@ func within(server *redis.Client, limit time.Duration) *redis.Client {
 // home returns the server that has the keys of r.
 func (t *transport) home(ctx context.Context, r *request) (redis.UniversalClient, error) {
 	if t.cluster == nil {
+		if one, ok := t.rdb.(*redis.Client); ok {
+			return t.withRoom(one, r), nil
+		}
 		return t.rdb, nil
 	}
 	node, err := t.cluster.MasterForKey(ctx, r.key)
@@ -164,7 +170,7 @@ func (t *transport) home(ctx context.Context, r *request) (redis.UniversalClient
 		return nil, err
 	}
 	t.known.Store(true)
-	return node, nil
+	return t.withRoom(node, r), nil
 }
 
 // send sends requests of one server. It returns when each has its answer.

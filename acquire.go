@@ -62,7 +62,7 @@ func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease,
 func (a *acquisition) refused(err error) error {
 	if events := &a.c.events; err != nil && events.on != nil {
 		e := a.event()
-		e.Err, e.Wait, e.Waited = err, a.waitNumber, time.Duration(a.c.clock.Now()-a.start)
+		e.Err, e.Wait, e.Took = err, a.waitNumber, time.Duration(a.c.clock.Now()-a.start)
 		errors.As(err, &e.HeldBy)
 		events.send(EventRefused, e)
 	}

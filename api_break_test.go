@@ -174,7 +174,7 @@ func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
 		}
 		w.release(r1)
 
-		p := w.got(c.Semaphore("s", 3).Acquire(bg, 2))
+		p := w.got(c.Acquire(bg, "s", 2, 3))
 		must(t, c.Break(bg, "s", p.Token(), "", 0))
 		w.is(p.Err(), fencelock.ErrBroken)
 

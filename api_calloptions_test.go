@@ -53,8 +53,8 @@ var optionCalls = map[string]optionCall{
 	"LockAll": {"-ClaimID", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(c.LockAll(bg, []string{"free", "freer"}, opt))
 	}},
-	"Semaphore.Acquire": {"all", func(c *fencelock.Client, opt fencelock.Option) error {
-		return errOf(c.Semaphore("free", 3).Acquire(bg, 1, opt))
+	"Acquire": {"all", func(c *fencelock.Client, opt fencelock.Option) error {
+		return errOf(c.Acquire(bg, "free", 1, 3, opt))
 	}},
 	"Once": {"-Reentrant", func(c *fencelock.Client, opt fencelock.Option) error {
 		return errOf(c.Once(bg, "free", time.Time{}, noWork, opt))
@@ -111,8 +111,8 @@ func TestEveryCallRefusesTheOptionsThatItDoesNotTake(t *testing.T) {
 // Every method with options is in the table of the test above.
 func TestEveryCallWithOptionsIsKnown(t *testing.T) {
 	for prefix, of := range map[string]reflect.Type{
-		"": reflect.TypeFor[*fencelock.Client](), "Semaphore.": reflect.TypeFor[*fencelock.Semaphore](),
-		"Lease.": reflect.TypeFor[*fencelock.Lease](), "MultiLease.": reflect.TypeFor[*fencelock.MultiLease](),
+		"":       reflect.TypeFor[*fencelock.Client](),
+		"Lease.": reflect.TypeFor[*fencelock.Lease](), "MultiLease.": reflect.TypeFor[fencelock.MultiLease](),
 	} {
 		for i := range of.NumMethod() {
 			m := of.Method(i)

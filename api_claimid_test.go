@@ -230,7 +230,7 @@ func TestClaimIDIsForOneWish(t *testing.T) {
 	rlock := func(c *fencelock.Client) (*fencelock.Lease, error) { return c.RLock(bg, "k", byName()...) }
 	permits := func(n, size int64) call {
 		return func(c *fencelock.Client) (*fencelock.Lease, error) {
-			return c.Semaphore("k", size).Acquire(bg, n, byName()...)
+			return c.Acquire(bg, "k", n, size, byName()...)
 		}
 	}
 	elsewhere := func(c *fencelock.Client) (*fencelock.Lease, error) { return c.Lock(bg, "k2", byName()...) }

@@ -45,7 +45,7 @@ func TestCloseEndsEveryLeaseWithErrClosed(t *testing.T) {
 			first,
 			w.got(c.Lock(context.WithoutCancel(first.Context()), "k", fencelock.Reentrant())),
 			w.got(c.RLock(bg, "r")),
-			w.got(c.Semaphore("s", 3).Acquire(bg, 2)),
+			w.got(c.Acquire(bg, "s", 2, 3)),
 			w.lock(c, "f", fencelock.NoRenewal(), fencelock.TTL(time.Hour)),
 			w.lock(c, "m", fencelock.MaxHold(time.Hour)),
 		}

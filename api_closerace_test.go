@@ -38,14 +38,14 @@ var racers = map[string]racer{
 		return c.RLock(bg, key, fencelock.Wait(0))
 	}),
 	"Acquire": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
-		return c.Semaphore(key, 3).Acquire(bg, 2)
+		return c.Acquire(bg, key, 2, 3)
 	}),
 	"LockAll": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
 		m, err := c.LockAll(bg, []string{key, key + "2"})
 		if err != nil {
 			return nil, err
 		}
-		return m.Lease(key), nil
+		return fencelock.Held(m.Context(), key), nil
 	}),
 	"Reentrant": holding(func(c *fencelock.Client, l *fencelock.Lease) (*fencelock.Lease, error) {
 		return c.Lock(l.Context(), l.Key(), fencelock.Reentrant())

@@ -188,7 +188,7 @@ func TestEveryKindPassesOn(t *testing.T) {
 		behind := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
 		w.release(first)
 		second := w.got(behind.wait()) // by hand-off: the second token of its claim
-		r, p := w.got(a.RLock(bg, "r")), w.got(a.Semaphore("s", 5).Acquire(bg, 3))
+		r, p := w.got(a.RLock(bg, "r")), w.got(a.Acquire(bg, "s", 3, 5))
 		for _, l := range []*fencelock.Lease{second, r, p} {
 			x := w.got(b.Detached(w.detach(a, l)).Adopt(bg))
 			if x.Token() != l.Token() {

@@ -131,7 +131,7 @@ func TestLeaseDoWorksForEveryKindOfLease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		for _, l := range []*fencelock.Lease{
-			w.lock(c, "k"), w.got(c.RLock(bg, "r")), w.got(c.Semaphore("s", 3).Acquire(bg, 2)),
+			w.lock(c, "k"), w.got(c.RLock(bg, "r")), w.got(c.Acquire(bg, "s", 2, 3)),
 		} {
 			err := l.Do(bg, func(ctx context.Context, in *fencelock.Lease) error {
 				if in != l || ctx.Err() != nil || fencelock.Held(ctx, l.Key()) != l {

@@ -56,7 +56,7 @@ func TestEventsReportTheLifeOfALease(t *testing.T) {
 		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, OnEvent: heard.on})
 		l := w.lock(c, "k")
 		e := w.wantEvents(&heard, "acquired")[0]
-		if e.Key != "k" || e.Owner != "me" || e.Token != l.Token() || e.Waited != 0 || e.Handoff || !e.Time.Equal(time.Now()) {
+		if e.Key != "k" || e.Owner != "me" || e.Token != l.Token() || e.Took != 0 || e.Handoff || !e.Time.Equal(time.Now()) {
 			t.Errorf("acquired: %+v", e)
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
@@ -66,7 +66,7 @@ func TestEventsReportTheLifeOfALease(t *testing.T) {
 		}
 		w.release(l)
 		e = w.wantEvents(&heard, "released")[0]
-		if e.Token != l.Token() || e.Held != 10*time.Second+time.Millisecond || e.Err != nil {
+		if e.Token != l.Token() || e.Took != 10*time.Second+time.Millisecond || e.Err != nil {
 			t.Errorf("released: %+v", e)
 		}
 	})
@@ -87,7 +87,7 @@ func TestEventsReportAWait(t *testing.T) {
 		w.release(first)
 		l := w.got(k.wait())
 		e = w.wantEvents(&heard, "acquired")[0]
-		if e.Waited != 5*time.Second {
+		if e.Took != 5*time.Second {
 			t.Errorf("acquired: %+v", e)
 		}
 		must(t, c.Break(bg, "k", l.Token(), "deploy", 0))
@@ -103,7 +103,7 @@ func TestEventsReportAWait(t *testing.T) {
 		w.held(errOf(c.Lock(bg, "k", fencelock.Wait(3*time.Second))))
 		ev := w.wantEvents(&heard, "waiting", "refused")
 		w.is(ev[1].Err, fencelock.ErrNotAcquired)
-		if ev[1].Waited != 3*time.Second || ev[1].HeldBy == nil || ev[1].HeldBy.Owner != "other" {
+		if ev[1].Took != 3*time.Second || ev[1].HeldBy == nil || ev[1].HeldBy.Owner != "other" {
 			t.Errorf("refused: %+v", ev[1])
 		}
 		w.held(errOf(c.TryLock(bg, "k")))
@@ -122,8 +122,8 @@ func TestRefusedReportsBadInput(t *testing.T) {
 		}
 		e := w.wantEvents(&heard, "refused")[0]
 		w.is(e.Err, fencelock.ErrInvalid)
-		if e.Waited != 0 {
-			t.Errorf("it is told to have waited %v", e.Waited)
+		if e.Took != 0 {
+			t.Errorf("it is told to have waited %v", e.Took)
 		}
 	})
 }

@@ -98,7 +98,7 @@ func TestHistorySaysWhoHeldTheLock(t *testing.T) {
 			"a waited 0s, held 1m0s, max_hold")
 		es, err := history.Read(bg, w.store, "k", 100)
 		ok(t, err)
-		if e := es[2]; e.Note != "nightly" || e.Kind != fencelock.Exclusive || e.Key != "k" || e.Token == 0 {
+		if e := es[2]; e.Note != "nightly" || e.Kind != "exclusive" || e.Key != "k" || e.Token == 0 {
 			t.Errorf("the entry is %+v", e)
 		}
 	})

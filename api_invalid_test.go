@@ -16,14 +16,14 @@ func TestOneKeyAsTwoKindsIsErrKind(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		mutex := w.lock(a, "m")
-		_, err := b.Semaphore("m", 3).Acquire(bg, 1)
+		_, err := b.Acquire(bg, "m", 1, 3)
 		w.is(err, fencelock.ErrKind, driver.ErrKind)
 		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
-		w.is(errOf(a.Semaphore("m", 3).Acquire(bg, 1, fencelock.Wait(0))), fencelock.ErrKind)
-		_, err = a.Semaphore("m", 3).Acquire(mutex.Context(), 1, fencelock.Reentrant())
+		w.is(errOf(a.Acquire(bg, "m", 1, 3, fencelock.Wait(0))), fencelock.ErrKind)
+		_, err = a.Acquire(mutex.Context(), "m", 1, 3, fencelock.Reentrant())
 		w.is(err, fencelock.ErrKind)
 
-		permit := w.got(a.Semaphore("s", 3).Acquire(bg, 1))
+		permit := w.got(a.Acquire(bg, "s", 1, 3))
 		for _, f := range []func(context.Context, string, ...fencelock.Option) (*fencelock.Lease, error){
 			b.Lock, b.TryLock, b.RLock, a.Lock, a.TryLock,
 		} {
@@ -34,7 +34,7 @@ func TestOneKeyAsTwoKindsIsErrKind(t *testing.T) {
 		// Kinds are judged while somebody is in line; afterwards the key is anybody's.
 		w.release(mutex)
 		w.release(permit)
-		w.release(w.got(a.Semaphore("m", 3).Acquire(bg, 1)))
+		w.release(w.got(a.Acquire(bg, "m", 1, 3)))
 		w.release(w.lock(b, "s"))
 	})
 }
@@ -103,19 +103,18 @@ func neverRuns(t *testing.T) func(context.Context, *fencelock.Lease) error {
 
 func withOptions(opts ...fencelock.Option) badCall {
 	return func(t *testing.T, c *fencelock.Client) error {
-		return invalid(t, errOf(c.Lock(bg, "k", opts...)), errOf(c.Semaphore("k", 3).Acquire(bg, 1, opts...)),
+		return invalid(t, errOf(c.Lock(bg, "k", opts...)), errOf(c.Acquire(bg, "k", 1, 3, opts...)),
 			c.Do(bg, "k", neverRuns(t), opts...), errOf(c.LockAll(bg, []string{"k"}, opts...)))
 	}
 }
 func acquiring(size, n int64) badCall {
 	return func(t *testing.T, c *fencelock.Client) error {
-		s := c.Semaphore("k", size)
-		return invalid(t, errOf(s.Acquire(bg, n)), errOf(s.Acquire(bg, n, fencelock.Wait(0))))
+		return invalid(t, errOf(c.Acquire(bg, "k", n, size)), errOf(c.Acquire(bg, "k", n, size, fencelock.Wait(0))))
 	}
 }
 func withKey(key string) badCall {
 	return func(t *testing.T, c *fencelock.Client) error {
-		return invalid(t, errOf(c.Lock(bg, key)), errOf(c.RLock(bg, key, fencelock.Wait(0))), errOf(c.Semaphore(key, 3).Acquire(bg, 1)),
+		return invalid(t, errOf(c.Lock(bg, key)), errOf(c.RLock(bg, key, fencelock.Wait(0))), errOf(c.Acquire(bg, key, 1, 3)),
 			errOf(c.LockAll(bg, []string{"a", key})), errOf(c.Line(bg, key)), c.Break(bg, key, 7, "", 0),
 			errOf(c.Once(bg, key, time.Time{}, neverRuns(t))))
 	}

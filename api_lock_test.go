@@ -33,7 +33,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 		w.steps("enter", "leave")
 		w.release(w.got(c.RLock(bg, "k")))
 		w.steps("enter", "leave")
-		w.release(w.got(c.Semaphore("s", 5).Acquire(bg, 3)))
+		w.release(w.got(c.Acquire(bg, "s", 3, 5)))
 		w.steps("enter", "leave")
 
 		ran, err := c.Once(bg, "once", time.Time{}, func(context.Context, *fencelock.Lease) error { return nil })

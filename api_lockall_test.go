@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
-func (w *world) lockAll(c *fencelock.Client, ctx context.Context, keys []string, opts ...fencelock.Option) *fencelock.MultiLease {
+func (w *world) lockAll(c *fencelock.Client, ctx context.Context, keys []string, opts ...fencelock.Option) fencelock.MultiLease {
 	w.Helper()
 	m, err := c.LockAll(ctx, keys, opts...)
 	if err != nil {
@@ -35,16 +35,16 @@ func TestLockAllTakesKeysInTheOrderOfTheirBytesAndMergesDoubles(t *testing.T) {
 		for _, claim := range w.store.entered() {
 			entered = append(entered, claim.Key)
 		}
-		for _, l := range m.Leases() {
+		for _, l := range m {
 			held = append(held, l.Key())
-			if m.Lease(l.Key()) != l || l.Err() != nil {
+			if fencelock.Held(m.Context(), l.Key()) != l || l.Err() != nil {
 				t.Error(l)
 			}
 		}
 		if !slices.Equal(entered, want) || !slices.Equal(held, want) {
 			t.Errorf("entered %q, held %q, want %q", entered, held, want)
 		}
-		if given[0] != "b" || m.Lease("c") != nil {
+		if given[0] != "b" || fencelock.Held(m.Context(), "c") != nil {
 			t.Error("the caller's slice was changed, or a lease invented")
 		}
 		ok(t, m.Err())
@@ -137,7 +137,7 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 	})
 	runInWorld(t, "another kind in the middle", func(t *testing.T, w *world) {
 		c := w.client(nil)
-		p := w.got(c.Semaphore("b", 2).Acquire(bg, 1))
+		p := w.got(c.Acquire(bg, "b", 1, 2))
 		w.is(errOf(c.LockAll(bg, []string{"a", "b", "c"})), fencelock.ErrKind)
 		w.free("a")
 		w.release(p)
@@ -210,12 +210,12 @@ func TestNestedLockAllMustGoUp(t *testing.T) {
 		}
 		w.steps() // nothing was taken on the way
 		up := w.lockAll(c, m.Context(), []string{"z", "g"})
-		if fencelock.Held(up.Context(), "d") != m.Lease("d") || fencelock.Held(up.Context(), "z") != up.Lease("z") {
+		if fencelock.Held(up.Context(), "d") != fencelock.Held(m.Context(), "d") || fencelock.Held(up.Context(), "z") != fencelock.Held(up.Context(), "z") {
 			t.Error("the context does not carry all")
 		}
 		// Other Clients are other stores: their keys have an order of their own.
 		elsewhere := w.lockAll(other, up.Context(), []string{"a"})
-		for _, x := range []*fencelock.MultiLease{elsewhere, up, m} {
+		for _, x := range []fencelock.MultiLease{elsewhere, up, m} {
 			ok(t, x.Release(bg))
 		}
 		// What was released binds nobody.
@@ -231,7 +231,7 @@ func TestNestedLockAllSharesWithReentrant(t *testing.T) {
 		m := w.lockAll(c, bg, []string{"a", "b"})
 		in := w.lockAll(c, m.Context(), []string{"c", "b", "a"}, fencelock.Reentrant())
 		for _, k := range []string{"a", "b"} {
-			if in.Lease(k) == m.Lease(k) || in.Lease(k).Token() != m.Lease(k).Token() {
+			if fencelock.Held(in.Context(), k) == fencelock.Held(m.Context(), k) || fencelock.Held(in.Context(), k).Token() != fencelock.Held(m.Context(), k).Token() {
 				t.Errorf("%s is not shared", k)
 			}
 		}
@@ -253,7 +253,7 @@ func TestContextOfLockAllEndsWithAnyOfThem(t *testing.T) {
 			if m.Context().Err() != nil {
 				t.Error("already over")
 			}
-			l := m.Leases()[i]
+			l := m[i]
 			must(t, c.Break(bg, key, l.Token(), "deploy", 0))
 			<-m.Context().Done()
 			w.is(context.Cause(m.Context()), fencelock.ErrBroken)
@@ -261,7 +261,7 @@ func TestContextOfLockAllEndsWithAnyOfThem(t *testing.T) {
 				t.Errorf("the cause is %q, want %q", got, want)
 			}
 			w.is(m.Err(), fencelock.ErrBroken)
-			for j, other := range m.Leases() {
+			for j, other := range m {
 				if j != i && other.Err() != nil {
 					t.Errorf("%v ended as well", other)
 				}
@@ -284,7 +284,7 @@ func TestOptionsOfLockAllApplyToEachKey(t *testing.T) {
 			}
 		}
 		<-m.Context().Done()
-		for _, l := range m.Leases() {
+		for _, l := range m {
 			w.is(l.Err(), fencelock.ErrMaxHold)
 		}
 	})

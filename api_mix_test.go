@@ -100,7 +100,7 @@ func (m *mix) one(ctx context.Context, cancel func(), c *fencelock.Client, rng *
 }
 
 func (m *mix) acquire(ctx context.Context, c *fencelock.Client, n int64) {
-	l, err := c.Semaphore("sem", permits).Acquire(ctx, n)
+	l, err := c.Acquire(ctx, "sem", n, permits)
 	if err != nil {
 		m.calm(err)
 		return
@@ -132,7 +132,7 @@ func (m *mix) lockAll(ctx context.Context, c *fencelock.Client) {
 		m.calm(err)
 		return
 	}
-	m.calm(m.write(ctx, all.Lease("rw")))
+	m.calm(m.write(ctx, fencelock.Held(all.Context(), "rw")))
 	m.calm(all.Release(ctx))
 }
 

@@ -17,11 +17,10 @@ func TestLockingWhatContextHoldsIsADeadlock(t *testing.T) {
 		c := w.client(nil)
 		mutex := w.lock(c, "m").Context()
 		reader := w.got(c.RLock(bg, "r")).Context()
-		permit := w.got(c.Semaphore("s", 5).Acquire(bg, 2)).Context()
+		permit := w.got(c.Acquire(bg, "s", 2, 5)).Context()
 		deep := context.WithValue(w.lock(c, "other").Context(), tag{}, 1)
 		mutexDeep := fencelock.Held(mutex, "m").Context()
 		w.store.taken()
-		sem := c.Semaphore("s", 5)
 		for name, f := range map[string]func() (*fencelock.Lease, error){
 			"Lock under Lock":      func() (*fencelock.Lease, error) { return c.Lock(mutex, "m") },
 			"TryLock under Lock":   func() (*fencelock.Lease, error) { return c.TryLock(mutex, "m") },
@@ -35,10 +34,10 @@ func TestLockingWhatContextHoldsIsADeadlock(t *testing.T) {
 			},
 			"TryLock under RLock": func() (*fencelock.Lease, error) { return c.TryLock(reader, "r", fencelock.Reentrant()) },
 			"RLock under RLock":   func() (*fencelock.Lease, error) { return c.RLock(reader, "r") },
-			"Acquire in Acquire":  func() (*fencelock.Lease, error) { return sem.Acquire(permit, 1) },
-			"a try in it":         func() (*fencelock.Lease, error) { return sem.Acquire(permit, 1, fencelock.Wait(0)) },
+			"Acquire in Acquire":  func() (*fencelock.Lease, error) { return c.Acquire(permit, "s", 1, 5) },
+			"a try in it":         func() (*fencelock.Lease, error) { return c.Acquire(permit, "s", 1, 5, fencelock.Wait(0)) },
 			"more permits, reentrant": func() (*fencelock.Lease, error) {
-				return sem.Acquire(permit, 3, fencelock.Reentrant())
+				return c.Acquire(permit, "s", 3, 5, fencelock.Reentrant())
 			},
 			"Do in Do": func() (*fencelock.Lease, error) {
 				return nil, c.Do(mutexDeep, "m", func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil })
@@ -124,8 +123,8 @@ func TestReentrantReadUnderAWriteSharesIt(t *testing.T) {
 		l := w.lock(c, "k")
 		r := w.got(c.RLock(l.Context(), "k", fencelock.Reentrant()))
 		try := w.got(c.TryLock(l.Context(), "k", fencelock.Reentrant()))
-		p := w.got(c.Semaphore("s", 5).Acquire(bg, 3))
-		q := w.got(c.Semaphore("s", 5).Acquire(p.Context(), 2, fencelock.Reentrant()))
+		p := w.got(c.Acquire(bg, "s", 3, 5))
+		q := w.got(c.Acquire(p.Context(), "s", 2, 5, fencelock.Reentrant()))
 		if r.Token() != l.Token() || try.Token() != l.Token() || q.Token() != p.Token() {
 			t.Error("not shared")
 		}

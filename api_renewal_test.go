@@ -85,19 +85,19 @@ func TestEventsCarryTheCall(t *testing.T) {
 		var heard listener
 		c := w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: heard.on})
 		ctx := context.WithValue(bg, ctxKey{}, "mine")
-		calls := map[fencelock.Kind]func() (*fencelock.Lease, error){
-			fencelock.Exclusive: func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") },
-			fencelock.Shared:    func() (*fencelock.Lease, error) { return c.RLock(ctx, "k") },
-			fencelock.Permits:   func() (*fencelock.Lease, error) { return c.Semaphore("k", 5).Acquire(ctx, 3) },
+		calls := map[string]func() (*fencelock.Lease, error){
+			"exclusive": func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") },
+			"shared":    func() (*fencelock.Lease, error) { return c.RLock(ctx, "k") },
+			"permits":   func() (*fencelock.Lease, error) { return c.Acquire(ctx, "k", 3, 5) },
 		}
 		for kind, lock := range calls {
 			l := w.got(lock())
 			time.Sleep(11 * time.Second) // renewed
-			w.is(errOf(c.Semaphore("k", 0).Acquire(ctx, 3)), fencelock.ErrInvalid)
+			w.is(errOf(c.Acquire(ctx, "k", 3, 0)), fencelock.ErrInvalid)
 			w.release(l)
 			for i, e := range w.wantEvents(&heard, "acquired", "renewed", "refused", "released") {
 				if refused := i == 2; e.Context == nil || e.Context.Value(ctxKey{}) != "mine" ||
-					!refused && (e.Kind != kind || (e.Permits == 3) != (kind == fencelock.Permits)) {
+					!refused && (e.Kind != kind || (e.Permits == 3) != (kind == "permits")) {
 					t.Errorf("%v: event %d is %+v", kind, i, e)
 				}
 			}
@@ -117,7 +117,7 @@ func TestDoOfReadersAndPermits(t *testing.T) {
 		}
 		w.is(w.got(c.RLock(bg, "k")).Do(bg, f), errWork)
 		w.free("k")
-		w.is(w.got(c.Semaphore("k", 3).Acquire(bg, 2)).Do(bg, f), errWork)
+		w.is(w.got(c.Acquire(bg, "k", 2, 3)).Do(bg, f), errWork)
 		w.free("k")
 	})
 }

@@ -94,7 +94,7 @@ func TestRevokeAsksTheHolder(t *testing.T) {
 		tookAtMost(t, begun, 7*time.Second)
 		w.free("k")
 		ok(t, a.Close())
-		if len(events) != 1 || events[0].Revoked != by || events[0].Key != "k" || events[0].Token != l.Token() {
+		if len(events) != 1 || events[0].Err == nil || events[0].Err.Error() != "ops asks for it: deploy" || events[0].Key != "k" || events[0].Token != l.Token() {
 			t.Errorf("events: %+v", events)
 		}
 	})

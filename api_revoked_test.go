@@ -78,7 +78,7 @@ func TestRevokeAsksOneOfSeveralHolders(t *testing.T) {
 		c := w.client(nil)
 		held := []*fencelock.Lease{
 			w.got(c.RLock(bg, "r")), w.got(c.RLock(bg, "r")),
-			w.got(c.Semaphore("s", 3).Acquire(bg, 1)), w.got(c.Semaphore("s", 3).Acquire(bg, 2)),
+			w.got(c.Acquire(bg, "s", 1, 3)), w.got(c.Acquire(bg, "s", 2, 3)),
 		}
 		for i, l := range held {
 			for _, each := range held {

@@ -88,7 +88,7 @@ func TestSemaphoreNeverExceedsItsSize(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 4))
 		var wg sync.WaitGroup
 		for range 3 {
-			sem := w.client(nil).Semaphore("s", size)
+			c := w.client(nil)
 			for range 4 {
 				weights := make([]int64, 20)
 				for i := range weights {
@@ -96,7 +96,7 @@ func TestSemaphoreNeverExceedsItsSize(t *testing.T) {
 				}
 				wg.Go(func() {
 					for _, n := range weights {
-						l, err := sem.Acquire(bg, n)
+						l, err := c.Acquire(bg, "s", n, size)
 						if err != nil {
 							t.Error(err)
 							return
@@ -124,14 +124,13 @@ func TestSemaphoreNeverExceedsItsSize(t *testing.T) {
 func TestSemaphoreIsServedInOrderOfArrival(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
-		sem := c.Semaphore("s", 4)
-		first := w.got(sem.Acquire(bg, 2))
-		large := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(bg, 4) })
-		small := w.begin(func() (*fencelock.Lease, error) { return sem.Acquire(bg, 1) })
+		first := w.got(c.Acquire(bg, "s", 2, 4))
+		large := w.begin(func() (*fencelock.Lease, error) { return c.Acquire(bg, "s", 4, 4) })
+		small := w.begin(func() (*fencelock.Lease, error) { return c.Acquire(bg, "s", 1, 4) })
 		if large.over() || small.over() {
 			t.Fatal("the small one overtook the large one")
 		}
-		w.held(errOf(sem.Acquire(bg, 1, fencelock.Wait(0)))) // two permits are free, but somebody waits
+		w.held(errOf(c.Acquire(bg, "s", 1, 4, fencelock.Wait(0)))) // two permits are free, but somebody waits
 		w.release(first)
 		l := w.got(large.wait())
 		if small.over() {
@@ -145,14 +144,14 @@ func TestSemaphoreIsServedInOrderOfArrival(t *testing.T) {
 func TestAcquireWithoutWaiting(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(nil)
-		l1 := w.got(a.Semaphore("s", 3).Acquire(bg, 2, fencelock.Wait(0)))
-		l2 := w.got(b.Semaphore("s", 3).Acquire(bg, 1, fencelock.Wait(0)))
-		_, err := b.Semaphore("s", 3).Acquire(bg, 1, fencelock.Wait(0))
+		l1 := w.got(a.Acquire(bg, "s", 2, 3, fencelock.Wait(0)))
+		l2 := w.got(b.Acquire(bg, "s", 1, 3, fencelock.Wait(0)))
+		_, err := b.Acquire(bg, "s", 1, 3, fencelock.Wait(0))
 		if h := w.held(err); h.Owner != "a" || h.Ahead != 2 {
 			t.Errorf("%+v", h)
 		}
 		w.release(l1)
-		l3 := w.got(b.Semaphore("s", 3).Acquire(bg, 2, fencelock.Wait(0)))
+		l3 := w.got(b.Acquire(bg, "s", 2, 3, fencelock.Wait(0)))
 		w.release(l2)
 		w.release(l3)
 	})
@@ -168,10 +167,10 @@ var sharers = map[string]struct {
 	},
 	"permits": {
 		func(c *fencelock.Client, ctx context.Context) (*fencelock.Lease, error) {
-			return c.Semaphore("k", 4).Acquire(ctx, 4)
+			return c.Acquire(ctx, "k", 4, 4)
 		},
 		func(c *fencelock.Client, ctx context.Context) (*fencelock.Lease, error) {
-			return c.Semaphore("k", 4).Acquire(ctx, 1)
+			return c.Acquire(ctx, "k", 1, 4)
 		},
 	},
 }
@@ -220,7 +219,7 @@ func TestAnotherSizeIsErrKind(t *testing.T) {
 		refused := func() {
 			t.Helper()
 			for _, err := range []error{
-				errOf(now.Semaphore("s", 5).Acquire(bg, 1)), errOf(now.Semaphore("s", 2).Acquire(bg, 1, fencelock.Wait(0))),
+				errOf(now.Acquire(bg, "s", 1, 5)), errOf(now.Acquire(bg, "s", 1, 2, fencelock.Wait(0))),
 			} {
 				w.is(err, fencelock.ErrKind)
 				w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrInvalid)
@@ -229,41 +228,30 @@ func TestAnotherSizeIsErrKind(t *testing.T) {
 				}
 			}
 		}
-		held := w.got(old.Semaphore("s", 3).Acquire(bg, 3))
-		_, err := old.Semaphore("s", 4).Acquire(held.Context(), 1, fencelock.Reentrant())
+		held := w.got(old.Acquire(bg, "s", 3, 3))
+		_, err := old.Acquire(held.Context(), "s", 1, 4, fencelock.Reentrant())
 		w.is(err, fencelock.ErrKind)
 		refused()
-		second := w.begin(func() (*fencelock.Lease, error) { return old.Semaphore("s", 3).Acquire(bg, 1) })
+		second := w.begin(func() (*fencelock.Lease, error) { return old.Acquire(bg, "s", 1, 3) })
 		refused()
 		w.release(held)
 		l := w.got(second.wait())
 		refused()
 		w.release(l)
-		w.release(w.got(now.Semaphore("s", 5).Acquire(bg, 5)))
+		w.release(w.got(now.Acquire(bg, "s", 5, 5)))
 	})
 }
 
 func TestSemaphoreLargestSizeAndWeight(t *testing.T) {
 	inWorld(t, func(w *world) {
-		sem := w.client(nil).Semaphore("s", driver.RW-1)
-		l := w.got(sem.Acquire(bg, driver.RW-1))
-		w.held(errOf(sem.Acquire(bg, 1, fencelock.Wait(0))))
+		sem := w.client(nil)
+		l := w.got(sem.Acquire(bg, "s", driver.RW-1, driver.RW-1))
+		w.held(errOf(sem.Acquire(bg, "s", 1, driver.RW-1, fencelock.Wait(0))))
 		w.release(l)
-		one := w.client(nil).Semaphore("one", 1) // a mutex in all but kind
-		l = w.got(one.Acquire(bg, 1))
-		w.held(errOf(one.Acquire(bg, 1, fencelock.Wait(0))))
+		one := w.client(nil) // a mutex in all but kind
+		l = w.got(one.Acquire(bg, "one", 1, 1))
+		w.held(errOf(one.Acquire(bg, "one", 1, 1, fencelock.Wait(0))))
 		w.release(l)
-	})
-}
-
-func TestSemaphoreCostsNothingToMake(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		c.Semaphore("", -1)
-		c.Close()
-		c.Semaphore("s", 3)
-		w.steps()
-		w.is(errOf(c.Semaphore("s", 3).Acquire(bg, 1)), fencelock.ErrClosed)
 	})
 }
 
@@ -271,7 +259,7 @@ func TestSemaphoreNeedsABackendThatKeepsOne(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.Fair = false
 		c := w.client(nil)
-		w.is(errOf(c.Semaphore("s", 3).Acquire(bg, 1)), fencelock.ErrInvalid)
+		w.is(errOf(c.Acquire(bg, "s", 1, 3)), fencelock.ErrInvalid)
 		w.steps()
 		w.release(w.got(c.RLock(bg, "r"))) // readers are another matter
 	})
@@ -279,18 +267,18 @@ func TestSemaphoreNeedsABackendThatKeepsOne(t *testing.T) {
 
 func TestSemaphoreTakesOptions(t *testing.T) {
 	inWorld(t, func(w *world) {
-		sem := w.client(nil).Semaphore("s", 3)
-		l := w.got(sem.Acquire(bg, 3, fencelock.MaxHold(time.Minute), fencelock.Note("n"), fencelock.TTL(5*time.Second)))
+		sem := w.client(nil)
+		l := w.got(sem.Acquire(bg, "s", 3, 3, fencelock.MaxHold(time.Minute), fencelock.Note("n"), fencelock.TTL(5*time.Second)))
 		if c := w.store.entered()[0]; c.Note != "n" || c.TTL != 5*time.Second || c.Weight != 3 || c.Capacity != 3 {
 			t.Errorf("%+v", c)
 		}
 		<-l.Context().Done()
 		w.is(l.Err(), fencelock.ErrMaxHold)
-		w.held(errOf(sem.Acquire(bg, 1, fencelock.Wait(time.Second))))
-		l = w.got(sem.Acquire(bg, 2, fencelock.MinHold(time.Minute)))
+		w.held(errOf(sem.Acquire(bg, "s", 1, 3, fencelock.Wait(time.Second))))
+		l = w.got(sem.Acquire(bg, "s", 2, 3, fencelock.MinHold(time.Minute)))
 		w.release(l)
-		w.held(errOf(sem.Acquire(bg, 2, fencelock.Wait(0))))
+		w.held(errOf(sem.Acquire(bg, "s", 2, 3, fencelock.Wait(0))))
 		time.Sleep(time.Minute)
-		w.release(w.got(sem.Acquire(bg, 3, fencelock.Wait(0))))
+		w.release(w.got(sem.Acquire(bg, "s", 3, 3, fencelock.Wait(0))))
 	})
 }

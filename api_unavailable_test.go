@@ -21,7 +21,7 @@ func TestContextThatHasEndedAsksNothing(t *testing.T) {
 		cancel(cause)
 		w.is(errOf(c.Lock(ctx, "k")), context.Canceled, cause)
 		w.is(errOf(c.TryLock(ctx, "k")), context.Canceled, cause)
-		w.is(errOf(c.Semaphore("s", 3).Acquire(ctx, 1)), context.Canceled, cause)
+		w.is(errOf(c.Acquire(ctx, "s", 1, 3)), context.Canceled, cause)
 		w.is(errOf(c.LockAll(ctx, []string{"a", "b"})), context.Canceled, cause)
 		w.is(errOf(c.Once(ctx, "k", time.Time{}, nil)), context.Canceled, cause)
 		err := c.Do(ctx, "k", func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil })

@@ -142,28 +142,14 @@ func (c *Client) Do(
 	return l.run(ctx, &l.ctx, f)
 }
 
-// Semaphore is a counter over all machines: at most Size permits are held at once.
-// It is a value to call Acquire on, not an object in the store, and costs nothing
-// to make. The first permit of a key that is taken sets its size: as long as one is held or
-// waited for, another size is ErrKind, and the error names both.
-type Semaphore struct {
-	c    *Client
-	key  string
-	size int64
-}
-
-// Semaphore returns the semaphore of size permits that is named key; 1 ≤ size <
-// 1048576. A bad size makes Acquire return ErrInvalid.
-func (c *Client) Semaphore(key string, size int64) *Semaphore {
-	return &Semaphore{c, key, size}
-}
-
-// Acquire waits in line for n permits, 1 ≤ n ≤ size, and holds them as one lease. Claims
-// are served in order of arrival: a large one is not overtaken by small ones. The permits
-// of a holder that dies are free when its lease ends. Otherwise it is as Client.Lock; its
-// token orders nothing. With Wait(0) it takes the permits only if they are free now and no
-// claim waits.
-func (s *Semaphore) Acquire(ctx context.Context, n int64, opts ...Option) (*Lease, error) {
-	r := request{op: "acquire", key: s.key, capacity: s.size, weight: n, permits: true}
-	return s.c.acquire(ctx, r, opts)
+// Acquire waits in line for n of the size permits of the semaphore key, and holds them as one
+// lease: at most size permits are held at once, over all machines; 1 ≤ n ≤ size < 1048576. The
+// first claim of a key sets its size: as long as a permit is held or waited for, another size is
+// ErrKind, and the error names both.
+//
+// Claims are served in order of arrival: a large one is not overtaken by small ones. The permits
+// of a holder that dies are free when its lease ends. Otherwise it is as Lock; its token orders
+// nothing. With Wait(0) it takes the permits only if they are free now and no claim waits.
+func (c *Client) Acquire(ctx context.Context, key string, n, size int64, opts ...Option) (*Lease, error) {
+	return c.acquire(ctx, request{op: "acquire", key: key, capacity: size, weight: n, permits: true}, opts)
 }

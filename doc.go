@@ -35,7 +35,7 @@
 // The Client renews the lease in the background until its release.
 //
 //   - TryLock does not wait. Wait bounds the waiting.
-//   - RLock shares a key, and Semaphore counts permits.
+//   - RLock shares a key, and Acquire counts permits.
 //   - LockAll takes several keys without deadlock.
 //   - Once runs a function once per slot of time.
 //   - MaxHold and MinHold bound how long a lock is held. With NoRenewal

@@ -41,13 +41,11 @@ type Event struct {
 	Standing
 
 	Wait    uint64        // Waiting, and the Acquired or Refused that ends it: its number in this Client; else 0
-	Waited  time.Duration // Acquired, Refused: from the call to the answer
-	Held    time.Duration // Lost, Released: from the grant to the end
+	Took    time.Duration // Acquired, Refused: from the call to its end; Lost, Released: from the grant to its end
 	Handoff bool          // Acquired: passed on inside this process, without the store
 	HeldBy  *HeldError    // Waiting, Refused: the holder, as far as known; Acquired: the holder as the wait began
-	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warning: why
+	Err     error         // Refused, AtRisk, Revoked, Lost, Released (if not confirmed), Warning: why
 	Reason  string        // Broke, Lost: the reason that was given for a break, or what is known of the loss
-	Revoked *Standing     // Revoked: the request: its Owner asks, and its Note says why
 	Dropped uint64        // events lost before this one, because OnEvent was too slow
 }
 
@@ -71,16 +69,12 @@ func LogEvents(l *slog.Logger) func(Event) {
 		}
 		add(e.Key != "", slog.String("key", e.Key))
 		add(e.Token != 0, slog.String("token", e.Token.String()))
-		add(e.Waited != 0, slog.Duration("waited", e.Waited))
-		add(e.Held != 0, slog.Duration("held", e.Held))
+		add(e.Took != 0, slog.Duration("took", e.Took))
 		add(e.Left != 0, slog.Duration("left", e.Left))
 		add(e.Handoff, slog.Bool("handoff", true))
 		add(e.Dropped != 0, slog.Uint64("dropped", e.Dropped))
 		if e.HeldBy != nil {
 			attrs = append(attrs, slog.String("held_by", e.HeldBy.Error()))
-		}
-		if r := e.Revoked; r != nil {
-			attrs = append(attrs, slog.String("revoked_by", r.Owner), slog.String("reason", r.Note))
 		}
 		if e.Err != nil {
 			attrs = append(attrs, slog.String("error", e.Err.Error()))

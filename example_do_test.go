@@ -31,7 +31,7 @@ func ExampleLease_Do() {
 	defer client.Close()
 	ctx := context.Background()
 
-	lease, err := client.Semaphore("uploads", 3).Acquire(ctx, 2)
+	lease, err := client.Acquire(ctx, "uploads", 2, 3)
 	if err != nil {
 		fmt.Println(err)
 		return

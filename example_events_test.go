@@ -15,7 +15,7 @@ import (
 func ExampleLogEvents() {
 	quiet := func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {
-		case slog.TimeKey, "token", "held", "waited":
+		case slog.TimeKey, "token", "took":
 			return slog.Attr{} // differ from run to run
 		}
 		return a
@@ -43,7 +43,7 @@ func ExampleEvent() {
 			fmt.Println("waiting for", e.HeldBy.Owner)
 			close(waiting)
 		case fencelock.EventAcquired:
-			fmt.Println("acquired", e.Key, e.Waited > 0)
+			fmt.Println("acquired", e.Key, e.Took > 0)
 		}
 	}})
 	ctx := context.Background()

@@ -31,20 +31,19 @@ func ExampleClient_RLock() {
 }
 
 // At most five connections to a partner, over all machines.
-func ExampleClient_Semaphore() {
+func ExampleClient_Acquire() {
 	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
-	partner := client.Semaphore("partner-api", 5)
 
-	bulk, err := partner.Acquire(ctx, 4)
+	bulk, err := client.Acquire(ctx, "partner-api", 4, 5)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	single, err := partner.Acquire(ctx, 1, fencelock.Wait(0))
+	single, err := client.Acquire(ctx, "partner-api", 1, 5, fencelock.Wait(0))
 	fmt.Println("the fifth:", err == nil)
-	_, err = partner.Acquire(ctx, 1, fencelock.Wait(0))
+	_, err = client.Acquire(ctx, "partner-api", 1, 5, fencelock.Wait(0))
 	fmt.Println("the sixth:", err == nil)
 
 	bulk.Release(ctx)
@@ -66,7 +65,7 @@ func ExampleClient_LockAll() {
 		fmt.Println(err)
 		return
 	}
-	for _, lease := range both.Leases() {
+	for _, lease := range both {
 		fmt.Println(lease.Key(), lease.Err())
 	}
 	fmt.Println(both.Release(ctx))

@@ -72,11 +72,10 @@ func ExampleNew() {
 }
 
 // Three of at most ten permits, held while the function runs.
-func ExampleSemaphore() {
+func ExampleLease_Do_permits() {
 	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
-	slots := client.Semaphore("partner", 10)
-	permits, err := slots.Acquire(context.Background(), 3)
+	permits, err := client.Acquire(context.Background(), "partner", 3, 10)
 	if err != nil {
 		fmt.Println(err)
 		return

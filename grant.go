@@ -117,7 +117,7 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	}
 	if events := &cl.c.events; events.on != nil {
 		e := l.event()
-		e.Wait, e.Waited, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
+		e.Wait, e.Took, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
 		events.send(EventAcquired, e)
 	}
 	return l
@@ -185,7 +185,7 @@ func (l *Lease) sendEnd(t EventType, now int64, err error) {
 	}
 	e := l.event()
 	e.Time = time.Now().Add(time.Duration(now - c.clock.Now())) // the store's answer took time
-	e.Held, e.Err = time.Duration(now-l.at), err
+	e.Took, e.Err = time.Duration(now-l.at), err
 	var loss *lossError
 	if errors.As(err, &loss) {
 		e.Reason = loss.detail
@@ -407,7 +407,7 @@ func (w *revokeWatch) found(request *Standing) {
 	close(w.asked)
 	if events := &cl.c.events; events.on != nil {
 		e := l.event()
-		e.Revoked = w.by
+		e.Err = fmt.Errorf("%s asks for it: %s", printable(request.Owner), printable(request.Note))
 		events.send(EventRevoked, e)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Lease is a lock that is held. All methods may be called from many goroutines at
-// once. A Lease is made by the methods of Client and Semaphore.
+// once. The methods of Client make it.
 type Lease struct {
 	claim  *claim
 	parent *Lease // the lease whose grant this one shares; nil if the grant is its own

@@ -26,12 +26,12 @@ type Line struct {
 type Standing struct {
 	ID          string // the beginning of the claim's ID: enough to tell claims apart
 	Owner, Note string
-	Trace       string // of Options.Trace of its process
-	Kind        Kind
+	Trace       string        // of Options.Trace of its process
+	Kind        string        // how it shares the key: "exclusive", "shared" or "permits"
 	Permits     int64         // that it has or wants of a semaphore
 	Size        int64         // of that semaphore
-	Token       fence.Token   // the first of Span tokens; a claim draws them as it joins the line
-	Span        int64         // how many holders of one process the claim may serve
+	Token       fence.Token   // the first of its tokens, which it draws as it joins the line; see HasToken
+	span        int64         // its tokens: how many holders of one process the claim may serve
 	Granted     bool          // it holds the key
 	Lingering   bool          // its holder has left or was broken; MinHold or LockDelay keeps the key taken
 	Since       time.Time     // granted since, or waiting since, by the store's clock
@@ -39,9 +39,10 @@ type Standing struct {
 	lockDelay   time.Duration // that the key stays closed for if the claim is lost or broken
 }
 
-// HasToken reports whether t is one of the tokens of the claim.
+// HasToken reports whether t is one of the tokens of the claim: one for each holder of its
+// process that the claim may serve.
 func (s *Standing) HasToken(t fence.Token) bool {
-	return t >= s.Token && int64(t-s.Token) < max(s.Span, 1)
+	return t >= s.Token && int64(t-s.Token) < max(s.span, 1)
 }
 
 func lineOf(d *driver.Line) Line {
@@ -52,7 +53,7 @@ func lineOf(d *driver.Line) Line {
 	var waiters []Standing
 	for _, c := range d.Claims {
 		s := Standing{
-			ID: c.ID, Owner: c.Owner, Token: fence.Token(c.Token), Span: c.Span,
+			ID: c.ID, Owner: c.Owner, Token: fence.Token(c.Token), span: c.Span,
 			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left,
 		}
 		s.Note, s.Trace, s.lockDelay = splitNote(c.Note)
@@ -106,24 +107,14 @@ func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[Line, error
 	}
 }
 
-// Kind is how a claim shares its key.
-type Kind string
-
-// The kinds of a claim.
-const (
-	Exclusive Kind = "exclusive" // alone: Lock
-	Shared    Kind = "shared"    // with other readers: RLock
-	Permits   Kind = "permits"   // permits of a semaphore
-)
-
 // setKind sets Kind, and Permits and Size of a semaphore's claim.
 func (s *Standing) setKind(capacity, weight int64) {
 	switch {
 	case capacity != driver.RW:
-		s.Kind, s.Permits, s.Size = Permits, weight, capacity
+		s.Kind, s.Permits, s.Size = "permits", weight, capacity
 	case weight == driver.RW:
-		s.Kind = Exclusive
+		s.Kind = "exclusive"
 	default:
-		s.Kind = Shared
+		s.Kind = "shared"
 	}
 }

@@ -7,11 +7,9 @@ import (
 	"time"
 )
 
-// MultiLease holds several locks together. All methods may be called from many goroutines
-// at once.
-type MultiLease struct {
-	leases []*Lease // in the order of their keys
-}
+// MultiLease holds several locks together, in the order of their keys. LockAll makes it; it has
+// at least one lease. All methods may be called from many goroutines at once.
+type MultiLease []*Lease
 
 // LockAll takes all keys, each as Lock does, or none. It sorts them by their bytes
 // and takes one after the other, so that two calls can never wait for each other;
@@ -23,7 +21,7 @@ type MultiLease struct {
 // Wait bounds the whole. It costs a round trip per key
 // that is free. If it fails, it has given back what it had, as Release does. If ctx has
 // ended, it returns at once and gives back in the background.
-func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*MultiLease, error) {
+func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (MultiLease, error) {
 	const op = "lock all"
 	if len(keys) == 0 {
 		return nil, wrap(op, "", invalid("there are no keys"))
@@ -42,7 +40,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 		}
 	}
 
-	m := &MultiLease{}
+	var m MultiLease
 	under := ctx
 	start := c.clock.Now()
 	for _, key := range sorted {
@@ -59,7 +57,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (*M
 		case err != nil:
 			return nil, withLoss(err, m.Release(ctx))
 		}
-		m.leases = append(m.leases, l)
+		m = append(m, l)
 		under = l.Context()
 	}
 	return m, nil
@@ -85,25 +83,12 @@ func inOrder(ctx context.Context, c *Client, key string, reentrant bool) error {
 }
 
 // Context returns a context that descends from the caller's and ends as soon as one of the
-// leases does; its context.Cause says which and why.
-func (m *MultiLease) Context() context.Context { return m.leases[len(m.leases)-1].Context() }
-
-// Leases returns the leases in the order of their keys, each with its token.
-func (m *MultiLease) Leases() []*Lease { return slices.Clone(m.leases) }
-
-// Lease returns the lease of key, or nil.
-func (m *MultiLease) Lease(key string) *Lease {
-	for _, l := range m.leases {
-		if l.Key() == key {
-			return l
-		}
-	}
-	return nil
-}
+// leases does; its context.Cause says which and why. Held returns the lease of one key from it.
+func (m MultiLease) Context() context.Context { return m[len(m)-1].Context() }
 
 // Err returns nil while all leases are held, and the first cause otherwise.
-func (m *MultiLease) Err() error {
-	for _, l := range m.leases {
+func (m MultiLease) Err() error {
+	for _, l := range m {
 		if err := l.Err(); err != nil {
 			return err
 		}
@@ -113,9 +98,9 @@ func (m *MultiLease) Err() error {
 
 // Release releases all leases, the last one first, each as Lease.Release does, and returns
 // their errors joined.
-func (m *MultiLease) Release(ctx context.Context) error {
+func (m MultiLease) Release(ctx context.Context) error {
 	var errs []error
-	for _, l := range slices.Backward(m.leases) {
+	for _, l := range slices.Backward(m) {
 		errs = append(errs, l.Release(ctx))
 	}
 	return errors.Join(errs...)

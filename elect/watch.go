@@ -5,7 +5,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -26,7 +25,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, err
 	}
 	for _, c := range line.Claims {
-		if c.Granted && c.Kind == fencelock.Exclusive && !c.Lingering {
+		if c.Granted && c.Kind == "exclusive" && !c.Lingering {
 			return Leader{Owner: c.Owner, Note: c.Note, Token: c.Token, Since: c.Since}, nil
 		}
 	}

@@ -19,7 +19,7 @@ type Entry struct {
 	Key         string
 	Token       fence.Token
 	Owner, Note string
-	Kind        fencelock.Kind
+	Kind        string
 	Permits     int64 // of a semaphore
 	Asked       time.Time
 	Granted     time.Time // zero if the claim was broken while it waited
@@ -108,7 +108,7 @@ func endedBy(g, b *record.Entry) bool {
 // resultOf is e as Read returns it.
 func resultOf(e *record.Entry) Entry {
 	h := Entry{
-		Key: e.Key, Token: fence.Token(e.Token), Owner: e.Owner, Note: e.Note, Kind: cmp.Or(fencelock.Kind(e.Kind), fencelock.Exclusive),
+		Key: e.Key, Token: fence.Token(e.Token), Owner: e.Owner, Note: e.Note, Kind: cmp.Or(e.Kind, "exclusive"),
 		Permits: e.Permits, Asked: e.Asked, Granted: e.Granted, Ended: e.Ended, End: e.End, Reason: e.Reason,
 		BrokenBy: e.BrokenBy, Missing: e.Lost,
 	}

@@ -126,7 +126,7 @@ func (r *Recorder) OnEvent(e fencelock.Event) {
 
 func (r *Recorder) begun(e *fencelock.Event) {
 	entry := entryOf(e)
-	entry.Asked, entry.Granted = e.Time.Add(-e.Waited).UTC(), e.Time.UTC()
+	entry.Asked, entry.Granted = e.Time.Add(-e.Took).UTC(), e.Time.UTC()
 	r.add(entry)
 }
 
@@ -137,7 +137,7 @@ func (r *Recorder) ended(e *fencelock.Event) {
 	entry := entryOf(e)
 	entry.Ended, entry.End = e.Time.UTC(), "released"
 	if e.Type != fencelock.EventHandleReleased {
-		entry.Granted = e.Time.Add(-e.Held).UTC()
+		entry.Granted = e.Time.Add(-e.Took).UTC()
 	}
 	if e.Type == fencelock.EventLost {
 		entry.End, entry.Reason = lossWord(e.Err), e.Reason
@@ -167,7 +167,7 @@ func lossWord(err error) string {
 func entryOf(e *fencelock.Event) record.Entry {
 	entry := record.Entry{Key: e.Key, Token: int64(e.Token)}
 	if e.Type != fencelock.EventHandleReleased { // the releasing Client knows the handle only
-		entry.Owner, entry.Note, entry.Kind, entry.Permits = e.Owner, e.Note, string(e.Kind), e.Permits
+		entry.Owner, entry.Note, entry.Kind, entry.Permits = e.Owner, e.Note, e.Kind, e.Permits
 	}
 	return entry
 }

@@ -65,14 +65,14 @@ func (w *want) setKind(kind string, permits, size *int64) error {
 			return invalid("Only kind permits has permits and a size.")
 		}
 		if kind == "shared" {
-			w.kind = fencelock.Shared
+			w.kind = "shared"
 		}
 		return nil
 	case "permits":
 		if size == nil {
 			return invalid("A semaphore has a size; send one.")
 		}
-		w.kind, w.size, w.permits = fencelock.Permits, *size, 1
+		w.kind, w.size, w.permits = "permits", *size, 1
 		if permits != nil {
 			w.permits = *permits
 		}
@@ -189,7 +189,7 @@ func (c *call) grantedAgain(w *want, h *holding, err error) (any, error) {
 // granted is the answer for a lease that lasts until deadline.
 func (c *call) granted(w *want, h *holding, deadline time.Time) *granted {
 	g := &granted{
-		Key: w.Key, Handle: h.handle, Token: h.lease.Token(), Kind: string(w.kind), Permits: w.permits, Size: w.size,
+		Key: w.Key, Handle: h.handle, Token: h.lease.Token(), Kind: w.kind, Permits: w.permits, Size: w.size,
 		TTLMS: h.lease.TTL().Milliseconds(), RequestID: w.RequestID,
 		WaitedMS: time.Since(c.start).Milliseconds(), LeftMS: max(time.Until(deadline), 0).Milliseconds(),
 	}
@@ -270,7 +270,7 @@ func (s *Server) notAcquired(c *call, w *want, err error) error {
 	}
 	if len(holders) == 0 && holder != nil && holder.Token > 0 {
 		h := standing{
-			Token: holder.Token, Owner: holder.Owner, Kind: string(w.kind),
+			Token: holder.Token, Owner: holder.Owner, Kind: w.kind,
 			Since: holder.Since.UTC(), LeftMS: max(holder.Left, 0).Milliseconds(),
 		}
 		h.setNote(holder.Note)

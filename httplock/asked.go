@@ -3,13 +3,11 @@ package httplock
 import (
 	"sync"
 	"time"
-
-	"github.com/fencelock/fencelock"
 )
 
 // wish is the lock that a request_id asks for.
 type wish struct {
-	kind          fencelock.Kind
+	kind          string
 	permits, size int64
 	slot          *time.Time // of once; the zero time is once forever
 }

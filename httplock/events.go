@@ -54,7 +54,7 @@ func formatEvent(b *strings.Builder, at watch.Position, c *watch.Change) {
 		fallthrough
 	default:
 		text := note.Parse(c.Note).Text
-		data = eventData{c.Key, c.Token, c.Owner, text, string(c.Kind), c.Reason, c.At.UTC()}
+		data = eventData{c.Key, c.Token, c.Owner, text, c.Kind, c.Reason, c.At.UTC()}
 	}
 	text, err := json.Marshal(data)
 	if err != nil {

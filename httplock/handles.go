@@ -196,7 +196,7 @@ func (s *Server) finish(ctx context.Context, l *lease, slot time.Time) error {
 		return err
 	case of != nil && !of.Equal(slot):
 		return invalid("The lease is for the slot %s.", note.Slot(*of))
-	case standing.Kind != fencelock.Exclusive:
+	case standing.Kind != "exclusive":
 		return &problem{slug: slugInvalidHandle, detail: "Only the holder of an exclusive lease can finish a slot."}
 	}
 	return s.locks.Detached(l.handle).Finish(ctx, slot, standing.Owner)

@@ -33,7 +33,7 @@ func (s *Server) leave(c *call) (any, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), leaveTimeout)
 	defer cancel()
 	w := &want{acquireRequest: acquireRequest{Key: q.Key}, ttl: fencelock.DefaultTTL}
-	w.kind = fencelock.Exclusive
+	w.kind = "exclusive"
 	w.id = c.who.claimID(q.Key, q.RequestID)
 	err := s.waits.stop(ctx, w.id)
 	if err == nil {

@@ -45,7 +45,7 @@ type runView struct {
 
 func standingOf(c *fencelock.Standing) standing {
 	s := standing{
-		Token: c.Token, Owner: c.Owner, Kind: string(c.Kind), Permits: c.Permits,
+		Token: c.Token, Owner: c.Owner, Kind: c.Kind, Permits: c.Permits,
 		Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
 	}
 	s.setNote(c.Note)
@@ -66,7 +66,7 @@ func viewOf(l *fencelock.Line) lineView {
 		v.KeyB64 = base64.StdEncoding.EncodeToString([]byte(l.Key))
 	}
 	for _, c := range l.Claims {
-		if c.Kind == fencelock.Permits {
+		if c.Kind == "permits" {
 			v.Kind, v.Size = cmp.Or(v.Kind, "semaphore"), max(v.Size, c.Size)
 		} else {
 			v.Kind = cmp.Or(v.Kind, "lock")

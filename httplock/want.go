@@ -48,7 +48,7 @@ var requestID = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 // want checks what q asks for.
 func (c *call) want(q *acquireRequest) (*want, error) {
 	w := &want{acquireRequest: *q, ttl: fencelock.DefaultTTL, wait: time.Duration(q.Wait)}
-	w.kind = fencelock.Exclusive
+	w.kind = "exclusive"
 	if q.TTL != nil {
 		w.ttl = time.Duration(*q.TTL)
 	}
@@ -114,10 +114,10 @@ func (w *want) options() []fencelock.Option {
 func (w *want) lock(ctx context.Context, locks *fencelock.Client, more ...fencelock.Option) (*fencelock.Lease, error) {
 	opts := append(w.options(), more...)
 	switch w.kind {
-	case fencelock.Shared:
+	case "shared":
 		return locks.RLock(ctx, w.Key, opts...)
-	case fencelock.Permits:
-		return locks.Semaphore(w.Key, w.size).Acquire(ctx, w.permits, opts...)
+	case "permits":
+		return locks.Acquire(ctx, w.Key, w.permits, w.size, opts...)
 	}
 	return locks.Lock(ctx, w.Key, opts...)
 }

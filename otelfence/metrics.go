@@ -97,7 +97,7 @@ func (m *metrics) observe(_ context.Context, o metric.Observer) error {
 
 // attributes are those of a metric with these labels.
 func (m *metrics) attributes(l observe.Labels, others ...attribute.KeyValue) []attribute.KeyValue {
-	all := append(others, kindKey.String(string(l.Kind)))
+	all := append(others, kindKey.String(l.Kind))
 	if m.byLock {
 		all = append(all, lockKey.String(l.Lock))
 	}

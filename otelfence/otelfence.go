@@ -138,7 +138,7 @@ func (c *client) waiting(ctx context.Context, e fencelock.Event, l observe.Label
 func (c *client) acquired(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Waited(e)
 	c.open.Holds(e, l)
-	c.metrics.wait.Record(ctx, e.Waited.Seconds(), c.with(l, resultKey.String(observe.Acquired)))
+	c.metrics.wait.Record(ctx, e.Took.Seconds(), c.with(l, resultKey.String(observe.Acquired)))
 	if e.Handoff {
 		c.metrics.handoffs.Add(ctx, 1, c.with(l))
 	}
@@ -148,7 +148,7 @@ func (c *client) acquired(ctx context.Context, e fencelock.Event, l observe.Labe
 func (c *client) refused(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Waited(e)
 	result := observe.Refusal(e.Err)
-	c.metrics.wait.Record(ctx, e.Waited.Seconds(), c.with(l, resultKey.String(result)))
+	c.metrics.wait.Record(ctx, e.Took.Seconds(), c.with(l, resultKey.String(result)))
 	c.storeError(ctx, e, l)
 	c.waitSpan(ctx, e, result)
 }
@@ -167,14 +167,14 @@ func (c *client) atRisk(ctx context.Context, e fencelock.Event, l observe.Labels
 func (c *client) lost(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	c.metrics.losses.Add(ctx, 1, c.with(l, causeKey.String(observe.Cause(e.Err))))
-	c.metrics.hold.Record(ctx, e.Held.Seconds(), c.with(l, resultKey.String(observe.Lost)))
+	c.metrics.hold.Record(ctx, e.Took.Seconds(), c.with(l, resultKey.String(observe.Lost)))
 	c.holdSpan(ctx, e, observe.Lost)
 }
 
 func (c *client) released(ctx context.Context, e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	result := observe.Release(e.Err)
-	c.metrics.hold.Record(ctx, e.Held.Seconds(), c.with(l, resultKey.String(result)))
+	c.metrics.hold.Record(ctx, e.Took.Seconds(), c.with(l, resultKey.String(result)))
 	c.storeError(ctx, e, l)
 	c.holdSpan(ctx, e, result)
 }

@@ -408,5 +408,5 @@ func TestRisksEndWithTheirHolding(t *testing.T) {
 
 // held is an exclusive claim.
 func held(token fence.Token) fencelock.Standing {
-	return fencelock.Standing{Kind: fencelock.Exclusive, Token: token}
+	return fencelock.Standing{Kind: "exclusive", Token: token}
 }

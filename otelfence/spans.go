@@ -32,7 +32,7 @@ const (
 type holding struct {
 	key   string
 	token fence.Token
-	kind  fencelock.Kind
+	kind  string
 }
 
 // risk is one event AtRisk.
@@ -56,7 +56,7 @@ func (c *client) noteRisk(e fencelock.Event) {
 // spanAttributes are those of both spans.
 func spanAttributes(e fencelock.Event, result string) []attribute.KeyValue {
 	a := []attribute.KeyValue{
-		keyKey.String(strings.ToValidUTF8(e.Key, "\ufffd")), kindKey.String(string(e.Kind)), resultKey.String(result),
+		keyKey.String(strings.ToValidUTF8(e.Key, "\ufffd")), kindKey.String(e.Kind), resultKey.String(result),
 	}
 	if e.Token != 0 {
 		a = append(a, tokenKey.Int64(int64(e.Token)))
@@ -71,7 +71,7 @@ func spanAttributes(e fencelock.Event, result string) []attribute.KeyValue {
 // was in its way.
 func (c *client) waitSpan(ctx context.Context, e fencelock.Event, result string) {
 	opts := []trace.SpanStartOption{
-		trace.WithTimestamp(e.Time.Add(-e.Waited)), trace.WithAttributes(spanAttributes(e, result)...),
+		trace.WithTimestamp(e.Time.Add(-e.Took)), trace.WithAttributes(spanAttributes(e, result)...),
 	}
 	if h := e.HeldBy; h != nil {
 		if holder := spanOf(h.Trace); holder.IsValid() {
@@ -96,7 +96,7 @@ func (c *client) holdSpan(ctx context.Context, e fencelock.Event, result string)
 	risks := c.risks[h]
 	delete(c.risks, h)
 	_, span := c.i.tracer.Start(ctx, "fencelock hold",
-		trace.WithTimestamp(e.Time.Add(-e.Held)), trace.WithAttributes(spanAttributes(e, result)...))
+		trace.WithTimestamp(e.Time.Add(-e.Took)), trace.WithAttributes(spanAttributes(e, result)...))
 	for _, r := range risks {
 		span.AddEvent("at risk", trace.WithTimestamp(r.at),
 			trace.WithAttributes(causeKey.String(r.cause), leftKey.Float64(r.left.Seconds())))

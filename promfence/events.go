@@ -73,7 +73,7 @@ type client struct {
 
 // values are the values of the labels, and of the others that a metric has.
 func (m *metrics) values(l observe.Labels, others ...string) []string {
-	values := append(others, string(l.Kind))
+	values := append(others, l.Kind)
 	if m.byLock {
 		values = append(values, l.Lock)
 	}
@@ -118,7 +118,7 @@ func (c *client) waiting(e fencelock.Event, l observe.Labels) {
 func (c *client) acquired(e fencelock.Event, l observe.Labels) {
 	c.open.Waited(e)
 	c.open.Holds(e, l)
-	c.m.wait.WithLabelValues(c.m.values(l, observe.Acquired)...).Observe(e.Waited.Seconds())
+	c.m.wait.WithLabelValues(c.m.values(l, observe.Acquired)...).Observe(e.Took.Seconds())
 	if e.Handoff {
 		c.m.handoffs.WithLabelValues(c.m.values(l)...).Inc()
 	}
@@ -126,7 +126,7 @@ func (c *client) acquired(e fencelock.Event, l observe.Labels) {
 
 func (c *client) refused(e fencelock.Event, l observe.Labels) {
 	c.open.Waited(e)
-	c.m.wait.WithLabelValues(c.m.values(l, observe.Refusal(e.Err))...).Observe(e.Waited.Seconds())
+	c.m.wait.WithLabelValues(c.m.values(l, observe.Refusal(e.Err))...).Observe(e.Took.Seconds())
 	c.storeError(e, l)
 }
 
@@ -143,12 +143,12 @@ func (c *client) atRisk(e fencelock.Event, l observe.Labels) {
 func (c *client) lost(e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
 	c.m.losses.WithLabelValues(c.m.values(l, observe.Cause(e.Err))...).Inc()
-	c.m.hold.WithLabelValues(c.m.values(l, observe.Lost)...).Observe(e.Held.Seconds())
+	c.m.hold.WithLabelValues(c.m.values(l, observe.Lost)...).Observe(e.Took.Seconds())
 }
 
 func (c *client) released(e fencelock.Event, l observe.Labels) {
 	c.open.Held(e)
-	c.m.hold.WithLabelValues(c.m.values(l, observe.Release(e.Err))...).Observe(e.Held.Seconds())
+	c.m.hold.WithLabelValues(c.m.values(l, observe.Release(e.Err))...).Observe(e.Took.Seconds())
 	c.storeError(e, l)
 }
 

@@ -165,7 +165,7 @@ func TestLifeOfALockInMetrics(t *testing.T) {
 			"hold_seconds{kind=exclusive,result=released} sum": 60,
 			"held{kind=exclusive}":                             0,
 		})
-		r, err := c.Semaphore("pool", 3).Acquire(bg, 2)
+		r, err := c.Acquire(bg, "pool", 2, 3)
 		must(t, err)
 		want(t, reg, map[string]float64{"held{kind=permits}": 1})
 		must(t, r.Release(bg))
@@ -324,5 +324,5 @@ func TestForgottenClientsAreFreed(t *testing.T) {
 
 // held is an exclusive claim.
 func held(token fence.Token) fencelock.Standing {
-	return fencelock.Standing{Kind: fencelock.Exclusive, Token: token}
+	return fencelock.Standing{Kind: "exclusive", Token: token}
 }

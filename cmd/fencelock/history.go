@@ -171,7 +171,7 @@ func showHistory(w *terminal.Output, entries []history.Entry, asJSON bool) error
 func grantOf(e history.Entry, now time.Time) grantView {
 	v := grantView{
 		Token: e.Token, Owner: e.Owner, Note: note.Parse(e.Note).Text, Slot: slotOf(e.Note),
-		Kind: string(e.Kind), Permits: e.Permits, Asked: e.Asked,
+		Kind: e.Kind, Permits: e.Permits, Asked: e.Asked,
 		Granted: e.Granted, Ended: e.Ended, Held: e.Held, End: e.End, Reason: e.Reason, BrokenBy: e.BrokenBy,
 		Missing: e.Missing,
 	}

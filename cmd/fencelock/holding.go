@@ -183,7 +183,7 @@ func (h *holding) acquire() (*fencelock.Lease, error) {
 func (h *holding) lock() (*fencelock.Lease, error) {
 	switch f := h.f; {
 	case f.size > 0:
-		return h.Semaphore(f.name, f.size).Acquire(h.ctx, f.permits, f.options(h.began)...)
+		return h.Acquire(h.ctx, f.name, f.permits, f.size, f.options(h.began)...)
 	case f.shared:
 		return h.RLock(h.ctx, f.name, f.options(h.began)...)
 	default:
@@ -248,7 +248,7 @@ func (h *holding) onEvent(s *store) func(fencelock.Event) {
 			say("waiting for %s, %s", name, heldBy(e.HeldBy))
 		case !h.f.verbose:
 		case e.Type == fencelock.EventAcquired:
-			say("%s is held on %s with token %s, after %s in line", name, s, e.Token, span(e.Waited))
+			say("%s is held on %s with token %s, after %s in line", name, s, e.Token, span(e.Took))
 		case e.Type == fencelock.EventAtRisk:
 			say("%s is at risk, with %s left: %s", name, span(e.Left), cause(e.Err))
 		}

@@ -61,13 +61,13 @@ func viewOf(l fencelock.Line) lineView {
 			Token: c.Token, Owner: c.Owner, Note: note.Parse(c.Note).Text, Slot: slotOf(c.Note),
 			Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
 		}
-		if c.Kind == fencelock.Permits {
+		if c.Kind == "permits" {
 			v.Kind = cmp.Or(v.Kind, "semaphore")
 			v.Size = max(v.Size, c.Size)
 			view.Permits = c.Permits
 		} else {
 			v.Kind = cmp.Or(v.Kind, "lock")
-			view.Shared = c.Kind == fencelock.Shared
+			view.Shared = c.Kind == "shared"
 		}
 		if c.Granted {
 			v.Holders = append(v.Holders, view)
@@ -136,9 +136,9 @@ func shownNote(slot, text string) string {
 func state(c fencelock.Standing, position int) string {
 	how := ""
 	switch c.Kind {
-	case fencelock.Permits:
+	case "permits":
 		how = " " + strconv.FormatInt(c.Permits, 10) + "/" + strconv.FormatInt(c.Size, 10)
-	case fencelock.Shared:
+	case "shared":
 		how = " shared"
 	}
 	switch {

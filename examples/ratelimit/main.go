@@ -55,11 +55,10 @@ func run(ctx context.Context, addr string, p *partner) error {
 			return err
 		}
 		defer client.Close()
-		slots := client.Semaphore("partner", atOnce)
 		for range 20 {
 			all.Go(func() {
 				for range 3 {
-					if err := call(ctx, slots, p.URL); err != nil {
+					if err := call(ctx, client, p.URL); err != nil {
 						errs <- err
 						return
 					}
@@ -73,8 +72,8 @@ func run(ctx context.Context, addr string, p *partner) error {
 }
 
 // call makes one request when there is room for it.
-func call(ctx context.Context, slots *fencelock.Semaphore, url string) error {
-	permit, err := slots.Acquire(ctx, 1)
+func call(ctx context.Context, client *fencelock.Client, url string) error {
+	permit, err := client.Acquire(ctx, "partner", 1, atOnce)
 	if err != nil {
 		return err
 	}

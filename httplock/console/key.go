@@ -101,7 +101,7 @@ func (c *Console) key(v *visit) {
 func (p *keyPage) addClaims(l *watch.Line, at time.Time) {
 	for _, s := range l.Claims {
 		k := keyClaim{Standing: s, For: since(s.Since, at), Rest: leftOf(l, &s)}
-		if s.Kind == fencelock.Permits {
+		if s.Kind == "permits" {
 			p.Kind, p.Size = "semaphore", max(p.Size, s.Size)
 		} else {
 			p.Kind = "lock"

@@ -90,10 +90,10 @@ func rowOf(l *watch.Line, at time.Time) nowRow {
 	r := nowRow{Key: l.Key, Href: keyHref(l.Key), Waiters: len(waiters)}
 	for i, h := range holders {
 		switch h.Kind {
-		case fencelock.Permits:
+		case "permits":
 			r.Kind, r.Size = "permits", max(r.Size, h.Size)
 			r.Taken += h.Permits
-		case fencelock.Shared:
+		case "shared":
 			r.Kind = "shared"
 		}
 		if i == 0 {

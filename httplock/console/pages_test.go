@@ -32,7 +32,7 @@ func TestNowShowsTheLongestWaitingFirst(t *testing.T) {
 
 func TestNowShowsKinds(t *testing.T) {
 	in(t, nil, func(s *site) {
-		if _, err := s.client.Semaphore("pool", 10).Acquire(s.Context(), 3); err != nil {
+		if _, err := s.client.Acquire(s.Context(), "pool", 3, 10); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

@@ -72,7 +72,7 @@ func StoreFailed(err error) bool { return errors.Is(err, fencelock.ErrUnavailabl
 
 // Labels are those that all metrics have.
 type Labels struct {
-	Kind fencelock.Kind
+	Kind string
 	Lock string
 }
 
@@ -109,7 +109,7 @@ func (c *Clients) Sums(byLock bool) (holds, waits map[Labels]Sum) {
 	defer c.mu.Unlock()
 	holds, waits = map[Labels]Sum{}, map[Labels]Sum{}
 	if !byLock {
-		for _, kind := range []fencelock.Kind{fencelock.Exclusive, fencelock.Shared, fencelock.Permits} {
+		for _, kind := range []string{"exclusive", "shared", "permits"} {
 			holds[Labels{Kind: kind}], waits[Labels{Kind: kind}] = Sum{}, Sum{}
 		}
 	}
@@ -134,7 +134,7 @@ type Open struct {
 type hold struct {
 	key   string
 	token fence.Token
-	kind  fencelock.Kind
+	kind  string
 }
 
 type since struct {

@@ -270,10 +270,11 @@ func (w *worker) take(ctx context.Context, u use, claim string) ([]*holding, err
 		}
 	case acquire, tryAcquire:
 		e.Kind, e.Weight, e.Size = history.Permit, u.Weight, u.Size
-		s := w.client.Semaphore(u.Key, u.Size)
-		call = func() (*fencelock.Lease, error) { return s.Acquire(ctx, u.Weight, opts...) }
+		call = func() (*fencelock.Lease, error) { return w.client.Acquire(ctx, u.Key, u.Weight, u.Size, opts...) }
 		if u.Verb == tryAcquire {
-			call = func() (*fencelock.Lease, error) { return s.Acquire(ctx, u.Weight, append(opts, fencelock.Wait(0))...) }
+			call = func() (*fencelock.Lease, error) {
+				return w.client.Acquire(ctx, u.Key, u.Weight, u.Size, append(opts, fencelock.Wait(0))...)
+			}
 		}
 	}
 	e.Op = history.Enter
@@ -310,7 +311,7 @@ func (w *worker) takeAll(ctx context.Context, u use, e history.Event, opts []fen
 		return nil, err
 	}
 	var held []*holding
-	for _, l := range m.Leases() {
+	for _, l := range m {
 		e := e
 		e.Key, e.Claim = l.Key(), e.Claim+l.Key()
 		e.Op = history.Enter
@@ -399,7 +400,11 @@ func (w *worker) breaks(ctx context.Context, u use) {
 	}
 	c := line.Claims[len(line.Claims)/2]
 	w.mu.Lock()
-	w.broken[u.Key] = append(w.broken[u.Key], tokens{int64(c.Token), int64(c.Token) + c.Span - 1})
+	last := c.Token
+	for c.HasToken(last + 1) {
+		last++
+	}
+	w.broken[u.Key] = append(w.broken[u.Key], tokens{int64(c.Token), int64(last)})
 	w.mu.Unlock()
 	delay := min(u.Hold, w.Lease)
 	begun := time.Since(w.start)
@@ -474,9 +479,8 @@ func (w *worker) inside(h *holding, u use) {
 	case u.Verb == rlock || u.Verb == tryRLock:
 		call = w.client.RLock
 	case u.Size > 0:
-		s := w.client.Semaphore(u.Key, u.Size)
 		call = func(ctx context.Context, _ string, opts ...fencelock.Option) (*fencelock.Lease, error) {
-			return s.Acquire(ctx, 1, opts...)
+			return w.client.Acquire(ctx, u.Key, 1, u.Size, opts...)
 		}
 	}
 	ctx := h.lease.Context()

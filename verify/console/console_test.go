@@ -425,7 +425,7 @@ func TestNothingIsWiderThanAPhone(t *testing.T) {
 	long := "a-very-long-key/" + strings.Repeat("with-many-parts/", 20)
 	lease := s.lock(long, strings.Repeat("owner", 40), fencelock.Note(strings.Repeat("note", 100)))
 	s.wait(long, "bob@web-2/99")
-	_, err := s.locks.Semaphore("pool", 1000000).Acquire(t.Context(), 1000, fencelock.Owner("carol@web-3/7"))
+	_, err := s.locks.Acquire(t.Context(), "pool", 1000, 1000000, fencelock.Owner("carol@web-3/7"))
 	check(t, err)
 	b := newBrowser(t, s.URL)
 	for _, width := range []int64{360, 704, 1280} {

@@ -117,7 +117,7 @@ func (s *scene) play() {
 		_, err := s.client().RLock(s.Context(), "cache/prices", fencelock.Owner(fmt.Sprintf("web@web-%d/1201", i+1)))
 		check(s.T, err)
 	}
-	_, err := s.client().Semaphore("licences/render", 5).Acquire(s.Context(), 3, fencelock.Owner("render@gpu-4/7719"),
+	_, err := s.client().Acquire(s.Context(), "licences/render", 3, 5, fencelock.Owner("render@gpu-4/7719"),
 		fencelock.Note("scene 12"))
 	check(s.T, err)
 	for i, held := range []int{40, 95, 61, 22, 130, 75, 48, 33, 110, 64} {

@@ -52,7 +52,7 @@ func (o *ours) Take(ctx context.Context, w Want) (Lease, Outcome, error) {
 	case w.Kind == history.Shared:
 		l, err = o.c.RLock(ctx, w.Key, opts...)
 	default:
-		l, err = o.c.Semaphore(w.Key, w.Size).Acquire(ctx, w.Weight, opts...)
+		l, err = o.c.Acquire(ctx, w.Key, w.Weight, w.Size, opts...)
 	}
 	if err == nil {
 		return lease{l, o.c}, Got, nil
@@ -93,7 +93,9 @@ func (o *ours) Head(ctx context.Context, key string) (token, span int64, err err
 	}
 	if len(line.Claims) > 0 && line.Claims[0].Granted {
 		s := line.Claims[0]
-		return int64(s.Token), max(s.Span, 1), nil
+		for span++; s.HasToken(s.Token + fence.Token(span)); span++ {
+		}
+		return int64(s.Token), span, nil
 	}
 	return 0, 0, nil
 }

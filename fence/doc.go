@@ -30,8 +30,14 @@
 // A guard refuses the old holder's write only once the new holder's token has reached the
 // resource. A holder that writes what it has read shows its token first, then reads, then
 // writes: otherwise the old holder may write between the new one's read and its write, and
-// that write is lost. [Table.Advance] at the beginning of a transaction does that; [Rows] says
-// how a column does.
+// that write is lost.
+//
+//   - SQL: [Table.Advance] at the beginning of the transaction that reads; [Rows] says how a
+//     column does it.
+//   - Redis: read in the script. etcd and ZooKeeper: a Do without operations shows the token.
+//   - [Gate]: read in Do.
+//   - HTTP: a GET shows nothing. Begin with a request that changes something, or write on
+//     condition of what was read, as with If-Match.
 //
 // The lock of one key guards a resource, and every write to the resource must go
 // through the guard. Tokens of different keys are unrelated.

@@ -40,6 +40,13 @@ func value(t *testing.T, etcd *clientv3.Client, key string) string {
 	return string(r.Kvs[0].Value)
 }
 
+func TestEtcdDoWithoutOperationsShowsTheToken(t *testing.T) {
+	t.Parallel()
+	f := etcdlock.NewFence(newEtcd(t), nil)
+	steps.Must(t, second(f.Do(t.Context(), "shown", 9)))
+	stale(t, "a late write", second(f.Do(t.Context(), "shown", 7, clientv3.OpPut("shown", "late"))))
+}
+
 func TestEtcdFenceRefusesSmallerTokensOnly(t *testing.T) {
 	t.Parallel()
 	etcd := newEtcd(t)

@@ -45,6 +45,15 @@ func createNode(t testing.TB, conn *zk.Conn, path string) {
 	steps.Must(t, second(conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))))
 }
 
+func TestZooKeeperDoWithoutOperationsShowsTheToken(t *testing.T) {
+	t.Parallel()
+	conn, _ := newZooKeeper(t)
+	f := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "/shown/marks"})
+	createNode(t, conn, "/shown-node")
+	steps.Must(t, second(f.Do(t.Context(), "a", 9)))
+	stale(t, "a late write", second(f.Do(t.Context(), "a", 7, setNode("/shown-node", "late"))))
+}
+
 func TestZooKeeperFenceRefusesSmallerTokensOnly(t *testing.T) {
 	t.Parallel()
 	conn, _ := newZooKeeper(t)

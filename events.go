@@ -14,14 +14,14 @@ type EventType string
 
 // The types of an event.
 const (
-	EventWaiting        EventType = "waiting"                // a call waits, in line or behind another call of this process
+	EventWaiting        EventType = "waiting"                // a call waits: in line, or behind a call of this process
 	EventAcquired       EventType = "acquired"               // a lease was granted
 	EventRefused        EventType = "refused"                // a call ended without a lease
 	EventRenewed        EventType = "renewed"                // a lease was renewed
-	EventAtRisk         EventType = "at risk"                // a renewal failed, two thirds of the lease have passed, or its holder stalls
-	EventRevoked        EventType = "revoked"                // a client asks for a lock by Client.Revoke, and its holder uses Lease.Revoked
+	EventAtRisk         EventType = "at risk"                // a third of a lease is left, its renewal failed, or it stalls
+	EventRevoked        EventType = "revoked"                // a client asks for a lock whose holder uses Lease.Revoked
 	EventLost           EventType = "lost"                   // a lease ended before its holder did
-	EventReleased       EventType = "released"               // a lease was released; Err if the store has not confirmed it yet
+	EventReleased       EventType = "released"               // a lease was released; Err if that is not confirmed yet
 	EventHandleReleased EventType = "released by its handle" // a detached lease was released by its handle
 	EventBroke          EventType = "broken"                 // this Client broke a claim
 	EventWarning        EventType = "warning"                // an operator should know about Err

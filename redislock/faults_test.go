@@ -7,7 +7,6 @@ package redislock
 //verify:fault Redis Cluster | answers as the model does | TestLawsOfGroups/cluster
 //verify:fault Redis Cluster | nothing is left | TestFreeLockOfStoresIsTwoRequests/cluster
 //verify:fault Redis Cluster | replica promoted | TestHandOverUnderLoad/cluster
-//verify:fault Redis Cluster | replica promoted | TestLateAnswerOfAHangingMasterIsNotFollowed
 //verify:fault Redis Cluster | replica promoted | TestLostMasterUnderLoad/cluster_hung
 //verify:fault Redis Cluster | replica promoted | TestLostMasterUnderLoad/cluster_killed
 //verify:fault Redis Cluster | requests of a free lock and of its release | TestFreeLockOfStoresIsTwoRequests/cluster
@@ -37,7 +36,6 @@ package redislock
 //verify:fault Redis | a stale replica is promoted, its link cut | TestGrantThatReplicasDoNotConfirmIsTakenBack
 //verify:fault Redis | a stale replica is promoted, its link cut | TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold
 //verify:fault Redis | a step that was sent twice because its answer was lost | TestPipelinesThatAreSentTwiceAreDoneOnce
-//verify:fault Redis | a step that was sent twice because its answer was lost | TestStepsThatAreSentTwiceAreDoneOnce
 //verify:fault Redis | answers as the model does | TestLaws
 //verify:fault Redis | eviction | TestEvictingServerTellsWhoLosesALock
 //verify:fault Redis | eviction | TestLineThatLostAPartHeals

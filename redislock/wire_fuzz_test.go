@@ -1,8 +1,6 @@
 package redislock
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -36,19 +34,6 @@ func FuzzKey(f *testing.F) {
 		}
 		if begins := keyEscaping.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(tag, begins) {
 			t.Errorf("%q does not begin with %q", tag, begins)
-		}
-	})
-}
-
-// FuzzName: only what encode has written is the name of a record.
-func FuzzName(f *testing.F) {
-	for _, name := range []string{"fencelock:{a}", "fencelock:{a}v", "fencelock:{%7B}", "fencelock:{%7b}", "fencelock:{%}", "fencelock:{%41}", "fencelock:{a b}", "", "{}"} {
-		f.Add(name)
-	}
-	b := &Backend{prefix: "fencelock:"}
-	f.Fuzz(func(t *testing.T, name string) {
-		if key, ok := b.keyOf(name); ok && b.hashName(key) != name {
-			t.Errorf("%q is taken for the record of %q, whose name is %q", name, key, b.hashName(key))
 		}
 	})
 }
@@ -173,26 +158,6 @@ func FuzzReply(f *testing.F) {
 		}
 		if err := (&Backend{}).done(t.Context(), "doing", "k", &request{answer: a}); err == nil && a != "+" {
 			t.Errorf("%#v is taken for done", a)
-		}
-	})
-}
-
-// FuzzError: whatever a server writes into an error, it is told with the key, and a
-// fenced write that was refused stays refused.
-func FuzzError(f *testing.F) {
-	for _, s := range []string{
-		"NOAUTH", "READONLY", "MOVED 1 127.0.0.1:1", "ASK 1 x", "ERR FENCELOCK STALE 12 x", "FENCELOCK STALE ", "FENCELOCK STALE -5", "FENCELOCK DAMAGED ",
-		"FENCELOCK STALE 99999999999999999999", "FENCELOCK MOVING", "",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		err := errors.New(text)
-		if got := failed(context.Background(), "doing", "k", err); !errors.Is(got, err) {
-			t.Errorf("%q is told as %v", text, got)
-		}
-		if got := fenceFailed("k", 7, err); got == nil {
-			t.Errorf("%q is no error", text)
 		}
 	})
 }

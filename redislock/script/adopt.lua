@@ -1,5 +1,4 @@
--- adopt gives a claim that holds to another process: it gets another ID, channel, owner and note. It works when the
--- server is out of memory.
+-- adopt gives a claim that holds to another process: it gets another ID, channel, owner and note.
 --
 -- ARGV  1 id  2 its new id  3 lease  4 channel ' ' #owner ' ' owner ' ' note
 -- It answers {'g', …}, or 'x', 'xl', 'xa' or 'xb' reason if no claim with the id holds.

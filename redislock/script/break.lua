@@ -1,5 +1,5 @@
 -- break ends the claim whose span holds a token, and keeps its ID out until its lease would have ended. A claim that
--- holds may linger. It works when the server is out of memory.
+-- holds may linger.
 --
 -- ARGV  1 token  2 reason  3 how long it lingers, 0, or -1: ends also a claim that lingers
 -- It answers '+', 'x' if there is no such claim, or 'x+' if the last Break of this lock was of the token.

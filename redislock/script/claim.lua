@@ -35,7 +35,7 @@ local function claims(r)
     r.keep(ends)
   end
 
-  -- gone answers 'x', and why if there is a tombstone.
+  -- gone answers 'x', and why, if there is a tombstone.
   function r.gone(id)
     local tombs = call('HGET', H, 'tombs')
     return 'x' .. (tombs and tombs + 0 > now and call('GET', H .. 'x:' .. id) or '')
@@ -85,8 +85,5 @@ local function claims(r)
     local n, first = r.head()
     return {'w', stamp, claim, n + rank, first, h[3] or stamp}
   end
-
-  -- tell sends a hint to a process. That it may not be sent must not undo half of a script.
-  function r.tell(channel, message) redis.pcall('PUBLISH', match(H, '^(.*){') .. '@' .. channel, message) end
 end
 

@@ -1,9 +1,8 @@
--- leave takes a claim out of its line. It works when the server is out of memory.
+-- leave takes a claim out of its line.
 --
 -- ARGV  1 id  2 mark, or ''  3 how long it lingers, 0, or -1: only if it waits  4 how long its tombstone stays, or 0
 -- It answers '+', or 'x', 'xl', 'xa' or 'xb' reason if it is not in line, or 'h' if it holds and was to leave only if
 -- it waits.
-
 return each(function(id, mark, linger, tomb)
   local h = call('HMGET', H, 'c:' .. id, 'held', 'soonest', 'waits', 'mark', 'by', 'format')
   if linger == '0' and mark == '' and tomb == '0' and h[1] and h[3] + 0 > now and not h[4] and h[7] == '2'

@@ -1,6 +1,5 @@
 -- prelude.lua, claim.lua and queue.lua stand before every script on locks. The comment in keys.go says how a lock
--- is kept. Times are µs since 1970, and tokens are such times or a little more: below 2^53, so that Lua
--- counts them without loss.
+-- is kept. Lua counts times and tokens, µs since 1970, without loss: they are below 2^53.
 --
 -- KEYS  H of each lock. The other keys of a lock are made from it. A Cluster that moves a hash slot runs only scripts
 --       all of whose KEYS are there, and V and W mostly do not exist. So they are not KEYS, and are touched only where

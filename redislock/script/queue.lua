@@ -6,6 +6,9 @@ local function rules()
   r = {}
   claims(r)
 
+  -- tell sends a hint to a process. A hint that may not be sent must not undo half of a script.
+  function r.tell(channel, message) redis.pcall('PUBLISH', match(H, '^(.*){') .. '@' .. channel, message) end
+
   -- each calls f for each claim in line, or of those in one key.
   function r.each(f, only)
     for _, key in ipairs(only and {only} or r.waits() and {H, V} or {H}) do

@@ -1,5 +1,4 @@
--- renew starts the lease of a claim again. It makes no claim, and shortens no lease. It works when the
--- server is out of memory.
+-- renew starts the lease of a claim again. It makes no claim, and shortens no lease.
 --
 -- ARGV  1 id  2 lease
 -- It answers '+', or 'x', 'xl', 'xa' or 'xb' reason if the claim is not in line.

@@ -259,7 +259,7 @@ func (w *watch) compete(t testing.TB, who string, c *fencelock.Client, key strin
 // With a LockDelay nobody is granted the key before that delay has passed.
 func TestLockDelayHoldsTheNextOff(t *testing.T) {
 	t.Parallel()
-	const delay = ttl / 2 // a session of these tests has two seconds, for lease and delay
+	const delay = ttl / 2 // a session of these tests has ttl, for lease and delay
 	each(t, func(t *testing.T, s *store) {
 		key := newKey(t)
 		a, addr := s.far(t)

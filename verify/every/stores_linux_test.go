@@ -38,8 +38,8 @@ import (
 	"github.com/fencelock/fencelock/zklock"
 )
 
-// ttl is the lease of all tests: the shortest that etcd keeps.
-const ttl = 2 * time.Second
+// ttl is the lease of all tests. With two seconds, the shortest that etcd keeps, a busy machine lost leases.
+const ttl = 5 * time.Second
 
 // store is one kind of store, with servers that all tests share.
 type store struct {

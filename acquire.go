@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-// request says what a call wants.
+// request describes the lock that a call asks for.
 type request struct {
 	op, key          string
 	capacity, weight int64
@@ -21,7 +21,7 @@ type request struct {
 	try              bool // it does not wait
 }
 
-// acquisition is one call that wants a lease, from its start to its answer. Its goroutine
+// acquisition is one call that asks for a lease, from its start to its result. Its goroutine
 // does all of the work. Others see it only while it waits in a local queue.
 type acquisition struct {
 	request
@@ -41,16 +41,16 @@ type acquisition struct {
 	queue  *localQueue // nil if the call does not queue in this process
 	wakeup chan wakeup // wakes the call in its queue; holds one
 
-	answered   bool   // the store has answered an Enter; guarded by the queue while the call waits there
+	answered   bool   // the store has responded to an Enter; guarded by the queue while the call waits there
 	waitNumber uint64 // number of the wait that was reported; 0 if none was
 	attempt    int
-	lastErr    error             // of the last request, nil after an answer
-	blocker    *driver.BusyError // who held the key in the last answer
+	lastErr    error             // of the last request, nil after a response
+	blocker    *driver.BusyError // the holder in the last response
 	inTheWay   *HeldError        // who held the key when the call began to wait, for its events
 	ahead      int
 }
 
-// acquire is every method that returns a lease.
+// acquire implements Lock, TryLock, RLock, Acquire and Once.
 func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease, error) {
 	a := newAcquisition(ctx, c, r)
 	defer a.free()
@@ -69,7 +69,7 @@ func (a *acquisition) refused(err error) error {
 	return wrap(a.op, a.key, err)
 }
 
-// event is an event of the call.
+// event returns an event of the call.
 func (a *acquisition) event() Event {
 	e := Event{Context: a.ctx, Key: a.key}
 	e.Owner, e.Note, e.Trace = a.owner, a.note, a.trace
@@ -87,7 +87,7 @@ func newAcquisition(ctx context.Context, c *Client, r request) *acquisition {
 	return a
 }
 
-// free keeps a for another call. No other goroutine knows a any more. Without it, a pair takes
+// free keeps a for another call. No other goroutine has a any more. Without it, a pair takes
 // 25 % more in BenchmarkFreeLock, and twice as much in BenchmarkHandOff/512.
 func (a *acquisition) free() {
 	c := a.c
@@ -162,7 +162,7 @@ type outcome uint8
 
 const (
 	outcomeGranted outcome = iota // the call has its lease
-	outcomeRefused                // the call ends: asking again would not change the answer
+	outcomeRefused                // the call ends: asking again would not change the result
 	outcomeWaiting                // the claim is in line
 	outcomeRetry                  // the request failed, and may be repeated
 	outcomeGone                   // the claim has ended
@@ -172,13 +172,13 @@ const (
 type step struct {
 	outcome outcome
 	lease   *Lease // granted
-	err     error  // refused: for the caller; retry: the answer to the request
+	err     error  // refused: for the caller; retry: the error of the request
 }
 
-// refuse is the step that ends a call with err.
+// refuse returns the step that ends a call with err.
 func refuse(err error) step { return step{outcome: outcomeRefused, err: err} }
 
-// retry is the step of a request that failed with err.
+// retry returns the step of a request that failed with err.
 func retry(err error) step { return step{outcome: outcomeRetry, err: err} }
 
 // obtain brings the call's claim to a grant and takes the grant. Another call may have brought
@@ -269,7 +269,7 @@ func (a *acquisition) mayWait() error {
 	return nil
 }
 
-// failure is err, the answer to a request, as the caller may get it.
+// failure returns err, the error of a request, as the caller may get it.
 func (a *acquisition) failure(err error) error {
 	if busy, ok := err.(*driver.BusyError); ok {
 		return a.heldBy(busy)
@@ -277,8 +277,8 @@ func (a *acquisition) failure(err error) error {
 	return a.unavailable(err)
 }
 
-// unavailable is the package's unavailable for a call that may have sent other requests before
-// the one that err answers.
+// unavailable works as the package's unavailable for a call that may have sent other requests before
+// the one that failed with err.
 func (a *acquisition) unavailable(err error) error {
 	if a.claim != nil {
 		err = a.claim.settled(err)
@@ -329,14 +329,14 @@ func (a *acquisition) enter() step {
 		a.queue.storeAnswered(true)
 	}
 	if a.try {
-		// The answer to the first Enter was lost, and the repeated one finds the claim waiting.
+		// The response to the first Enter was lost, and the repeated one finds the claim waiting.
 		return refuse(a.heldBy(t.Head))
 	}
 	a.sendWaiting(a.firstInLine)
 	return s
 }
 
-// enterFailed notes err, the answer to an Enter.
+// enterFailed notes err, the error of an Enter.
 func (a *acquisition) enterFailed(err error) step {
 	var busy *driver.BusyError
 	switch {

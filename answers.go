@@ -24,7 +24,7 @@ func (cl *claim) settled(err error) error {
 	return err
 }
 
-// entered notes t, the store's answer to d: the claim is in line.
+// entered notes t, the store's response to d: the claim is in line.
 func (cl *claim) entered(d *driver.Claim, t *driver.Ticket, sent int64) step {
 	now := cl.c.clock.Now()
 	cl.mu.Lock()
@@ -42,7 +42,7 @@ func (cl *claim) entered(d *driver.Claim, t *driver.Ticket, sent int64) step {
 	return step{outcome: outcomeWaiting}
 }
 
-// enterFailed notes err, the answer to an Enter.
+// enterFailed notes err, the error of an Enter.
 func (cl *claim) enterFailed(err error) step {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -90,7 +90,7 @@ func (cl *claim) beginAwait(a *acquisition) (t driver.Ticket, call *callctx.Call
 	return t, call
 }
 
-// awaited notes the answer to an Await.
+// awaited notes the result of an Await.
 func (cl *claim) awaited(got *driver.Ticket, err error) step {
 	cl.mu.Lock()
 	defer cl.unlock()
@@ -112,7 +112,7 @@ func (cl *claim) awaited(got *driver.Ticket, err error) step {
 	return step{outcome: outcomeGone}
 }
 
-// awaitedLocked notes got, the answer to an Await.
+// awaitedLocked notes got, the ticket that an Await returned.
 func (cl *claim) awaitedLocked(got *driver.Ticket, now int64) {
 	said := &cl.rare.said
 	said.lastErr = nil
@@ -125,7 +125,7 @@ func (cl *claim) awaitedLocked(got *driver.Ticket, now int64) {
 	said.ahead, said.blocker = got.Ahead, cmp.Or(got.Head, said.blocker)
 }
 
-// grantRenewed notes the answer to the renewal of a granted claim that no call has taken yet.
+// grantRenewed notes the result of the renewal of a granted claim that no call has taken yet.
 func (cl *claim) grantRenewed(ttl time.Duration, sent int64, err error) step {
 	now := cl.c.clock.Now()
 	cl.mu.Lock()
@@ -155,7 +155,7 @@ func (cl *claim) endedForGood() error {
 	return lost
 }
 
-// waitAgain makes a claim that giveUp has found granted wait for the answer that says so.
+// waitAgain makes a claim that giveUp has found granted wait for the response that says so.
 func (cl *claim) waitAgain(now int64) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -286,7 +286,7 @@ func (cl *claim) breakToken(token fence.Token, reason string) {
 	}
 }
 
-// renewalAnswered notes the answer to a scheduled renewal.
+// renewalAnswered notes the result of a scheduled renewal.
 func (cl *claim) renewalAnswered(ttl time.Duration, sent, now int64, err error) {
 	cl.mu.Lock()
 	defer cl.unlock()
@@ -310,7 +310,7 @@ func (cl *claim) beginRenew(l *Lease) (t driver.Ticket, counted time.Duration, e
 	return cl.ticketLocked(), cl.countedLocked(cl.ttl), nil
 }
 
-// renewed notes the answer to a Renew of the holder, unless its lease has ended.
+// renewed notes the result of a Renew of the holder, unless its lease has ended.
 func (cl *claim) renewed(l *Lease, ttl time.Duration, sent int64, err error) {
 	now := cl.c.clock.Now()
 	cl.mu.Lock()
@@ -320,7 +320,7 @@ func (cl *claim) renewed(l *Lease, ttl time.Duration, sent int64, err error) {
 	}
 }
 
-// renewedLocked notes the answer to any renewal.
+// renewedLocked notes the result of any renewal.
 func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
 		return

@@ -210,7 +210,7 @@ func TestNestedLockAllMustGoUp(t *testing.T) {
 		}
 		w.steps() // nothing was taken on the way
 		up := w.lockAll(c, m.Context(), []string{"z", "g"})
-		if fencelock.Held(up.Context(), "d") != fencelock.Held(m.Context(), "d") {
+		if fencelock.Held(up.Context(), "d") != fencelock.Held(m.Context(), "d") || fencelock.Held(up.Context(), "z") == nil {
 			t.Error("the context does not carry all")
 		}
 		// Other Clients are other stores: their keys have an order of their own.

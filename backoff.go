@@ -40,7 +40,7 @@ const (
 	longestPause  = 24 * time.Hour
 )
 
-// pauseAfter asks b, and brings its answer into bounds.
+// pauseAfter returns what b returns, brought into bounds.
 func (b Backoff) pauseAfter(attempt int, last error) (pause time.Duration, again bool) {
 	pause, again = b(attempt, last)
 	return min(max(pause, shortestPause), longestPause), again

@@ -84,7 +84,7 @@ func checkBreak(token fence.Token, reason string) error {
 	return nil
 }
 
-// storeError is the error of a request that the store did not answer. Close may have cut it
+// storeError returns the error of a request to which the store did not respond. Close may have cut it
 // short.
 func (c *Client) storeError(ctx context.Context, err error) error {
 	if c.life.acquiring.Err() != nil && ctx.Err() == nil {

@@ -249,7 +249,7 @@ func (a *acquisition) shortenWait(d time.Duration) {
 	}
 }
 
-// tryPatience is how long a try asks a store that does not answer, at the most.
+// tryPatience is the longest time for which a try asks a store that does not respond.
 const tryPatience = 2 * time.Second
 
 // enterTimeout bounds one Enter of a claim with this TTL.

@@ -22,7 +22,7 @@ const never = clock.Never
 type claimState uint8
 
 const (
-	stateNew      claimState = iota // the store has not answered an Enter
+	stateNew      claimState = iota // the store has not responded to an Enter
 	stateWaiting                    // in line
 	stateHeld                       // granted
 	stateLeaveDue                   // ended here; a Leave is due in the background
@@ -59,10 +59,10 @@ type claim struct {
 	mu       sync.Mutex // guards everything below
 	state    claimState
 	others   othersInLine
-	holder   *Lease        // has the grant; nil if nobody has it
-	token    int64         // the first of its span; 0 before the store has answered
+	holder   *Lease        // has the grant; nil if no call has it
+	token    int64         // the first of its span; 0 before the store has responded
 	ttl      time.Duration // as the store grants it; of a claim that waits, as it waits
-	sent     int64         // when the last answered Enter or Renew was sent
+	sent     int64         // when the last Enter or Renew that succeeded was sent
 	leaseEnd int64         // when the lease has certainly ended in the store
 	retryAt  int64         // next renewal, or next background Leave
 	failures int32         // failed renewals or Leaves in a row
@@ -76,7 +76,7 @@ type claim struct {
 	wakeQueue bool // unlock wakes the local queue, because the claim was lost
 }
 
-// wish is how a claim asks for its key. Only noWait changes, when the store has answered.
+// wish describes how a claim asks for its key. Only noWait changes, when the store has responded.
 type wish struct {
 	capacity, weight int32
 	noRenewal        bool // not renewed by the schedule while it is held
@@ -89,8 +89,8 @@ type wish struct {
 type turn struct {
 	span      int32
 	used      int32 // tokens given
-	usedSoon  int32 // tokens that are used while the store answers two Reserves
-	turnStart int64 // the first grant, or when the store last said that nobody else is in line
+	usedSoon  int32 // tokens that are used during two Reserves
+	turnStart int64 // the first grant, or when the store last said that no other claim is in line
 }
 
 // rareFields are those of a claim that waits, fails, or has options.
@@ -101,7 +101,7 @@ type rareFields struct {
 	said        lineView
 	lost        *lossError    // why the claim ended
 	interrupt   func()        // ends the Await under way
-	renewalDone chan struct{} // closed when the renewal under way is answered
+	renewalDone chan struct{} // closed when the renewal under way has ended
 	exit        driver.Exit   // how the claim leaves, as of exitAt
 	exitAt      int64
 	watch       *revokeWatch // of the present holder, or of an earlier one; nil before Revoked
@@ -115,7 +115,7 @@ type lineView struct {
 	lastErr error // of the last request before the grant; nil after an answer
 }
 
-// noRareFields is what a claim without rareFields reads. It is never written.
+// noRareFields stands for the fields of a claim without rareFields. It is never written.
 var noRareFields rareFields
 
 // readRare returns the rare fields for reading.
@@ -145,7 +145,7 @@ func (cl *claim) unlock() {
 	}
 }
 
-// requestLocked is the claim as an Enter sends it.
+// requestLocked returns the claim as an Enter sends it.
 func (cl *claim) requestLocked() driver.Claim {
 	rare := cl.readRare()
 	d := driver.Claim{
@@ -165,7 +165,7 @@ func (cl *claim) ticket() driver.Ticket {
 	return cl.ticketLocked()
 }
 
-// ticketLocked is the claim as every other request sends it.
+// ticketLocked returns the claim as every other request sends it.
 func (cl *claim) ticketLocked() driver.Ticket {
 	rare := cl.readRare()
 	return driver.Ticket{
@@ -174,7 +174,7 @@ func (cl *claim) ticketLocked() driver.Ticket {
 	}
 }
 
-// leaveTicketLocked is the claim as a Leave sends it. A tombstone lasts for its TTL: an Enter that
+// leaveTicketLocked returns the claim as a Leave sends it. A tombstone lasts for its TTL: an Enter that
 // arrives afterwards is granted for no longer than it was kept out, except for a named claim,
 // whose tombstone is bounded.
 func (cl *claim) leaveTicketLocked() driver.Ticket {
@@ -193,7 +193,7 @@ func (cl *claim) currentState() claimState {
 	return cl.state
 }
 
-// standing reports whether the store has the claim in line, as far as this process knows, and
+// standing reports whether the store has the claim in line, as far as this process can tell, and
 // whether the key is taken by it: held here, or waited for in the store's line.
 func (cl *claim) standing() (inLine, taken bool) {
 	if cl == nil {
@@ -205,7 +205,7 @@ func (cl *claim) standing() (inLine, taken bool) {
 	return waits || cl.state == stateHeld, waits || cl.holder != nil
 }
 
-// lastAnswer is who was first in line in the last answer, or nil, and the error of the last
+// lastAnswer returns the first claim of the line in the last response, or nil, and the error of the last
 // request since then.
 func (cl *claim) lastAnswer() (blocker *driver.BusyError, err error) {
 	if cl == nil {
@@ -238,7 +238,7 @@ func (cl *claim) requestFailed(err error) {
 	cl.writeRare().said.lastErr = err
 }
 
-// endAtLocked is when MaxHold ends the grant.
+// endAtLocked returns when MaxHold ends the grant.
 func (cl *claim) endAtLocked() int64 {
 	if cl.holder == nil {
 		return never
@@ -251,7 +251,7 @@ func (cl *claim) hasToken(token fence.Token) bool {
 	return cl.token != 0 && int64(token) >= cl.token && int64(token)-cl.token < max(int64(cl.span), 1)
 }
 
-// holderTokenLocked is the token of the present holder.
+// holderTokenLocked returns the token of the present holder.
 func (cl *claim) holderTokenLocked() fence.Token {
 	if cl.holder != nil {
 		return cl.holder.token
@@ -264,11 +264,11 @@ func (cl *claim) holderTokenLocked() fence.Token {
 // two milliseconds are for a thread that is descheduled.
 func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Millisecond) }
 
-// countedLocked is how much of a lease that lasts for d in the store its holder counts on.
+// countedLocked returns the part of a lease of length d in the store that its holder counts on.
 func (cl *claim) countedLocked(d time.Duration) time.Duration { return d - cl.readRare().lockDelay }
 
 // confirmLeaseLocked notes a lease of length left that the store confirmed. It never moves
-// the deadline back. It reports false if the answer came after that lease had ended.
+// the deadline back. It reports false if the response came after that lease had ended.
 func (cl *claim) confirmLeaseLocked(sent, now int64, left time.Duration) bool {
 	counted := cl.countedLocked(left)
 	deadline := sent + believed(counted)
@@ -285,7 +285,7 @@ func (cl *claim) confirmLeaseLocked(sent, now int64, left time.Duration) bool {
 	return true
 }
 
-// joinLocked notes the store's answer to an Enter: the claim is in line.
+// joinLocked notes the store's response to an Enter: the claim is in line.
 func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
 	cl.ttl = d.TTL
 	if t.TTL > 0 {
@@ -370,7 +370,7 @@ func (cl *claim) renewsLocked() bool {
 	return !cl.renewing && !(cl.noRenewal && cl.state == stateHeld) && cl.progressLocked().renews()
 }
 
-// riskAtLocked is when two thirds of the lease have passed.
+// riskAtLocked returns when two thirds of the lease have passed.
 func (cl *claim) riskAtLocked() int64 {
 	return cl.sent + 2*(cl.deadline.Load()-cl.sent)/3
 }
@@ -384,14 +384,14 @@ func goneDetail(err error) (reason string, broken bool) {
 	return "", false
 }
 
-// owner is whom others see beside the claim.
+// owner returns the owner that others see with the claim.
 func (cl *claim) owner() string {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.requestLocked().Owner
 }
 
-// lastMark is the mark that the line had when the claim was granted.
+// lastMark returns the mark that the line had when the claim was granted.
 func (cl *claim) lastMark() driver.Mark {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

@@ -70,7 +70,7 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 	return c, nil
 }
 
-// invalidBackend is err, which Open answered, as New returns it.
+// invalidBackend wraps an error of Backend.Open for New.
 func invalidBackend(err error) error {
 	if err == nil {
 		return nil
@@ -106,7 +106,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (*Lease, 
 
 // TryLock takes key alone if that is possible now. If it is taken, the error is
 // ErrNotAcquired with a *HeldError. It costs one round trip, or none if this
-// Client holds the key itself. If the store does not answer within two seconds, or within
+// Client holds the key itself. If the store does not respond within two seconds, or within
 // one TTL if that is shorter, the error is ErrUnavailable.
 func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (*Lease, error) {
 	return c.lock(ctx, "try lock", key, driver.RW, true, opts)

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/internal/clock"
 )
 
-// closeBudget is how long Close waits for the store, and then for OnEvent.
+// closeBudget bounds how long Close waits for the store, and then for OnEvent.
 const closeBudget = 2 * time.Second
 
 // phase of a Client's life. It only grows.
@@ -24,7 +24,7 @@ const (
 	phaseClosed         // Close has ended: nothing is sent any more
 )
 
-// lifecycle is what Shutdown and Close end and wait for.
+// lifecycle holds what Shutdown and Close end and wait for.
 type lifecycle struct {
 	acquiring *callctx.Lifetime // ends when no call may wait any longer
 	renewing  *callctx.Lifetime // ends when nothing is renewed any longer
@@ -67,7 +67,7 @@ func (l *lifecycle) advance(to phase) (before phase) {
 	return before
 }
 
-// beginAcquisition counts one call that wants a lease. It counts before it looks at the
+// beginAcquisition counts one call that asks for a lease. It counts before it looks at the
 // phase: Close sets the phase before it looks at the count, so one of the two sees the
 // other.
 func (l *lifecycle) beginAcquisition() error {
@@ -132,7 +132,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	return c.Close()
 }
 
-// endWaiting makes every call that waits in line answer ErrClosed.
+// endWaiting makes every call that waits in line return ErrClosed.
 func (c *Client) endWaiting() {
 	c.life.acquiring.End()
 	c.queues.dismissAll()

@@ -85,7 +85,7 @@ func (l *Lease) outlivesProcess() bool {
 	return cl.named && !cl.c.info.SharedLease && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
 }
 
-// detacher is the backend, if its claims can pass from one process to another.
+// detacher returns the backend, if its claims can pass from one process to another.
 func (c *Client) detacher() (driver.Detacher, error) {
 	d, ok := c.backend.(driver.Detacher)
 	switch {
@@ -229,7 +229,7 @@ func (a *acquisition) adopt(text Handle, opts []Option) (*Lease, error) {
 	return l, err
 }
 
-// abandonAdopt takes the claim out of the line if an Adopt without an answer may have made it.
+// abandonAdopt takes the claim out of the line if an Adopt without a response may have made it.
 // The handle is left as it is.
 func (cl *claim) abandonAdopt() {
 	cl.mu.Lock()
@@ -239,7 +239,7 @@ func (cl *claim) abandonAdopt() {
 	}
 }
 
-// askAdopt sends Adopt until the store answers, as a try does.
+// askAdopt sends Adopt until the store responds, as a try does.
 func (a *acquisition) askAdopt(d driver.Detacher, h *handle) (*Lease, error) {
 	cl, c := a.claim, a.c
 	for a.attempt = 1; ; a.attempt++ {
@@ -269,7 +269,7 @@ func (a *acquisition) askAdopt(d driver.Detacher, h *handle) (*Lease, error) {
 	}
 }
 
-// adopted makes the call the holder of the claim that t, the answer to its Adopt, describes.
+// adopted makes the call the holder of the claim that t, the result of its Adopt, describes.
 func (a *acquisition) adopted(t *driver.Ticket, sent, now int64) (*Lease, error) {
 	cl := a.claim
 	cl.mu.Lock()
@@ -291,7 +291,7 @@ func (a *acquisition) adopted(t *driver.Ticket, sent, now int64) (*Lease, error)
 	return cl.grantLocked(a, now, false), nil
 }
 
-// lostHandle is the loss of the lease that a handle stands for.
+// lostHandle returns the loss of the lease that a handle stands for.
 func lostHandle(h *handle, err error) error {
 	reason, _ := goneDetail(err)
 	if reason == "" {
@@ -305,7 +305,7 @@ func lostHandle(h *handle, err error) error {
 // only pass handles on. It costs one round trip.
 //
 // Errors: ErrLost if the lease ended or was adopted; ErrUnavailable if the store does not
-// answer within a third of the lease, and then it may have been renewed.
+// respond within a third of the lease, and then it may have been renewed.
 func (d *Detached) Renew(ctx context.Context, ttl time.Duration) (left time.Duration, err error) {
 	err = d.do("renew", func(c *Client, p *handle) error {
 		if ttl > 0 {

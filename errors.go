@@ -73,7 +73,7 @@ var (
 	// The text says both.
 	ErrKind = driver.ErrKind
 
-	// ErrNoClaim: there is no claim with the token that Break was given.
+	// ErrNoClaim: the line has no claim with the token that Break or Revoke was given.
 	ErrNoClaim = errors.New("no claim has the token")
 
 	// ErrSlotPassed: Once did not run, because a later slot of the key is done. Whether this
@@ -129,7 +129,7 @@ func (e *HeldError) Error() string {
 // Is makes a HeldError match ErrNotAcquired.
 func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
 
-// clockTime is the time of day, with the date if it is not today's.
+// clockTime returns the time of day, with the date if it is not today's.
 func clockTime(t time.Time) string {
 	t = t.Local()
 	if now := time.Now(); t.YearDay() == now.YearDay() && t.Year() == now.Year() {
@@ -195,7 +195,7 @@ func unavailable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// invalid is ErrInvalid with what is wrong and what to do.
+// invalid returns ErrInvalid with what is wrong and what to do.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
@@ -205,8 +205,8 @@ var (
 	errNoAnswer = errors.New("no answer came in time")
 )
 
-// lossError is why a lease ended: one of the losses, the key, the token, and
-// what is known beside.
+// lossError says why a lease ended: one of the losses, the key, the token, and
+// what else is known.
 type lossError struct {
 	kind   error // ErrExpired, ErrStalled, ErrBroken, ErrMaxHold, ErrClosed
 	key    string
@@ -244,7 +244,7 @@ func (e *lossError) Is(target error) bool {
 }
 
 // withLoss adds released, the result of a Release, to the error of the work, if it is a loss
-// that the work does not report itself. A release that could not be confirmed is no failure
+// that the work does not report itself. A release that could not be confirmed is not a failure
 // of the work.
 func withLoss(work, released error) error {
 	var loss *lossError
@@ -274,7 +274,7 @@ func (a *acquisition) refusal(err error) error {
 	return err
 }
 
-// lastHeard is who holds the key, or that the store does not answer.
+// lastHeard says who holds the key, or that the store does not respond.
 func (a *acquisition) lastHeard() error {
 	switch {
 	case a.answered:
@@ -307,7 +307,7 @@ type endedError struct{ ctx, why error }
 func (e *endedError) Error() string   { return e.ctx.Error() + " while waiting: " + e.why.Error() }
 func (e *endedError) Unwrap() []error { return []error{e.ctx, e.why} }
 
-// errContext is the error of a context that has ended, with its cause.
+// errContext returns the error of a context that has ended, with its cause.
 func errContext(ctx context.Context) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {

@@ -18,13 +18,13 @@ const (
 	EventAcquired       EventType = "acquired"               // a lease was granted
 	EventRefused        EventType = "refused"                // a call ended without a lease
 	EventRenewed        EventType = "renewed"                // a lease was renewed
-	EventAtRisk         EventType = "at risk"                // a third of a lease is left, its renewal failed, or it stalls
+	EventAtRisk         EventType = "at risk"                // a renewal failed, a lease has a third left, or it stalls
 	EventRevoked        EventType = "revoked"                // a client asks for a lock whose holder uses Lease.Revoked
 	EventLost           EventType = "lost"                   // a lease ended before its holder did
 	EventReleased       EventType = "released"               // a lease was released; Err if that is not confirmed yet
 	EventHandleReleased EventType = "released by its handle" // a detached lease was released by its handle
 	EventBroke          EventType = "broken"                 // this Client broke a claim
-	EventWarning        EventType = "warning"                // an operator should know about Err
+	EventWarning        EventType = "warning"                // an operator should see Err
 	EventClosed         EventType = "client closed"          // the last event of a Client that is closed
 )
 
@@ -37,7 +37,7 @@ type Event struct {
 	Key     string
 
 	// Standing describes the claim: its Kind, Permits, Size, Owner, Note, Trace and Token. Left is
-	// set by Renewed (what was left as the store answered) and AtRisk (what is left now).
+	// set by Renewed (what was left as the store responded) and AtRisk (what is left now).
 	Standing
 
 	Wait    uint64        // Waiting, and the Acquired or Refused that ends it: its number in this Client; else 0
@@ -110,16 +110,16 @@ func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 	events.send(EventWaiting, e)
 }
 
-// firstInLine is who held the key in the last answer of the store.
+// firstInLine returns who held the key in the last response of the store.
 func (a *acquisition) firstInLine() *HeldError { return a.heldBy(a.blocker) }
 
-// maxEvents is how many events may wait for a slow OnEvent.
+// maxEvents bounds how many events wait for a slow OnEvent.
 const maxEvents = 4096
 
 // dispatcher calls OnEvent with one event after another. Its goroutine ends when no event
 // waits, so an idle Client has none.
 type dispatcher struct {
-	on     func(Event) // nil: nobody listens
+	on     func(Event) // nil: no events are wanted
 	owner  string
 	warned sync.Map // texts of the warnings sent so far
 

@@ -36,7 +36,7 @@ func termsOf(a *acquisition, now int64) *terms {
 	return t
 }
 
-// endAt is when MaxHold ends the grant.
+// endAt returns when MaxHold ends the grant.
 func (t *terms) endAt() int64 {
 	if t == nil {
 		return never
@@ -57,7 +57,7 @@ func (t *terms) trace() string {
 	return t.traced
 }
 
-// event is an event of the grant of l. The mutex of the claim is held.
+// event returns an event of the grant of l. The mutex of the claim is held.
 func (l *Lease) event() Event {
 	cl := l.claim
 	e := Event{Context: l.ctx.parent, Key: cl.key}
@@ -184,7 +184,7 @@ func (l *Lease) sendEnd(t EventType, now int64, err error) {
 		return
 	}
 	e := l.event()
-	e.Time = time.Now().Add(time.Duration(now - c.clock.Now())) // the store's answer took time
+	e.Time = time.Now().Add(time.Duration(now - c.clock.Now())) // the store's response took time
 	e.Took, e.Err = time.Duration(now-l.at), err
 	var loss *lossError
 	if errors.As(err, &loss) {
@@ -215,7 +215,7 @@ func (l *Lease) sendAtRisk(now int64, err error) {
 	events.send(EventAtRisk, e)
 }
 
-// exitLocked is how the claim leaves the line at time now, when the grant of l has ended.
+// exitLocked returns how the claim leaves the line at time now, when the grant of l has ended.
 func (cl *claim) exitLocked(l *Lease, now int64) driver.Exit {
 	var e driver.Exit
 	if l.terms == nil || l.terms.minHold <= 0 {
@@ -247,7 +247,7 @@ type progress struct {
 	stalled atomic.Bool  // reported; written under the mutex of the claim
 }
 
-// stallAt is when the holder is stalled unless it ticks before. A nil p is a grant without
+// stallAt returns when the holder is stalled unless it ticks before. A nil p is a grant without
 // the option Progress.
 func (p *progress) stallAt() int64 {
 	if p == nil {
@@ -372,7 +372,7 @@ func (l *Lease) Revoked() <-chan struct{} {
 	switch {
 	case w != nil && w.lease == l:
 	case !l.heldLocked():
-		return nil // nobody can ask any more
+		return nil // no request can come any more
 	default:
 		ctx, stop := context.WithCancel(context.Background())
 		w = &revokeWatch{lease: l, stop: stop, asked: make(chan struct{})}
@@ -395,7 +395,7 @@ func (l *Lease) Revocation() *Standing {
 	return nil
 }
 
-// found tells the holder of a request. It is one for the claim, which is not handed on from now on.
+// found notes a request for the holder. It is one for the claim, which is not handed on from now on.
 func (w *revokeWatch) found(request *Standing) {
 	l, cl := w.lease, w.lease.claim
 	cl.mu.Lock()

@@ -24,7 +24,7 @@ const maxHandle = 512
 // handleVersion begins every handle.
 const handleVersion = "fl1"
 
-// handle is what a Handle says.
+// handle has the fields of a Handle.
 type handle struct {
 	ticket    driver.Ticket
 	token     fence.Token // of the grant; in the span of the ticket
@@ -113,7 +113,7 @@ func (h Handle) read(info *driver.Info) (handle, error) {
 	case f[fieldCheck] != checkOf(info, strings.Join(f[fieldID:], ".")):
 		return handle{}, invalid("this handle is damaged, or is one of another store than %s", info.Name)
 	}
-	number := func(field int) int64 { // the check says that nobody has changed it
+	number := func(field int) int64 { // the check says that it was not changed
 		n, _ := strconv.ParseInt(f[field], 36, 64)
 		return n
 	}
@@ -131,8 +131,8 @@ func (h Handle) read(info *driver.Info) (handle, error) {
 	}, nil
 }
 
-// checkOf tells a handle that was cut off, or that is of another store. It keeps nobody from
-// making one.
+// checkOf returns a check that detects a handle that was cut off, or that is of another store. It
+// does not protect against forged handles.
 func checkOf(info *driver.Info, rest string) string {
 	sum := crc32.ChecksumIEEE([]byte(info.Name + "\x00" + info.Namespace + "\x00" + rest))
 	return strconv.FormatUint(uint64(sum), 36)

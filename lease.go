@@ -27,7 +27,7 @@ type Lease struct {
 	orphaned bool // the caller's context had ended before the lease; guarded by ctx.mu
 
 	// Of a lease with a grant of its own. The mutex of the claim guards these.
-	detaches bool      // a Detach is under way, so nobody may share the grant
+	detaches bool      // a Detach is under way, so the grant is not shared
 	open     int32     // leases on the grant, with this one, whose Release was not called
 	shared   *builtCtx // ends with the loss of the grant, for those who share it; nil before the first
 
@@ -208,7 +208,7 @@ func (x *leaseCtx) Deadline() (time.Time, bool) {
 }
 
 // Err is nil if neither the lease nor the parent has ended. Otherwise the built context
-// knows which of the two ended first.
+// has the one that ended first.
 func (x *leaseCtx) Err() error {
 	if x.lease.ended() == nil && x.parent != nil && x.parent.Err() == nil {
 		return nil

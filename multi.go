@@ -52,7 +52,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (Mu
 		l, err := c.Lock(under, key, each...)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			go func() { _ = m.Release(ctx) }() // the caller does not wait for the store any longer
+			go m.Release(ctx) // the caller does not wait for the store any longer
 			return nil, withLoss(err, m.Err())
 		case err != nil:
 			return nil, withLoss(err, m.Release(ctx))

@@ -16,7 +16,7 @@ import (
 // stores, short enough that a crashed holder is not missed for long.
 const DefaultTTL = 30 * time.Second
 
-// defaultHandOff is how many grants one claim may serve inside a process
+// defaultHandOff is the number of grants that one claim may serve inside a process
 // before it leaves the store's line and joins it again behind the others.
 const defaultHandOff = 64
 

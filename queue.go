@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/internal/clock"
 )
 
-// localQueues are the queues of this process, one for each key that its goroutines want
+// localQueues are the queues of this process, one for each key that its goroutines ask for
 // exclusively. Its mutex guards all queues and comes first in the lock order.
 type localQueues struct {
 	c     *Client
@@ -18,7 +18,7 @@ type localQueues struct {
 	byKey map[string]*localQueue
 }
 
-// localQueue is where the goroutines of this process that want one key wait. All of them
+// localQueue holds the goroutines of this process that wait for one key. All of them
 // share one claim in the store's line. One goroutine, the front, brings the claim to a
 // grant. If the front gives up, the next goroutine goes on with the same claim, in the same
 // place of the line. A holder that releases hands the claim to the next goroutine without
@@ -28,20 +28,20 @@ type localQueue struct {
 	key      string
 	claim    *claim // in the store's line; nil if there is none
 	hasFront bool   // a goroutine brings the claim to a grant, or a Leave or Reserve is under way
-	parked   bool   // the claim has no holder until the store answers a Reserve
+	parked   bool   // the claim has no holder until the store responds to a Reserve
 	// reserving is the claim for which a Reserve is under way. It may have left the queue.
 	reserving *claim
 	waiting   []*acquisition
 }
 
-// wakeup is what a waiting call is woken with. Without lease and error, the call is the front.
+// wakeup wakes a waiting call. Without lease and error, the call is the front.
 type wakeup struct {
 	lease *Lease
 	err   error
 }
 
 // join makes the call the front of its queue, or appends it. A try is refused if the claim is
-// held here or waits in line. If the front has no answer yet, the try waits: the front may
+// held here or waits in line. If the front has no response yet, the try waits: the front may
 // fail, and then the key may be free.
 func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 	qs.mu.Lock()
@@ -76,7 +76,7 @@ func (qs *localQueues) join(a *acquisition) (front bool, err error) {
 func (a *acquisition) awaitWakeup() wakeup {
 	until := a.until
 	if a.try {
-		until = a.start + int64(a.patience) // the front may wait for an answer forever
+		until = a.start + int64(a.patience) // the front may wait for a response forever
 	}
 	var over <-chan time.Time
 	if until != never {
@@ -195,8 +195,8 @@ func (q *localQueue) replaceClaim(cl *claim) {
 	}
 }
 
-// storeAnswered notes that an Enter of the front was answered without a grant. A claim in
-// line refuses the tries that wait for that answer.
+// storeAnswered notes that the store responded to an Enter of the front without a grant. A claim in
+// line refuses the tries that wait for that response.
 func (q *localQueue) storeAnswered(inLine bool) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
@@ -220,7 +220,7 @@ func (q *localQueue) refuseTriesLocked() {
 	})
 }
 
-// dismissAll refuses everybody who waits, because the Client closes.
+// dismissAll refuses every call that waits, because the Client closes.
 func (qs *localQueues) dismissAll() {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -231,8 +231,8 @@ func (qs *localQueues) dismissAll() {
 	}
 }
 
-// heldByLocked says who is before a call: a holder in this process, or whoever the claim
-// waits for. ahead counts the claims of this process before the call. It takes the mutex of the
+// heldByLocked says who is before a call: a holder in this process, or the first claim in front
+// of this one. ahead counts the claims of this process before the call. It takes the mutex of the
 // claim itself.
 func (q *localQueue) heldByLocked(ahead int) *HeldError {
 	h := &HeldError{Key: q.key, Ahead: max(ahead, 1)}
@@ -257,7 +257,7 @@ func (q *localQueue) popLocked() *acquisition {
 // for more tokens before that, and the claim gets a new turn.
 //
 // So other processes wait for at most 2×HandOff grants, or, where grants are quicker than
-// the store, for those made during four answers of the store, at most 8×HandOff; and never
+// the store, for those made during four round trips, at most 8×HandOff; and never
 // longer than one TTL.
 
 // handOffOutcome says how a claim went on after its grant had ended.
@@ -269,7 +269,7 @@ const (
 	handedOff                            // it has another holder, or waits for a Reserve
 )
 
-// maxReserve is how many times HandOff one Reserve asks for at most.
+// maxReserve bounds how many times HandOff one Reserve asks for.
 const maxReserve = 4
 
 // handOff gives the claim of l, whose grant has just ended, to the next goroutine here. It
@@ -315,7 +315,7 @@ func (q *localQueue) keepsLocked(cl *claim, now int64) bool {
 		(!cl.turnOverLocked(now) || q.reserving == cl || q.reserveLocked(cl, now))
 }
 
-// passLocked gives the claim to the next goroutine, at once or when the store has answered a
+// passLocked gives the claim to the next goroutine, at once or when the store has responded to a
 // Reserve. It asks for more tokens if they will be needed soon. The mutex of the claim is held,
 // too.
 func (q *localQueue) passLocked(cl *claim, now int64) {
@@ -331,7 +331,7 @@ func (q *localQueue) passLocked(cl *claim, now int64) {
 }
 
 // healthyLocked reports whether the claim may get another holder: it is granted, its
-// renewals succeed, half of its lease is left, and nobody has asked for it by Revoke.
+// renewals succeed, half of its lease is left, and no client has asked for it by Revoke.
 func (cl *claim) healthyLocked(now int64) bool {
 	return cl.state == stateHeld && cl.c.life.open() &&
 		!cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2 && !cl.revokedLocked()
@@ -360,7 +360,7 @@ func (q *localQueue) reserveLocked(cl *claim, now int64) bool {
 }
 
 // reserve sends one Reserve, at time sent, when used tokens were given. Meanwhile the claim
-// serves the tokens that it has. If the answer is lost, the new tokens are not used.
+// serves the tokens that it has. If the response is lost, the new tokens are not used.
 func (q *localQueue) reserve(cl *claim, t driver.Ticket, span, used int32, sent int64) {
 	c := cl.c
 	defer c.life.endWork()

@@ -118,7 +118,7 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 	return wrap("release", cl.key, err)
 }
 
-// releaseError says what err, the answer to the Leave of a Release, means to the holder of l.
+// releaseError says what err, the error of the Leave of a Release, means to the holder of l.
 func (cl *claim) releaseError(l *Lease, err error) error {
 	switch {
 	case err == nil:
@@ -140,7 +140,7 @@ func (cl *claim) releaseError(l *Lease, err error) error {
 const leavesAtOnce = 256
 
 // leaveTimeout bounds one Leave. It may be longer than a third of a short lease, because a
-// late Leave harms nobody.
+// late Leave does no harm.
 func leaveTimeout(ttl time.Duration) time.Duration {
 	return min(max(ttl/3, 500*time.Millisecond), 5*time.Second)
 }
@@ -157,7 +157,7 @@ func tombstoneTTL(ttl time.Duration) time.Duration { return min(ttl, longestTomb
 // of a named claim, one of another.
 func (cl *claim) mayEnterLocked() bool { return cl.uncertain || cl.named }
 
-// leaveDecided reports whether err, the answer to a Leave, leaves nothing to repeat.
+// leaveDecided reports whether err, the result of a Leave, leaves nothing to repeat.
 func leaveDecided(err error) bool {
 	return err == nil || driver.Gone(err) || errors.Is(err, driver.ErrGranted) || errors.Is(err, driver.ErrClosed) ||
 		errors.Is(err, driver.ErrPermanent)
@@ -218,8 +218,8 @@ func (cl *claim) lingerLeft(d time.Duration, at int64) time.Duration {
 	return max(d, cl.c.info.MinTTL)
 }
 
-// leaveInBackgroundLocked takes the claim, which nobody has released, out of the line on a
-// goroutine of its own. A named claim stays until its lease ends, for the others who know its
+// leaveInBackgroundLocked takes the claim, which was not released, out of the line on a
+// goroutine of its own. A named claim stays until its lease ends, for others that have its
 // name: a Leave that arrives late would end their grant.
 func (cl *claim) leaveInBackgroundLocked(e driver.Exit) {
 	now := cl.c.clock.Now()
@@ -300,7 +300,7 @@ func (cl *claim) tryLeave() {
 }
 
 // leaveUnseen takes a claim out of the line that a reading did not find there, before another one
-// enters, and reports whether it was such a claim. A store that lags behind may have answered the
+// enters, and reports whether it was such a claim. A store that lags behind may have served the
 // reading; the claim would be granted then, and the new one would wait behind it for a TTL.
 func (a *acquisition) leaveUnseen(cl *claim) bool {
 	cl.mu.Lock()
@@ -322,7 +322,7 @@ func (a *acquisition) leaveUnseen(cl *claim) bool {
 }
 
 // leaveIfEntered sends a Leave for a claim that has ended, in the background, unless the
-// store cannot know the claim.
+// store cannot have the claim.
 func (cl *claim) leaveIfEntered() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// renewEvery is how long after the grant or a renewal of a lease the next one is sent. Two
+// renewEvery returns the time from the grant or a renewal of a lease to the next renewal. Two
 // thirds are left then: one for the renewal, and one to repeat it.
 func renewEvery(lease time.Duration) time.Duration { return lease / 3 }
 
-// renewTimeout is how long one renewal may take.
+// renewTimeout returns the time that one renewal may take.
 func renewTimeout(lease time.Duration) time.Duration { return lease / 3 }
 
 const (

@@ -25,8 +25,8 @@ func revokeKey(key string, first fence.Token) string {
 	return revokePrefix + hex.EncodeToString(sum[:16])
 }
 
-// lookEvery is how long a holder waits between two looks for a request, and who asks it between
-// two looks at the holder.
+// lookEvery returns the time between two looks of a holder for a request, and between two looks
+// of Revoke at the holder.
 func lookEvery(ttl time.Duration) time.Duration { return min(time.Second, ttl/3) }
 
 // Revoke asks the holder of the grant of key that has the token to release it. If the holder has

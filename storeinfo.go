@@ -7,7 +7,7 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// storeInfo is what the store can do. Its methods say what calls may ask for there.
+// storeInfo describes the store. Its methods say what calls may ask for there.
 type storeInfo struct{ driver.Info }
 
 // longestTTL keeps sums of times from overflowing where a backend has no limit.
@@ -26,7 +26,7 @@ func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
 	return min(max(d, i.minTTL()), i.maxTTL())
 }
 
-// leaseDelay is the LockDelay of the lease that has the token, and whether it lingers already.
+// leaseDelay returns the LockDelay of the lease that has the token, and whether it lingers already.
 func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) (delay time.Duration, lingers bool) {
 	for _, s := range lineOf(line).Claims {
 		switch {

@@ -12,11 +12,11 @@ import (
 // the note. Notes cannot contain it (see Note).
 const traceSeparator = "\x1f"
 
-// maxTrace is how many bytes of Options.Trace a claim carries at most.
+// maxTrace is the largest trace of a claim, in bytes.
 const maxTrace = 256
 
 // joinNote returns what a store keeps as the note: with the trace, and with the LockDelay for
-// whoever breaks the claim.
+// a client that breaks the claim.
 func joinNote(note, trace string, delay time.Duration) string {
 	if trace != "" || delay > 0 {
 		note += traceSeparator + trace

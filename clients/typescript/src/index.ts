@@ -169,8 +169,10 @@ export class Client {
     if (this.#bases.length === 0 || !this.#bases.every((base) => /^https?:\/\/[^/]/.test(base))) {
       throw new TypeError(`[${this.#bases}] are no base URLs: each begins with http:// or https:// and a host`);
     }
-    this.#timeout = options.timeout ?? 10_000;
-    const token = options.token ?? (globalThis as JSONObject)["process"]?.env?.FENCELOCK_SERVE_TOKEN?.trim();
+    const { token: given, timeout = 10_000, ...unknown } = options;
+    refuse(unknown);
+    this.#timeout = timeout;
+    const token = given ?? (globalThis as JSONObject)["process"]?.env?.FENCELOCK_SERVE_TOKEN?.trim();
     if (token && !/^[!-~]+$/.test(token)) { // no text of an error shows it
       throw new TypeError("the token is not of visible ASCII characters, without blanks and line ends");
     }
@@ -235,9 +237,10 @@ export class Client {
   }
 
   async #claim(path: string, key: string, options: AcquireOptions, more: JSONObject = {}): Promise<Reply> {
-    const { kind, permits, size, note, owner, ttl = 30_000, wait = 0, signal } = options;
+    const { kind, permits, size, note, owner, ttl = 30_000, wait = 0, signal, requestId, ...unknown } = options;
+    refuse(unknown);
     const random = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0"));
-    const id = { key, request_id: options.requestId ?? random.join("") };
+    const id = { key, request_id: requestId ?? random.join("") };
     const body = { ...id, kind, permits, size, note, owner, ttl: duration(ttl), ...more }; // JSON has no undefined
     try {
       return await this.call(path, body, { wait, signal });
@@ -333,6 +336,12 @@ export class Client {
       signal?.removeEventListener("abort", abort);
     }
   }
+}
+
+/** Refuses options that nobody reads: in JavaScript no compiler does. */
+function refuse(unknown: object): void {
+  const names = Object.keys(unknown);
+  if (names.length > 0) throw new TypeError(`there is no option ${names.join(", ")}`);
 }
 
 /** A held key, renewed in the background at a third of its ttl. */

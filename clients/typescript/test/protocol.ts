@@ -245,6 +245,17 @@ test("a token that is no header, and a password in a URL, are refused and not sh
   }
 });
 
+test("an option that there is not is refused, and nothing is sent", async () => {
+  const { requests } = world(() => [200, grant]);
+  const client = new Client("http://one");
+  const misspelt = { request_id: "r-of-this-wish" } as AcquireOptions; // as HTTP calls it
+  await assert.rejects(client.acquire("k", misspelt), /TypeError.*request_id/);
+  await assert.rejects(client.withLock("k", misspelt, () => {}), /TypeError.*request_id/);
+  await assert.rejects(client.once("k", "1h", () => {}, misspelt), /TypeError.*request_id/);
+  assert.throws(() => new Client("http://one", { timeOut: 5 } as object), /TypeError.*timeOut/);
+  assert.equal(requests.length, 0);
+});
+
 test("a wrong address is said at once", () => {
   for (const servers of [[], "127.0.0.1:7533", "http://"]) assert.throws(() => new Client(servers), TypeError);
 });

@@ -22,18 +22,18 @@ type Lease struct {
 	terms  *terms // nil if there are none
 	ctx    leaseCtx
 
-	cause    error // why the lease is over; set before over
-	over     atomic.Bool
-	orphaned bool // the caller's context had ended before the lease; guarded by ctx.mu
+	cause      error          // why the lease is over; set before over
+	releaseErr error          // set by the first Release
+	releasing  sync.WaitGroup // until the first Release returns
 
 	// Of a lease with a grant of its own. The mutex of the claim guards these.
-	detaches bool      // a Detach is under way, so the grant is not shared
-	open     int32     // leases on the grant, with this one, whose Release was not called
 	shared   *builtCtx // ends with the loss of the grant, for those who share it; nil before the first
+	open     int32     // leases on the grant, with this one, whose Release was not called
+	detaches bool      // a Detach is under way, so the grant is not shared
 
-	released   atomic.Bool    // Release was called
-	releasing  sync.WaitGroup // until the first Release returns, which sets releaseErr
-	releaseErr error
+	orphaned bool        // the caller's context had ended before the lease; guarded by ctx.mu
+	over     atomic.Bool // the lease has ended
+	released atomic.Bool // Release was called
 }
 
 // Context returns a context that ends with the lease: when it is released, or when it is

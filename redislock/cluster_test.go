@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/redis/go-redis/v9"
 )
 
 // A master that hangs costs its own locks, and nobody else's: neither in calls that
@@ -142,28 +140,5 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 	}
 	if e, err := whole.Examine(t.Context(), time.Minute); err != nil || strings.Contains(fmt.Sprint(e), "redis-cluster-node") {
 		t.Errorf("on the whole Cluster the doctor finds %+v, error %v", e.Findings, err)
-	}
-}
-
-// What a node of a Cluster refuses passes for a client that follows the Cluster, and does not
-// for a client of one server.
-func TestRefusalsOfAClusterDependOnTheClient(t *testing.T) {
-	one := New(redis.NewClient(&redis.Options{}), nil)
-	whole := New(redis.NewClusterClient(&redis.ClusterOptions{}), nil)
-	for text, want := range map[string]bool{
-		"MOVED 3999 127.0.0.1:6381":                               true,
-		"ASK 3999 127.0.0.1:6381":                                 true,
-		"CLUSTERDOWN Hash slot not served":                        true,
-		"CLUSTERDOWN The cluster is down":                         true,
-		"TRYAGAIN Multiple keys request during rehashing of slot": false,
-		"LOADING Redis is loading the dataset in memory":          false,
-	} {
-		err := errors.New(text)
-		if got := one.failed(t.Context(), "doing", "k", err); permanent(got) != want {
-			t.Errorf("a client: %q became %v, permanent %v", text, got, permanent(got))
-		}
-		if got := whole.failed(t.Context(), "doing", "k", err); permanent(got) {
-			t.Errorf("a client of a Cluster: %q became %v, which is permanent", text, got)
-		}
 	}
 }

@@ -169,6 +169,26 @@ func TestIDsThatLookLikeFields(t *testing.T) {
 	}
 }
 
+// A waiter that leaves with Linger keeps its place: whoever is behind it waits until that is over, though the lock
+// is free, and then gets the lock without a call of anybody.
+func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	_, b, _ := served(t)
+	held, w := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
+	next := wait_(t, b, mutex("key"))
+	must(t, b.Leave(t.Context(), w, driver.Exit{Linger: 2 * time.Second}))
+	wantGone(t, "Renew of the one who lingers", renewOne(b, w))
+	leave(t, b, held)
+	if l := line(t, b, "key"); len(l.Claims) != 2 || !l.Claims[0].Lingering || l.Claims[1].Granted {
+		t.Errorf("while it lingers the line is %+v", l.Claims)
+	}
+	granted(t, b, next)
+	if l := line(t, b, "key"); len(l.Claims) != 1 {
+		t.Errorf("when it is over the line is %+v", l.Claims)
+	}
+	leave(t, b, next)
+}
+
 // model is a line as the rule has it, beside the line in Redis.
 type model struct {
 	*testing.T

@@ -31,7 +31,7 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result
 		return e, err
 	}
 	var mu sync.Mutex
-	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.Cmdable) error {
+	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.UniversalClient) error {
 		s := serverExamination{b: b, addr: addr, ttl: ttl}
 		err := s.examine(ctx, node)
 		mu.Lock()
@@ -70,7 +70,7 @@ func (b *Backend) Eviction(ctx context.Context) (*health.Finding, error) {
 	}
 	var mu sync.Mutex
 	var found *health.Finding
-	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.Cmdable) error {
+	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.UniversalClient) error {
 		info, err := node.Info(ctx, "memory").Result()
 		if f := eviction(serverInfo(info)); f != nil {
 			f.Server = addr

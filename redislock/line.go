@@ -128,7 +128,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 func (b *Backend) scan(ctx context.Context, prefix string) ([]string, error) {
 	var mu sync.Mutex
 	keys := make(map[string]bool) // SCAN may return a name twice
-	err := b.eachServer(ctx, func(ctx context.Context, _ string, node redis.Cmdable) error {
+	err := b.eachServer(ctx, func(ctx context.Context, _ string, node redis.UniversalClient) error {
 		return b.scanNode(ctx, node, prefix, func(key string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -144,7 +144,7 @@ func (b *Backend) scan(ctx context.Context, prefix string) ([]string, error) {
 // eachServer calls f for every server that keeps locks, of a Cluster at once for all masters
 // and with their addresses. f may go on when it has returned.
 func (b *Backend) eachServer(
-	ctx context.Context, f func(ctx context.Context, addr string, node redis.Cmdable) error,
+	ctx context.Context, f func(ctx context.Context, addr string, node redis.UniversalClient) error,
 ) error {
 	each := func(ctx context.Context, node *redis.Client) error { return f(ctx, node.Options().Addr, node) }
 	return inTime(ctx, func() error {

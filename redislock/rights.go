@@ -36,24 +36,20 @@ func (b *Backend) rightsTried(key, channel string) [][]any {
 // nil. Each master of a Cluster has a list of rights of its own. It costs two round trips and a
 // connection for each.
 func (b *Backend) missingRights(ctx context.Context) (*health.Finding, error) {
+	var mu sync.Mutex
 	var missing []string
-	var err error
-	everywhere := ""
-	if cluster, ok := b.rdb.(*redis.ClusterClient); ok {
-		everywhere = " on every node"
-		var mu sync.Mutex
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			return b.tryRights(ctx, node, &missing)
-		})
-	} else {
-		err = b.tryRights(ctx, b.rdb, &missing)
-	}
+	err := b.eachServer(ctx, func(ctx context.Context, _ string, node redis.UniversalClient) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return b.tryRights(ctx, node, &missing)
+	})
 	if err != nil || missing == nil {
 		return nil, err
 	}
-	rights := strings.Join(missing, " ")
+	rights, everywhere := strings.Join(missing, " "), ""
+	if b.transport.cluster != nil {
+		everywhere = " on every node"
+	}
 	return &health.Finding{
 		Severity: health.Error, Code: "redis-rights", Setting: "ACL of " + b.user(), Value: "without " + rights,
 		Why:    "Locks need these rights.",

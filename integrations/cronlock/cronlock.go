@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -51,6 +52,9 @@ var ErrRelative = errors.New(
 // On a day when the clock goes back, cron reaches "0 2 * * *" twice. Both are one tick, unless the
 // ticks are as close together as what the clock repeats, such as those of each hour.
 //
+// Runs of a key never overlap: a tick waits for the run before it. So c needs no DelayIfStillRunning, with
+// which a run that is late takes the tick after its own. That is logged.
+//
 // It needs a backend that keeps marks. On another backend each tick fails with the error
 // of fencelock.Client.Once.
 func AddFunc(c *cron.Cron, client *fencelock.Client, spec, key string, f Func, o *Options) (cron.EntryID, error) {
@@ -65,10 +69,12 @@ func AddFunc(c *cron.Cron, client *fencelock.Client, spec, key string, f Func, o
 func Schedule(
 	c *cron.Cron, client *fencelock.Client, schedule cron.Schedule, key string, f Func, o *Options,
 ) (cron.EntryID, error) {
-	if _, relative := schedule.(cron.ConstantDelaySchedule); relative {
+	if relative(schedule) {
 		return 0, ErrRelative
 	}
 	s := o.settled()
+	var last time.Time
+	var mu sync.Mutex
 	id := make(chan cron.EntryID, 1)
 	entry := c.Schedule(schedule, cron.FuncJob(func() {
 		me := <-id
@@ -78,6 +84,14 @@ func Schedule(
 		at := c.Entry(me).Prev
 		if at.IsZero() {
 			return // removed meanwhile
+		}
+		mu.Lock()
+		late := at.Equal(last)
+		last = at
+		mu.Unlock()
+		if late { // the newer tick has been taken, so an older one cannot run any more
+			s.Log.Error("cron job missed a tick: leave DelayIfStillRunning out", "key", key, "before", at)
+			return
 		}
 		at = tick(schedule, at)
 		run := func(ctx context.Context, l *fencelock.Lease) error {
@@ -89,6 +103,13 @@ func Schedule(
 	}))
 	id <- entry
 	return entry, nil
+}
+
+// relative reports whether the next time of schedule depends on when it is asked.
+func relative(schedule cron.Schedule) bool {
+	now := time.Now()
+	next := schedule.Next(now)
+	return !next.IsZero() && !schedule.Next(now.Add(next.Sub(now)/2)).Equal(next)
 }
 
 // tick returns the slot of a time of schedule.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -123,9 +125,62 @@ func TestRelativeSchedulesAreRefused(t *testing.T) {
 	if !errors.Is(err, cronlock.ErrRelative) {
 		t.Error(err)
 	}
+	every := cron.Every(time.Hour)
+	for _, s := range []cron.Schedule{every, &every, &jittered{everySecond(t)}} {
+		if _, err := cronlock.Schedule(cron.New(), open(t, memlock.New()), s, "report", nil, nil); !errors.Is(err, cronlock.ErrRelative) {
+			t.Errorf("%T: %v", s, err)
+		}
+	}
 	if _, err := cronlock.AddFunc(cron.New(), open(t, memlock.New()), "no spec", "report", nil, nil); err == nil {
 		t.Error("a bad spec was taken")
 	}
+}
+
+// jittered spreads the load of many programs.
+type jittered struct{ cron.Schedule }
+
+func (j *jittered) Next(t time.Time) time.Time {
+	return j.Schedule.Next(t).Add(rand.N(time.Hour))
+}
+
+// A run that cron delays takes the tick after its own, and the log says so.
+func TestTickThatADelayedRunEatsIsLogged(t *testing.T) {
+	var log logged
+	c := cron.New(cron.WithChain(cron.DelayIfStillRunning(cron.DiscardLogger)))
+	begun, end := make(chan time.Time, 100), make(chan struct{})
+	_, err := cronlock.Schedule(c, open(t, memlock.New()), everySecond(t), "report", func(ctx context.Context, _ *fencelock.Lease) error {
+		begun <- cronlock.Slot(ctx)
+		<-end
+		return nil
+	}, &cronlock.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Start()
+	defer func() { <-c.Stop().Done() }()
+	first := <-begun
+	testserver.Eventually(t, time.Minute, "three more ticks are due", func() bool { return time.Since(first) > 4*time.Second })
+	close(end)
+	testserver.Eventually(t, time.Minute, "the log says that a tick was missed", func() bool {
+		return strings.Contains(log.String(), "missed a tick")
+	})
+}
+
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // On a day when the clock goes back, cron reaches a time of a daily job twice. The ticks of a line

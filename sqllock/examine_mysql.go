@@ -24,6 +24,9 @@ func examineMySQL(ctx context.Context, e *examination) error {
 				"has.",
 			"connect to the primary; or if this is it: SET GLOBAL read_only = OFF")
 	}
+	if err := e.mysqlFollows(ctx); err != nil {
+		return err
+	}
 	if err := e.mysqlSplits(ctx); err != nil {
 		return err
 	}
@@ -59,6 +62,24 @@ func oneWriter(cluster string) string {
 	}
 	return "name one node in the URL of every program, and another one only while that node is down; the finding " +
 		"stays, because a node does not see who writes to the others"
+}
+
+// mysqlFollows looks whether the server takes writes although it is a replica, as replicas do by default.
+// MySQL does not say so to every user.
+func (e *examination) mysqlFollows(ctx context.Context) error {
+	status, err := settings(ctx, e.db, "SHOW GLOBAL STATUS LIKE 'Slaves_running'")
+	if err != nil {
+		return err
+	}
+	n := status["slaves_running"]
+	if n == "" || n == "0" || e.read["read_only"] == "ON" {
+		return nil
+	}
+	e.addValue(health.Warning, "mysql-replica", "servers that it follows", n,
+		"The server is a replica and takes writes. Locks on it and locks on the server that it follows do not "+
+			"exclude each other: a client of each may hold one lock.",
+		"connect to the primary, and SET GLOBAL read_only = ON on this server")
+	return nil
 }
 
 // mysqlSplits finds out whether another server answers reads than the one that writes go to.

@@ -114,19 +114,7 @@ func splitConn(client net.Conn, primary, replica string) error {
 // says so, and what it says to do takes the finding away.
 func TestProxyThatSplitsReadsOfMariaDB(t *testing.T) {
 	t.Parallel()
-	primary := testserver.MariaDB(t, testserver.Config("log-bin=log", "server_id=1", "sync_binlog=1",
-		"innodb_flush_log_at_trx_commit=1"))
-	replica := testserver.MariaDB(t, testserver.Config("server_id=2", "read_only=ON"))
-	_, onPrimary := database(t, primary.URL())
-	db, onReplica := database(t, replica.URL())
-	_, port, _ := net.SplitHostPort(primary.Addr())
-	onReplica(fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %s, MASTER_USER = 'root', "+
-		"MASTER_USE_GTID = slave_pos", port), "START SLAVE")
-	onPrimary("CREATE TABLE app_x (x INT)")
-	until(t, "the replica follows", func() bool {
-		var n int
-		return db.QueryRow("SELECT COUNT(*) FROM app_x").Scan(&n) == nil
-	})
+	primary, replica := replicatedMariaDB(t, "read_only=ON")
 	url := strings.Replace(primary.URL(), primary.Addr(), splitReads(t, primary.Addr(), replica.Addr()), 1)
 	feedsBack(t, "mysql-read-splitting")
 	r := finds(t, open(t, url).Backend, time.Minute, "warning mysql-read-splitting")
@@ -137,4 +125,36 @@ func TestProxyThatSplitsReadsOfMariaDB(t *testing.T) {
 		return open(t, url).Backend
 	}, func() { url = primary.URL() })
 	finds(t, open(t, url).Backend, time.Minute)
+}
+
+// TestReplicaOfMariaDBThatTakesWrites: a program's URL names a replica that was set up without read_only.
+func TestReplicaOfMariaDBThatTakesWrites(t *testing.T) {
+	t.Parallel()
+	primary, replica := replicatedMariaDB(t, "innodb_flush_log_at_trx_commit=1")
+	url := replica.URL()
+	feedsBack(t, "mysql-replica")
+	finds(t, open(t, url).Backend, time.Minute, "warning mysql-replica")
+	byHand(t, "mysql-replica", "connect to the primary", time.Minute, func() driver.Backend {
+		return open(t, url).Backend
+	}, func() { url = primary.URL() })
+	finds(t, open(t, url).Backend, time.Minute)
+}
+
+// replicatedMariaDB starts two servers, of which the second follows the first.
+func replicatedMariaDB(t *testing.T, ofReplica string) (primary, replica *testserver.Server) {
+	t.Helper()
+	primary = testserver.MariaDB(t, testserver.Config("log-bin=log", "server_id=1", "sync_binlog=1",
+		"innodb_flush_log_at_trx_commit=1"))
+	replica = testserver.MariaDB(t, testserver.Config("server_id=2", ofReplica))
+	_, onPrimary := database(t, primary.URL())
+	db, onReplica := database(t, replica.URL())
+	_, port, _ := net.SplitHostPort(primary.Addr())
+	onReplica(fmt.Sprintf("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %s, MASTER_USER = 'root', "+
+		"MASTER_USE_GTID = slave_pos", port), "START SLAVE")
+	onPrimary("CREATE TABLE app_x (x INT)")
+	until(t, "the replica follows", func() bool {
+		var n int
+		return db.QueryRow("SELECT COUNT(*) FROM app_x").Scan(&n) == nil
+	})
+	return primary, replica
 }

@@ -68,7 +68,7 @@ var brokenEnters = []breaker{
 		b.sends(func(c *driver.Claim) { c.NoWait = false })
 		b.changed(func(c driver.Claim, t *driver.Ticket) { claimGranted(t) })
 	}, "HolderExcludesOthers SecondWaitsBehindFirst GrantsComeInOrderOfArrival OneInsideAtATime WritersAreAlone " +
-		"SemaphoreNeverOverflows OneWinsARace NoTrace LargestSemaphore Model"},
+		"SemaphoreNeverOverflows OneWinsARace LeaveIfWaitingOrGrantNotBoth NoTrace LargestSemaphore Model"},
 	{"readers ignore writers", func(b *broken) {
 		b.sends(func(c *driver.Claim) {
 			if c.Weight == 1 {

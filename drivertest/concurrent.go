@@ -129,8 +129,17 @@ func (w *world) enterMany(n int, claim func() driver.Claim) []*inLine {
 	return ts
 }
 
-// each calls f for 0 to n-1, several at a time.
-func (w *world) each(n int, f func(i int)) { pool(senders, n, f) }
+// each calls f for 0 to n-1, several at a time, and ends the law if a call of f did.
+func (w *world) each(n int, f func(i int)) {
+	var done atomic.Int64
+	pool(senders, n, func(i int) {
+		f(i)
+		done.Add(1)
+	})
+	if int(done.Load()) != n {
+		w.t.Fatalf("not every one of %d steps at once could be done", n)
+	}
+}
 
 // pool calls f for 0 to n-1 on some goroutines.
 func pool(goroutines, n int, f func(i int)) {
@@ -138,6 +147,10 @@ func pool(goroutines, n int, f func(i int)) {
 	var group sync.WaitGroup
 	for range min(n, goroutines) {
 		group.Go(func() {
+			defer func() { // f may have ended this goroutine, by Fatalf
+				for range next {
+				}
+			}()
 			for i := range next {
 				f(i)
 			}

@@ -269,6 +269,9 @@ class Session:
         yield from self.call("/v1/break", {"key": key, "token": str(token), "reason": reason})
 
 
+_BUSY = "the program was too busy to send a renewal"
+
+
 class LeaseCore:
     """What a lease knows. Its deadline counts from before the request that the server answered was sent.
 
@@ -284,7 +287,7 @@ class LeaseCore:
         self._base: str = reply.base
         self._sent = reply.sent + min(data["waited_ms"] / 1000, now() - reply.sent)
         self._deadline: float = self._sent + data["left_ms"] / 1000
-        self._trouble = "no renewal was answered"
+        self._trouble = _BUSY
         self._error: Optional[LeaseLost] = None
         self._released, self._done = False, ""  # a release has begun, with this slot to note as done
         self._tried = self._settled = False  # it was sent; it was answered
@@ -326,11 +329,13 @@ class LeaseCore:
             if not self._mine:  # an event loop that goes on in a fork
                 self._lose("it belongs to the process that acquired it, and this one is a fork")
                 return
+            self._trouble = "no renewal was answered" if self._trouble == _BUSY else self._trouble
             try:
                 reply = yield from self._session.call("/v1/renew", {"handle": self.handle}, limit=self._deadline,
                                                       base=self._base)
                 self._sent, self._base = reply.sent, reply.base
                 self._deadline = reply.sent + reply.data["left_ms"] / 1000
+                self._trouble = _BUSY
             except LeaseLost as lost:
                 self._lose(lost.reason)
             except FencelockError as error:  # it may pass before the lease ends, as a wrong file of tokens does

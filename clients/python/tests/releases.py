@@ -369,7 +369,8 @@ class Found(unittest.IsolatedAsyncioTestCase):
                 while lease.left > 0:
                     time.sleep(0.01)  # keeps the loop busy
                 await use(lease)
-        except LeaseLost:
+        except LeaseLost as error:
+            self.assertIn("too busy", error.reason)
             seen.append("lost")
         try:
             await asyncio.sleep(0)

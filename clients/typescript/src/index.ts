@@ -12,6 +12,9 @@ const HOPS = 5;
 /** The longest time that setTimeout takes. */
 const LONGEST = 2 ** 31 - 1;
 
+/** Why a lease that no renewal was sent for has ended. */
+const BUSY = "the program was too busy to send a renewal";
+
 const now = (): number => performance.now();
 
 /** A request was refused, or its outcome is unknown. `problem` is the server's answer, `slug` its type. */
@@ -319,7 +322,7 @@ export class Client {
     const controller = new AbortController();
     const abort = () => controller.abort(signal?.reason);
     const timer = setTimeout(() => controller.abort(new Error(`no answer in ${Math.round(timeout)} ms`)), timeout);
-    signal?.addEventListener("abort", abort);
+    const forget = onAbort(signal, abort);
     try {
       signal?.throwIfAborted();
       const request: RequestInit = { headers: this.#headers, redirect: "error", signal: controller.signal };
@@ -333,7 +336,7 @@ export class Client {
       return { status: response.status, retryAfter: response.headers.get("Retry-After"), text: await response.text() };
     } finally {
       clearTimeout(timer);
-      signal?.removeEventListener("abort", abort);
+      forget();
     }
   }
 }
@@ -357,7 +360,7 @@ export class Lease {
   #base: string;
   #sent: number;
   #deadline: number;
-  #trouble = "no renewal was answered";
+  #trouble = BUSY;
   #watch: ReturnType<typeof setTimeout> | undefined;
   /** A release has begun. */
   #released: { done: string | undefined } | undefined;
@@ -477,11 +480,13 @@ export class Lease {
         const next = this.#sent + Math.min(this.ttl, this.#deadline - this.#sent) / 3;
         await sleep(Math.max(10, next - now()), signal, unref);
         const options = { limit: this.#deadline, base: this.#base, signal };
+        if (this.#trouble === BUSY) this.#trouble = "no renewal was answered";
         const reply = await this.#client.call("/v1/renew", { handle: this.handle }, options);
         if (signal.aborted) return;
         this.#sent = reply.sent;
         this.#base = reply.base;
         this.#deadline = reply.sent + reply.data["left_ms"];
+        this.#trouble = BUSY;
         this.#plan();
       } catch (error) {
         if (signal.aborted) return;
@@ -535,6 +540,24 @@ function unref(timer: unknown): void {
   (timer as { unref?: () => void }).unref?.();
 }
 
+const aborts = new WeakMap<AbortSignal, Set<() => void>>();
+
+/**
+ * Calls `then` when the signal aborts, until what it returns is called. Many calls that share one signal, as a
+ * server's that shuts down, have one listener: Node.js warns of more than ten.
+ */
+function onAbort(signal: AbortSignal | undefined, then: () => void): () => void {
+  if (!signal) return () => {};
+  let all = aborts.get(signal);
+  if (!all) {
+    const calls = (all = new Set());
+    aborts.set(signal, calls);
+    signal.addEventListener("abort", () => calls.forEach((call) => call()), { once: true });
+  }
+  const calls = all.add(then);
+  return () => calls.delete(then);
+}
+
 function sleep(ms: number, signal?: AbortSignal, each?: (timer: unknown) => void): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
@@ -543,10 +566,10 @@ function sleep(ms: number, signal?: AbortSignal, each?: (timer: unknown) => void
       reject(signal?.reason);
     };
     const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", stop);
+      forget();
       resolve();
     }, Math.min(Math.max(0, ms), LONGEST));
     each?.(timer);
-    signal?.addEventListener("abort", stop, { once: true });
+    const forget = onAbort(signal, stop);
   });
 }

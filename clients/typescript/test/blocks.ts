@@ -73,3 +73,25 @@ test("a lease keeps no process alive", { skip }, async () => {
   const { stdout } = await node;
   assert.equal(stdout.trim(), "acquired");
 });
+
+test("many calls share one signal without a warning", { skip }, async () => {
+  const warned: Error[] = [];
+  process.on("warning", (warning) => warned.push(warning));
+  const key = fresh();
+  const lease = await client.acquire(key);
+  const shutdown = new AbortController();
+  const calls = Array.from({ length: 15 }, () => client.acquire(key, { wait: 60_000, signal: shutdown.signal }));
+  const ends = Promise.allSettled(calls);
+  while ((await client.line(key)).waiters.length < calls.length) await after(10);
+  shutdown.abort();
+  assert.ok((await ends).every((end) => end.status === "rejected" && end.reason.name === "AbortError"));
+  await lease.release();
+  assert.deepEqual(warned.filter((warning) => warning.name === "MaxListenersExceededWarning"), []);
+});
+
+test("a lease that a busy program lost says so", { skip }, async () => {
+  const lost = client.withLock(fresh(), { ttl: 1000 }, (lease) => {
+    while (lease.left > 0); // no timer runs meanwhile
+  });
+  await assert.rejects(lost, (error) => error instanceof LeaseLost && error.reason.includes("too busy"));
+});

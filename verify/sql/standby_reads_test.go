@@ -44,6 +44,16 @@ func TestReadsAreAnsweredByAStandby(t *testing.T) {
 		unknown := testserver.SplitReads(t, primary, standby, reads(steps))
 		t.Run("VolatileFunctionsAreKnown", func(t *testing.T) { s.handOvers(t, db, known) })
 		t.Run("OnlyStepsAreKnown", func(t *testing.T) { s.handOvers(t, db, unknown) })
+		t.Run("LineIsNotThatOfTheStandby", func(t *testing.T) {
+			holder := s.backendOn(t, db)
+			held := hold(t, holder, claim("m"))
+			dsn := strings.Replace(s.on.URL(), s.on.Addr(), unknown.Addr(), 1) + "&default_query_exec_mode=exec"
+			line, err := s.backendOn(t, s.openDSN(t, dsn)).Line(soon(t), "m")
+			if err == nil && len(line.Claims) == 0 {
+				t.Error("the line of a lock that is held is empty; want its claim, or an error")
+			}
+			leave(t, holder, held)
+		})
 		// The other server takes writes, so that only the state of the line tells that it is old.
 		run(t, read, "SELECT pg_promote()")
 		t.Run("OldCopyThatTakesWrites", func(t *testing.T) { s.handOvers(t, db, unknown) })

@@ -71,8 +71,12 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 	s.ping = func(ctx context.Context) error {
 		err := read(ctx)
 		var refused *pgconn.PgError
-		if errors.As(err, &refused) && (refused.Code == "28P01" || refused.Code == "28000") {
+		switch {
+		case !errors.As(err, &refused):
+		case refused.Code == "28P01":
 			return &DeniedError{Given: config.Password != ""}
+		case refused.Code == "28000": // a role that may not log in, or a line that pg_hba.conf lacks
+			return &DeniedError{Given: config.Password != "", says: refused.Message}
 		}
 		return err
 	}

@@ -27,12 +27,16 @@ func badConfig(format string, args ...any) error {
 type DeniedError struct {
 	Given  bool   // a password was given
 	member string // of a quorum, or empty
+	says   string // why, if it is not for the password
 }
 
 func (e *DeniedError) Error() string {
 	of := ""
 	if e.member != "" {
 		of = "(member " + e.member + ") "
+	}
+	if e.says != "" {
+		return of + "does not let this user in: " + e.says
 	}
 	if e.Given {
 		return of + "refuses the user or the password; check " + EnvPassword + ", --password-file or " + EnvURL

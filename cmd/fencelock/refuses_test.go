@@ -127,3 +127,14 @@ func TestRedisThatCannotSaveRefuses(t *testing.T) {
 	must(t, err)
 	s.wants(0, "run", "n", "--", "true")
 }
+
+// TestPostgresSaysWhyItLetsAUserNotIn: the reason is not the password.
+func TestPostgresSaysWhyItLetsAUserNotIn(t *testing.T) {
+	t.Parallel()
+	server := testserver.Postgres(t)
+	db := openURL(t, server.URL())
+	_, err := db.ExecContext(t.Context(), "CREATE ROLE app NOLOGIN")
+	must(t, err)
+	s := newStage(t, strings.Replace(server.URL(), "postgres@", "app@", 1))
+	s.wants(exitConfig, "run", "-n", "n", "--", "true").wantLine(`does not let this user in: role "app" is not permitted to log in`)
+}

@@ -30,7 +30,7 @@ const (
 // before it has written anything, and that may change.
 var refusedForNow = []string{
 	"LOADING", "MASTERDOWN", "BUSY ", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED ",
-	"ASK ", "ERR max number of clients reached",
+	"ASK ", "ERR max number of clients reached", "max number of clients reached",
 }
 
 // refusals are answers that asking again will not change, by what they begin

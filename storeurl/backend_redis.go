@@ -158,15 +158,24 @@ func (replicaError) Error() string {
 // RedisError makes it an answer of the server to go-redis.
 func (replicaError) RedisError() {}
 
-// refuseReplica refuses a connection to a replica, which takes writes if replica-read-only is no.
-// A user who may not ask for the role is let in.
+// refuseReplica refuses a connection to a replica that takes writes. One that does not refuses them
+// itself. A user who may not ask is let in.
 func refuseReplica(ctx context.Context, conn *redis.Conn) error {
-	info, err := conn.Info(ctx, "replication").Result()
-	if err == nil && strings.Contains(info, "role:") && !strings.Contains(info, "role:master") {
+	info := onceCmd{redis.NewStringCmd(ctx, "info", "replication")}
+	err := conn.Process(ctx, info)
+	if errors.As(err, new(redis.Error)) && !errors.Is(err, fullError{}) {
+		return nil
+	}
+	if text := info.Val(); strings.Contains(text, "role:slave") && strings.Contains(text, "slave_read_only:0") {
 		return replicaError{}
 	}
-	return nil
+	return err
 }
+
+// onceCmd is sent once over a connection that breaks.
+type onceCmd struct{ *redis.StringCmd }
+
+func (onceCmd) NoRetry() bool { return true }
 
 // redisTLS is nil for a scheme without TLS.
 func (u *URL) redisTLS(skipVerify bool) (*tls.Config, error) {

@@ -13,10 +13,11 @@ import (
 // fullAnswer is what a Redis with as many clients as it takes says to the next one.
 const fullAnswer = "-ERR max number of clients reached"
 
-// fullError is that answer, a redis.Error.
+// fullError is that answer, a redis.Error. Without ERR in front go-redis does not send again what it
+// answers: whoever asks knows whether to wait.
 type fullError struct{}
 
-func (fullError) Error() string { return strings.TrimPrefix(fullAnswer, "-") }
+func (fullError) Error() string { return strings.TrimPrefix(fullAnswer, "-ERR ") }
 func (fullError) RedisError()   {}
 
 // tellingFull has connections say that the server is full. Such a server says so and hangs up before it is

@@ -314,6 +314,10 @@ func TestBreakAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.holds("echo $FENCELOCK_TOKEN >token; exec sleep 100")
+	eventually(t, "the token is written", func() bool {
+		text, err := os.ReadFile(s.path("token"))
+		return err == nil && strings.HasSuffix(string(text), "\n")
+	})
 	b := newTerminal(t, s)
 	b.answers("fencelock break n --token $(cat token); echo rc=$?.", `It may go on working after this. Break it? [y/N] `)
 	b.answers("n", "rc=75.")

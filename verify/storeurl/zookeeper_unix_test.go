@@ -59,7 +59,7 @@ func TestZooKeeperLeaseOutlivesARestartWithTLS(t *testing.T) {
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	other, err := locks.TryLock(t.Context(), "other") // over the new connection
+	other, err := locks.Lock(t.Context(), "other") // over the new connection
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,15 +46,16 @@ func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 	var mu sync.Mutex
 	swallowed := map[string]bool{}
 	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
-		for _, key := range []string{"{stuck%200}", "{stuck%201}"} {
+		action := faultproxy.Pass
+		for _, key := range []string{"{stuck%200}", "{stuck%201}"} { // one call may have both
 			if strings.Contains(string(r.Data), key) {
 				mu.Lock()
-				defer mu.Unlock()
 				swallowed[key] = true
-				return faultproxy.DiscardAnswer
+				mu.Unlock()
+				action = faultproxy.DiscardAnswer
 			}
 		}
-		return faultproxy.Pass
+		return action
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup

@@ -147,7 +147,7 @@ func (u *URL) redisClient(c *Config) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// replicaError is what a replica answers to a write, for one that takes writes.
+// replicaError refuses a replica that takes writes, with the error of a read-only one.
 type replicaError struct{}
 
 func (replicaError) Error() string {
@@ -161,21 +161,15 @@ func (replicaError) RedisError() {}
 // refuseReplica refuses a connection to a replica that takes writes. One that does not refuses them
 // itself. A user who may not ask is let in.
 func refuseReplica(ctx context.Context, conn *redis.Conn) error {
-	info := onceCmd{redis.NewStringCmd(ctx, "info", "replication")}
-	err := conn.Process(ctx, info)
+	info, err := conn.Info(ctx, "replication").Result()
 	if errors.As(err, new(redis.Error)) && !errors.Is(err, fullError{}) {
 		return nil
 	}
-	if text := info.Val(); strings.Contains(text, "role:slave") && strings.Contains(text, "slave_read_only:0") {
+	if strings.Contains(info, "role:slave") && strings.Contains(info, "slave_read_only:0") {
 		return replicaError{}
 	}
 	return err
 }
-
-// onceCmd is sent once over a connection that breaks.
-type onceCmd struct{ *redis.StringCmd }
-
-func (onceCmd) NoRetry() bool { return true }
 
 // redisTLS is nil for a scheme without TLS.
 func (u *URL) redisTLS(skipVerify bool) (*tls.Config, error) {

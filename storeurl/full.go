@@ -13,8 +13,8 @@ import (
 // fullAnswer is what a Redis with as many clients as it takes says to the next one.
 const fullAnswer = "-ERR max number of clients reached"
 
-// fullError is that answer, a redis.Error. Without ERR in front go-redis does not send again what it
-// answers: whoever asks knows whether to wait.
+// fullError is that answer, a redis.Error. Without ERR in front, go-redis does not retry the request: the caller
+// decides whether to wait.
 type fullError struct{}
 
 func (fullError) Error() string { return strings.TrimPrefix(fullAnswer, "-ERR ") }

@@ -169,8 +169,8 @@ func TestIDsThatLookLikeFields(t *testing.T) {
 	}
 }
 
-// A waiter that leaves with Linger keeps its place: whoever is behind it waits until that is over, though the lock
-// is free, and then gets the lock without a call of anybody.
+// A waiter that leaves with Linger keeps its place: the waiters behind it wait until that is over, though the lock
+// is free. Then the first of them gets the lock, and no client has to call for that.
 func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	_, b, _ := served(t)

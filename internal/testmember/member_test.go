@@ -26,7 +26,7 @@ func TestMemberKeepsTheLaws(t *testing.T) {
 }
 
 // Two claims follow one another within microseconds: the ballots leave a gap, and the Store's
-// tokens of the same claims leave none. A token of the gap is no claim's.
+// tokens of the same claims leave none. A token of the gap belongs to neither claim.
 func TestBreakBehindASpanEndsNoClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, ctx := testmember.New(ballot.Membership{}), t.Context()

@@ -12,7 +12,7 @@ type Cell struct {
 	Kind Kind
 }
 
-// Kind is what a cell says.
+// Kind classifies a cell.
 type Kind int
 
 // The kinds of cells.

@@ -85,10 +85,11 @@ func (e *outOfTimeError) Error() string {
 
 func (e *outOfTimeError) Unwrap() []error { return []error{e.last, e.ended} }
 
-// A call had no connection, or did not come to its turn, until its context ended.
+// A call had no connection, no open file, or did not come to its turn, until its context ended.
 var (
 	errAllInUse = errors.New("no connection was free in time")
 	errNoTurn   = errors.New("it was not its turn in time")
+	errNotOpen  = errors.New("the file was not opened in time")
 )
 
 // retry calls f until it returns another error than those that again accepts, or ctx ends.

@@ -106,6 +106,8 @@ func sqliteAdvice(err error) (advice string, v verdict) {
 		return "another connection has the file locked for long: end its transaction", refused
 	case errors.Is(err, errNoTurn):
 		return "calls of this process that came first have waited for the file since", refused
+	case errors.Is(err, errNotOpen):
+		return "its disk, or this machine, was too slow for the time that the call had", refused
 	case errors.Is(err, errAllInUse):
 		return "the program has all connections of the *sql.DB: end its transactions, or raise SetMaxOpenConns", refused
 	case cannotOpen(err):

@@ -59,7 +59,7 @@ func (s *sqlite) database(ctx context.Context) (*database, error) {
 	select {
 	case s.opening <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, s.fail("open the tables", "", &outOfTimeError{last: errNoTurn, ended: ctx.Err()})
 	}
 	defer func() { <-s.opening }()
 	if d := s.current(); d != nil {
@@ -93,9 +93,20 @@ func (s *sqlite) open(ctx context.Context, before *database) (d *database, err e
 	again := func(err error) bool { return movedAway(err) || busy(err) }
 	err = retry(ctx, again, time.Millisecond, 4*time.Millisecond, func() error {
 		d, err = s.openOnce(ctx)
+		if ended := ctx.Err(); ended != nil && (errors.Is(err, ended) || says(err, "interrupted")) {
+			return &outOfTimeError{last: s.whyNotOpen(), ended: ended} // nothing was done for a claim yet
+		}
 		return err
 	})
 	return d, err
+}
+
+// whyNotOpen returns what a call that opens the file waits for.
+func (s *sqlite) whyNotOpen() error {
+	if stats := s.db.Stats(); stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections {
+		return errAllInUse
+	}
+	return errNotOpen
 }
 
 // openOnce returns errMoved if the file was replaced meanwhile.

@@ -5,342 +5,123 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/driver/record"
+	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
-// Backend keeps lines of claims in a database. Its methods may be called from many
-// goroutines at once; each is one short transaction.
-//
-// A statement may go on in a goroutine for about a second after its call. Besides those,
-// it has at most one goroutine that wakes waiters, and one that listens for other
-// processes, and these only while somebody waits or Alarm is in use.
+// Backend keeps lines of claims in a database. Its methods may be called from many goroutines at once.
 type Backend struct {
-	info    driver.Info
-	dialect dialect
-	store   *steps
+	backend
 	bad     error // why no call can succeed
-	owner   driverutil.Ownership
-
-	ctx   context.Context // ends at Close
-	stop  context.CancelFunc
-	mu    sync.Mutex
-	ended bool
-	calls sync.WaitGroup // calls under way, and the watch
-	open  atomic.Bool    // the store is ready
-	first sync.Mutex     // held by the call that makes it ready
-
-	enters  atomic.Uint32 // paces the sweep
-	waiters waiterRegistry
+	swap    *swaplock.Backend
+	store   *swapsql.Store
+	servers *pool // nil on SQLite
 }
 
-var (
-	_ driver.Backend  = (*Backend)(nil)
-	_ driver.Alarm    = (*Backend)(nil)
-	_ driver.Detacher = (*Backend)(nil)
-)
+// backend is what a Backend does.
+type backend interface {
+	driver.Backend
+	driver.Alarm
+	driver.Detacher
+	driver.Reserver
+	record.Store
+	health.Examiner
+}
+
+// conns are the connections of a Backend.
+type conns interface {
+	swapsql.Conns
+	// close ends the statements that are under way, and waits for them. Run returns driver.ErrClosed from then on.
+	close()
+	listener() listen // Options.Listen, or nil
+}
 
 // New returns a Backend that keeps locks in db. It asks nobody and cannot fail: bad
 // options, missing tables, a file that cannot be written or tables of another
 // format make the calls return a driver.ErrPermanent that says what to do.
 //
 // Values of Backend may be as many as you like; one per database and process is
-// best, because its waiters wake each other without going through the file.
+// best, because its waiters wake each other without going through the database.
 func New(db *sql.DB, d Dialect, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	b := &Backend{}
-	b.ctx, b.stop = context.WithCancel(context.Background())
-	b.waiters.wake = make(chan struct{}, 1)
-	b.waiters.lines = make(map[string]*waitedLine)
-	b.waiters.told = make(map[driverutil.ClaimRef]bool)
-	if err := b.choose(db, d, o); err != nil {
-		b.bad = driver.Permanent(fmt.Errorf("%v: %w", d, err))
+	k := dialects[d]
+	n, bad := check(db, d, o)
+	if bad != nil {
+		bad = driver.Permanent(fmt.Errorf("%v: %w", d, bad))
 	}
+	c := config{name: d.String(), db: db, names: n, create: o.CreateTables, listen: o.Listen, bad: bad}
+	if k.swap == nil {
+		return &Backend{backend: newOld(c, k, bad), bad: bad}
+	}
+	swapping, store := newSwapping(c, k)
+	b := &Backend{backend: swapping, bad: bad, swap: swapping.Backend.Backend, store: store}
+	b.servers, _ = swapping.conns.(*pool)
 	return b
 }
 
-// choose sets what the dialect and the options decide.
-func (b *Backend) choose(db *sql.DB, d Dialect, o *Options) error {
+// check says what is wrong with the arguments of New.
+func check(db *sql.DB, d Dialect, o *Options) (names, error) {
 	k, ok := dialects[d]
 	if !ok {
-		return errDialect(d)
+		return names{}, errDialect(d)
 	}
-	b.dialect, b.info = k, k.info()
-	c := config{ctx: b.ctx, name: k.name, db: db, create: o.CreateTables, node: rand.Int64(), listen: o.Listen}
 	n, err := newNames(o.Prefix)
 	switch {
 	case err != nil:
-		return err
 	case o.Listen != nil && !k.listen:
-		return errors.New("Options.Listen is for PostgreSQL: leave it out")
+		err = errors.New("Options.Listen is for PostgreSQL: leave it out")
 	case db == nil:
-		return errors.New("no database was given: pass the *sql.DB that sql.Open returned")
+		err = errors.New("no database was given: pass the *sql.DB that sql.Open returned")
 	}
-	c.names, b.info.Namespace = n, n.prefix
-	b.store = k.open(c)
-	b.enters.Store(uint32(c.node))
-	return nil
+	return n, err
+}
+
+// swapping is a backend whose lines are swapped: see internal/swaplock.
+type swapping struct {
+	*swapsql.Backend
+	config
+	dialect dialect
+	conns   conns
+	stop    context.CancelFunc
+}
+
+func newSwapping(c config, k dialect) (*swapping, *swapsql.Store) {
+	b := &swapping{dialect: k}
+	c.ctx, b.stop = context.WithCancel(context.Background())
+	b.config, b.conns = c, k.conns(c)
+	store := swapsql.New(b.conns, k.swap, swapsql.Options{Prefix: c.names.prefix, Listen: b.conns.listener()})
+	b.Backend = swapsql.Open(store)
+	return b, store
 }
 
 // Open takes the backend over for one Client, and says which of the Options is bad.
-func (b *Backend) Open() error { return b.owner.Take(b.bad) }
+func (b *swapping) Open() error { return b.Take(b.bad) }
 
-// Info says what the dialect promises.
-func (b *Backend) Info() driver.Info { return b.info }
+// Leave takes the claim with t.ID out of the line, and wakes everyone that this makes granted.
+func (b *swapping) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	if e.Tombstone {
+		t.TTL = max(t.TTL, minTombstone)
+	}
+	return b.Backend.Leave(ctx, t, e)
+}
 
-// Close ends the Backend's goroutines and prepared statements, and makes calls
-// that are under way return ErrClosed. It leaves the database open and the claims
-// where they are. It waits for a statement that SQLite is in the middle of, at
-// most for the busy timeout that the DSN asks for.
-func (b *Backend) Close() error {
-	b.mu.Lock()
-	was := b.ended
-	b.ended = true
-	b.mu.Unlock()
+// minTombstone is longer than a statement goes on after its caller, so that an Enter does not come
+// after the tombstone of its claim.
+const minTombstone = 2 * lateFor
+
+// Close ends the Backend's goroutines, and makes calls that are under way return ErrClosed. It leaves the
+// database open and the claims where they are.
+func (b *swapping) Close() error {
+	err := b.Backend.Close()
 	b.stop()
-	b.calls.Wait()
-	if !was && b.store != nil {
-		b.store.close()
-	}
-	return nil
-}
-
-// call runs f, once the store is ready, and delivers its effects. It returns soon
-// after ctx ends. Where a statement may wait inside a driver that does not hear its
-// context, f runs on a goroutine of its own and goes on in the background. Otherwise f runs on
-// the caller's, because an SQL engine written in Go wants a deep stack: growing a new one for
-// each call costs a third of the call.
-func call[T any](ctx context.Context, b *Backend, f func(ctx context.Context) (T, effects, error)) (T, error) {
-	var none T
-	if err := ctx.Err(); err != nil {
-		return none, err
-	}
-	if b.bad != nil {
-		return none, b.bad
-	}
-	if !b.begin() {
-		return none, driver.ErrClosed
-	}
-	if b.open.Load() && !b.store.ignoresContext() {
-		return run(ctx, b, f)
-	}
-	type outcome struct {
-		t   T
-		err error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		t, err := run(ctx, b, f)
-		done <- outcome{t, err}
-	}()
-	select {
-	case o := <-done:
-		return o.t, o.err
-	case <-ctx.Done():
-	case <-b.ctx.Done():
-		return none, driver.ErrClosed
-	}
-	select {
-	case o := <-done: // most calls end with their context, and say more
-		return o.t, o.err
-	case <-time.After(endsWithin):
-		return none, b.cutShort(ctx.Err(), nil)
-	}
-}
-
-// endsWithin is how long a call that ends with its context may take to say why it had no success.
-const endsWithin = 20 * time.Millisecond
-
-// run is call up to the end of f. Close ends the context of f.
-func run[T any](caller context.Context, b *Backend, f func(ctx context.Context) (T, effects, error)) (T, error) {
-	defer b.calls.Done()
-	ctx, cancel := context.WithCancel(caller)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	var none T
-	if err := b.ready(ctx); err != nil {
-		return none, b.explain(caller, err)
-	}
-	t, e, err := f(ctx)
-	b.deliver(e)
-	if err != nil {
-		return none, b.explain(caller, err)
-	}
-	return t, nil
-}
-
-// begin counts a call in, unless the Backend was closed.
-func (b *Backend) begin() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.ended {
-		return false
-	}
-	b.calls.Add(1)
-	return true
-}
-
-// ready makes the store ready before the first step. Until then calls are on goroutines of
-// their own, so nobody waits for first beyond the end of a context.
-func (b *Backend) ready(ctx context.Context) error {
-	if b.open.Load() {
-		return nil
-	}
-	b.first.Lock()
-	defer b.first.Unlock()
-	if b.open.Load() {
-		return nil
-	}
-	if err := b.store.ready(ctx); err != nil {
-		return err
-	}
-	b.open.Store(true)
-	b.kick() // an Alarm may have been waiting for this
-	return nil
-}
-
-// explain lets a call that was cut short say so, whatever the driver made of it.
-func (b *Backend) explain(ctx context.Context, err error) error {
-	if err == nil || isAnswer(err) {
-		return err
-	}
-	if ended := driverutil.Ended(ctx); ended != nil {
-		return b.cutShort(ended, err)
-	}
-	if b.ctx.Err() != nil {
-		return driver.ErrClosed
-	}
-	if p := (*poolError)(nil); errors.As(err, &p) {
-		return errors.New(p.Error())
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		// Not the caller's: it must not take this for the end of its own context.
-		return fmt.Errorf("%s: the database was busy for %v", b.info.Name, readFor)
+	if b.bad == nil {
+		b.conns.close()
 	}
 	return err
-}
-
-// cutShort is ended, the end of the caller's context. If the program has all connections of the
-// pool it says so, as err may do already.
-func (b *Backend) cutShort(ended, err error) error {
-	if errors.As(err, new(*poolError)) {
-		return err
-	}
-	if s, ok := b.store.store.(pooledStore); ok {
-		return s.starved(ended)
-	}
-	return ended
-}
-
-// Enter joins the line of c.Key, or starts again the lease of the claim with c.ID
-// that is there already. A free lock takes one statement, any other one short
-// transaction.
-func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if b.bad != nil {
-		return driver.Ticket{}, b.bad
-	}
-	if err := c.Validate(b.info); err != nil {
-		return driver.Ticket{}, err
-	}
-	c.TTL, c.WaitTTL = c.Lease(false), 0
-	return call(ctx, b, func(ctx context.Context) (driver.Ticket, effects, error) {
-		t, e, err := b.store.enter(ctx, &c)
-		if err == nil {
-			b.sweepSometimes(ctx)
-		}
-		return t, e, err
-	})
-}
-
-// sweepEach says that one Enter in so many looks for idle lines and forgets sweepLines of
-// them at most: two for each that an Enter can have made, so the sweep keeps up.
-const sweepEach, sweepLines = 256, 512
-
-// sweepSometimes forgets some idle lines. That it fails is of no matter: the next one does it.
-func (b *Backend) sweepSometimes(ctx context.Context) {
-	// The first phase is at random, so that processes that enter once and end, as commands do,
-	// sweep as often as others.
-	if b.enters.Add(1)%sweepEach != 0 {
-		return
-	}
-	if e, err := b.store.sweep(ctx); err == nil {
-		b.deliver(e)
-	}
-}
-
-// read is call for what has no effects.
-func read[T any](ctx context.Context, b *Backend, f func(ctx context.Context) (T, error)) (T, error) {
-	return call(ctx, b, func(ctx context.Context) (T, effects, error) {
-		t, err := f(ctx)
-		return t, effects{}, err
-	})
-}
-
-// step is call for steps that answer an error alone.
-func (b *Backend) step(ctx context.Context, f func(ctx context.Context) (effects, error)) error {
-	_, err := call(ctx, b, func(ctx context.Context) (struct{}, effects, error) {
-		e, err := f(ctx)
-		return struct{}{}, e, err
-	})
-	return err
-}
-
-// Renew starts the leases of ts again, in one transaction or in one for each hundred.
-func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	// A call that is cut short goes on behind, when ts is the caller's again.
-	mine := slices.Clone(ts)
-	errs, err := read(ctx, b, func(ctx context.Context) ([]error, error) { return b.store.renew(ctx, mine), nil })
-	if err != nil {
-		return slices.Repeat([]error{err}, len(ts))
-	}
-	for i, err := range errs {
-		errs[i] = b.explain(ctx, err)
-	}
-	return errs
-}
-
-// Leave takes the claim with t.ID out of the line, and wakes everyone that this
-// makes granted. It takes one statement if nobody else is in line, and one short
-// transaction otherwise. It needs room on the disk, as every write does.
-func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	return b.step(ctx, func(ctx context.Context) (effects, error) { return b.store.leave(ctx, &t, e) })
-}
-
-// Break ends the claim of key whose span holds token, in one short transaction.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	return b.step(ctx, func(ctx context.Context) (effects, error) {
-		micros := lingerMicros(linger)
-		if linger < 0 {
-			micros = -1
-		}
-		a, err := b.store.step(ctx, "break a claim of", key, "break",
-			[]byte(key), token, b.store.text(reason), micros, b.store.node)
-		return a.ended(err)
-	})
-}
-
-// Detach starts the lease of t again. A claim in a database belongs to no process.
-func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
-	return b.Renew(ctx, []driver.Ticket{t})[0]
-}
-
-// Adopt gives the claim of t to by, in one short transaction.
-func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
-	if b.bad != nil {
-		return driver.Ticket{}, b.bad
-	}
-	if err := by.Validate(b.info); err != nil {
-		return driver.Ticket{}, err
-	}
-	return call(ctx, b, func(ctx context.Context) (driver.Ticket, effects, error) {
-		return b.store.adopt(ctx, &t, &by)
-	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
 // Dialect says which database a *sql.DB speaks to.
@@ -38,6 +39,9 @@ type dialect struct {
 	name   string
 	schema string
 	open   func(config) *steps
+	// swap and conns replace schema and open in a dialect whose lines are swapped.
+	swap  *swapsql.Dialect
+	conns func(config) conns
 	// examine reads the settings. It works without tables.
 	examine func(ctx context.Context, e *examination) error
 	listen  bool // Options.Listen is of use
@@ -69,22 +73,16 @@ var dialects = map[Dialect]dialect{
 		minPoll: time.Millisecond, maxPoll: 10 * time.Millisecond,
 	},
 	Postgres: {
-		name: "postgres", schema: postgresSchema, open: openPostgres, examine: examinePostgres, listen: true,
-		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
+		name: "postgres", swap: swapsql.Postgres, conns: openPostgres, examine: examinePostgres, listen: true,
 	},
 	MySQL: {
-		name: "mysql", schema: mysqlSchema, open: openMySQL, examine: examineMySQL,
-		minPoll: 2 * time.Millisecond, maxPoll: 250 * time.Millisecond,
+		name: "mysql", swap: swapsql.MySQL, conns: openMySQL, examine: examineMySQL,
 	},
 }
 
 var (
 	//go:embed schema/sqlite.sql
 	sqliteSchema string
-	//go:embed schema/postgres.sql
-	postgresSchema string
-	//go:embed schema/mysql.sql
-	mysqlSchema string
 )
 
 // config is what a dialect gets to open a store. Opening asks nobody.
@@ -96,6 +94,7 @@ type config struct {
 	create bool   // create the tables if they are missing
 	node   int64  // names this Backend in claims
 	listen listen // Options.Listen, or nil
+	bad    error  // why no call can succeed
 }
 
 // runSchema runs a schema in one transaction.

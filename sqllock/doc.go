@@ -73,10 +73,10 @@
 //		Listen:       listen, // see Options.Listen
 //	}), nil)
 //
-// Each step calls a function that comes with the tables: one statement, one transaction,
-// one round trip. A Renew of many leases is one call, too. A client that stops in the middle
-// of a step keeps no line locked. A lock that only one claim wants is one row. A second
-// claim moves the first one to a row of its own, so a try that is refused may write.
+// Each statement is a transaction of its own, so a client that stops keeps no line locked. A free lock takes one
+// statement, and its Leave another. A claim that waits arrives by one, which collides with none. A Leave of a lock
+// that others want, and the other steps, read the line and write it if nobody else has: two, or four if somebody
+// has. Renewals of many leases are one statement. There are no functions and no triggers.
 //
 // Give the pool a bound of two or more (SetMaxOpenConns; the command uses two). The server
 // starts a process for each connection, also for one whose caller has given up meanwhile.
@@ -120,9 +120,9 @@
 // server that others have replaced and that still takes writes refuses nothing: give the
 // pool a SetConnMaxLifetime, as package storeurl does.
 //
-// A pooler that sends reads to standbys, as Pgpool does, makes waiters slower to see a grant, and
-// nothing worse: a reading names the server that answered, and a waiter asks by a step that
-// writes if that is a standby. Line, and with it the command show, returns an error then.
+// A standby refuses to read a line, because the statement has a DELETE in it that deletes nothing. So a pooler that
+// sends reads to standbys sends it to the primary. Waiters ask for news by a plain SELECT: behind such a pooler, without
+// Listen, they may see a grant only when they read their line, after a second.
 //
 // Locks do not survive a failover to a standby that lags behind. Their tokens still rise,
 // as far as the clocks of both servers agree. A connection must be to the primary: with
@@ -137,11 +137,11 @@
 // github.com/go-sql-driver/mysql. MySQL 8.0.29 or later has every feature that this package
 // uses, but has not been tested. The tables use InnoDB.
 //
-// Each step calls a stored procedure that comes with the tables: one round trip, as on
-// PostgreSQL. Renew takes one round trip for each hundred leases. The user that creates the
-// tables needs the rights CREATE and CREATE ROUTINE in the database. A user of the tables
-// needs SELECT, INSERT, UPDATE, DELETE and EXECUTE. The format of a binary log must be
-// MIXED or ROW.
+// The statements are as on PostgreSQL. One that changes nothing is followed by a question whether its session was in a
+// transaction, and a claim that waits is told its place by another one. Renew takes two for each hundred leases. The user that
+// creates the tables needs the right CREATE, and a user of the tables SELECT, INSERT, UPDATE and DELETE. The format
+// of a binary log must be MIXED or ROW. A session without autocommit, that reads only, or with READ UNCOMMITTED works, and
+// each statement takes five round trips there.
 //
 // Locks are correct with any clientFoundRows, interpolateParams, parseTime,
 // multiStatements, character set, isolation, autocommit, SQL mode and time zone. No
@@ -162,8 +162,7 @@
 //
 // On Galera, and on Group Replication with several primaries, leases are safe whichever node a
 // program writes to. But two nodes that write to one line undo each other's steps. Calls are
-// repeated, and some run out of time. Galera may garble the answer of a call that it repeats by
-// itself; such a call fails, and its connection stays in use. So have all programs write to one
+// repeated, and some run out of time. So have all programs write to one
 // node, and to another only while that one is down. Locks of a transaction are refused there.
 //
 // # Locks of a transaction

@@ -136,3 +136,20 @@ func (e standbyError) SQLState() string { return "25006" }
 // errOld says that a line was read as it was before a claim that is in it.
 var errOld = errors.New("an old state of the line was answered: connect to the primary, past a pooler that sends " +
 	"reads to standbys")
+
+// serverErrors says what the errors of a kind of server mean.
+type serverErrors struct {
+	code    func(error) string
+	missing []string // a table is not there
+	undone  []string // the server has rolled back a statement because of what others did at the same time
+	advice  []advice
+	// moved says that another server must be asked: this one takes no writes, so it did not
+	// happen. gone begins the codes of all errors after which a connection is not used again.
+	moved, gone []string
+	// refused says that the server did not do it, and may do it later. pooler are the texts of poolers
+	// that say the same, which have no code of their own.
+	refused, pooler []string
+}
+
+// advice is what to do about errors that would come again.
+type advice struct{ codes, text string }

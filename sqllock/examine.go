@@ -13,12 +13,12 @@ import (
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-var _ health.Examiner = (*Backend)(nil)
+var _ health.Examiner = (*oldBackend)(nil)
 
 // Examine reads what the settings of the database mean for locks of ttl, in up to twenty
 // statements. It needs no tables. Of PostgreSQL it also tries whether notifications arrive,
 // which takes three seconds if they do not.
-func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
+func (b *oldBackend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
 	if b.bad != nil {
 		return health.Result{}, b.bad
 	}
@@ -30,9 +30,30 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
-	e := &examination{config: b.store.config, ttl: ttl}
-	if err := b.dialect.examine(ctx, e); err != nil {
-		err = fmt.Errorf("%s: reading the settings: %w", b.info.Name, err)
+	return b.store.config.examine(ctx, caller, &b.dialect, ttl)
+}
+
+// Examine reads what the settings of the database mean for locks of ttl, in up to twenty
+// statements. It needs no tables. Of PostgreSQL it also tries whether notifications arrive,
+// which takes three seconds if they do not.
+func (b *swapping) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
+	switch {
+	case b.bad != nil:
+		return health.Result{}, b.bad
+	case b.ctx.Err() != nil:
+		return health.Result{}, driver.ErrClosed
+	}
+	caller := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	return b.examine(ctx, caller, &b.dialect, ttl)
+}
+
+func (c *config) examine(ctx, caller context.Context, k *dialect, ttl time.Duration) (health.Result, error) {
+	e := &examination{config: *c, ttl: ttl}
+	if err := k.examine(ctx, e); err != nil {
+		err = fmt.Errorf("%s: reading the settings: %w", c.name, err)
 		return health.Result{}, cmp.Or(driverutil.Ended(caller), err)
 	}
 	return e.Result, nil

@@ -14,7 +14,7 @@ func examineMySQL(ctx context.Context, e *examination) error {
 	e.ServerTime = true
 	err := e.settings(ctx, "SHOW VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', "+
 		"'sync_binlog', 'log_bin', 'tx_isolation', 'transaction_isolation', 'innodb_lock_wait_timeout', "+
-		"'wait_timeout', 'read_only', 'completion_type', "+clusterVariables+")")
+		"'wait_timeout', 'read_only', "+clusterVariables+")")
 	if err != nil {
 		return err
 	}
@@ -36,12 +36,6 @@ func examineMySQL(ctx context.Context, e *examination) error {
 				"whole Galera cluster, whatever wsrep_retry_autocommit is. Locks of transactions (sqllock.Tx) are "+
 				"refused: a row that is locked on one node is free on the others.",
 			oneWriter(cluster))
-	}
-	if completion := e.read["completion_type"]; completion != "NO_CHAIN" && completion != "" {
-		e.add(health.Error, "mysql-completion-type", "completion_type",
-			"COMMIT in a procedure begins another transaction at once (CHAIN), or ends the connection before the "+
-				"answer is sent (RELEASE).",
-			"SET GLOBAL completion_type = 'NO_CHAIN'")
 	}
 	e.mysqlDurability()
 	isolation := cmp.Or(e.read["transaction_isolation"], e.read["tx_isolation"])
@@ -98,8 +92,7 @@ func (e *examination) mysqlSplits(ctx context.Context) error {
 			e.addValue(health.Warning, "mysql-read-splitting", "reads",
 				"answered by "+reads+", writes by "+writes,
 				"A proxy sends some statements or connections to one server, and others to another. A replica that "+
-					"lags behind does not show the latest grants. Steps are CALLs: two servers that both take them "+
-					"are two sets of locks.",
+					"lags behind does not show the latest grants, so steps are done again and again until it has caught up.",
 				"name the primary itself in the URL, past the proxy; or have the proxy send all that the user of the "+
 					"locks asks to the primary: in ProxySQL a rule for that username before the one for SELECT, in "+
 					"MaxScale a service with router = readconnroute and router_options = master")

@@ -119,15 +119,20 @@ func (e *examination) onNew(ctx context.Context, inTx bool, query string, to *st
 
 // postgresTables looks for a second set of tables.
 func (e *examination) postgresTables(ctx context.Context) error {
-	rows, err := e.db.QueryContext(ctx, (&postgres{config: e.config}).schemas())
+	rows, err := e.db.QueryContext(ctx, (&postgres{e.config}).schemas())
 	if err != nil {
 		return err
 	}
+	defer rows.Close()
 	var found tableSets
-	err = eachRow(rows, "", func(r *row) error {
-		found.add(r)
-		return nil
-	})
+	for rows.Next() {
+		var note, what, tables, way string
+		if err := rows.Scan(&note, &what, &tables, &way); err != nil {
+			return err
+		}
+		found.add(what == "here", note, tables, way)
+	}
+	err = rows.Err()
 	if err == nil && found.split() {
 		e.addValue(health.Error, "postgres-schemas", "schemas with tables of locks",
 			strings.Join(found.all, ", "), found.why(), found.remedy())

@@ -9,11 +9,11 @@ import (
 	"github.com/fencelock/fencelock/driver/record"
 )
 
-var _ record.Store = (*Backend)(nil)
+var _ record.Store = (*oldBackend)(nil)
 
 // Record adds es to the table of the history: one statement, on SQLite one transaction. On
 // PostgreSQL the commit does not wait for the disk.
-func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
+func (b *oldBackend) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
 	records, err := newRecords(es)
 	if err != nil || len(records) == 0 {
 		return err
@@ -30,7 +30,7 @@ func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bou
 }
 
 // History reads what is known of the last n grants of key, in one statement.
-func (b *Backend) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
+func (b *oldBackend) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
 	return read(ctx, b, func(ctx context.Context) ([]record.Entry, error) {
 		h := &history{key: key}
 		_, err := b.store.call(ctx, "read the history of", key, h, "history", []byte(key), int64(n))

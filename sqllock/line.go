@@ -10,7 +10,7 @@ import (
 )
 
 // Line describes the line of key, also when nobody is in it. It is one statement.
-func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
+func (b *oldBackend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if len(key) > driver.MaxKey {
 		return driver.Line{Key: key}, ctx.Err()
 	}
@@ -24,7 +24,7 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 // Lines yields the lines with at least one live claim whose keys begin with prefix,
 // sorted by key. Each line is one statement and is seen at one moment. No connection
 // is held while a line is yielded, so the loop may use the same pool.
-func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
+func (b *oldBackend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		from, to := []byte(prefix), after(prefix)
 		if prefix == "" {

@@ -24,36 +24,31 @@ func TestNumbersOfMySQLErrorsAreReadFromTheirText(t *testing.T) {
 			}
 		}
 	}
-	s := &server{errors: &mysqlErrors}
+	s := &pool{errors: &mysqlErrors}
 	if mysqlCode(nil) != "" || s.undone(nil) || !s.undone(fmt.Errorf("x: %w", sqldriver.ErrBadConn)) {
 		t.Error("no error, or one of a connection that sent nothing, was taken for another")
 	}
 }
 
-func TestScriptIsSplitAtItsDelimiters(t *testing.T) {
-	n, err := newNames("app_")
+func TestSchemaHasOneStatementBetweenSemicolons(t *testing.T) {
+	schema, err := Schema(MySQL, &Options{Prefix: "app_"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	procedures := 0
-	for _, statement := range n.script(mysqlSchema) {
-		first, _, _ := strings.Cut(statement, "(")
-		switch {
-		case strings.HasPrefix(first, "CREATE PROCEDURE IF NOT EXISTS app_v1_"):
-			procedures++
-			if !strings.HasSuffix(strings.TrimSpace(statement), "END") {
-				t.Errorf("%s does not end where it should: …%q", first, statement[max(0, len(statement)-40):])
-			}
-		case strings.HasPrefix(first, "CREATE TABLE IF NOT EXISTS app_"), strings.HasPrefix(first, "SET SESSION "),
-			strings.HasPrefix(first, "INSERT IGNORE INTO app_meta"):
+	tables := 0
+	for statement := range strings.SplitSeq(withoutComments(schema), ";") {
+		switch statement = strings.TrimSpace(statement); {
+		case strings.HasPrefix(statement, "CREATE TABLE IF NOT EXISTS app_"):
+			tables++
+		case statement == "", strings.HasPrefix(statement, "INSERT INTO app_meta"):
 		default:
 			t.Errorf("%q is no statement of the schema", statement)
 		}
-		if strings.Contains(statement, "fencelock_") || strings.Contains(statement, "DELIMITER") {
-			t.Errorf("%s is of another set of tables, or for a client", first)
+		if strings.Contains(statement, "fencelock_") {
+			t.Errorf("%s is of another set of tables", statement)
 		}
 	}
-	if want := strings.Count(mysqlSchema, "CREATE PROCEDURE"); procedures != want {
-		t.Errorf("%d procedures were found; want %d", procedures, want)
+	if want := strings.Count(schema, "CREATE TABLE"); tables != want {
+		t.Errorf("%d tables were found; want %d", tables, want)
 	}
 }

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -49,6 +50,16 @@ func (n names) statement(text string) string {
 	return n.sql(strings.Trim(b.String(), "; \n"))
 }
 
+// withoutComments is SQL without lines, and ends of lines, that are comments.
+func withoutComments(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		code, _, _ := strings.Cut(line, "--")
+		b.WriteString(strings.TrimRight(code, " \n") + "\n")
+	}
+	return b.String()
+}
+
 // Schema returns the DDL of the tables, as CreateTables runs it. It may be run
 // more than once. Of o only Prefix matters; nil is ready.
 func Schema(d Dialect, o *Options) (string, error) {
@@ -63,6 +74,9 @@ func Schema(d Dialect, o *Options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%v: %w", d, err)
 	}
+	if k.swap != nil {
+		return k.swap.Schema(n.prefix), nil
+	}
 	return n.sql(k.schema), nil
 }
 
@@ -70,18 +84,21 @@ func errDialect(d Dialect) error {
 	return fmt.Errorf("sqllock has no dialect %d: pass sqllock.SQLite, sqllock.Postgres or sqllock.MySQL", int(d))
 }
 
-// tableFormat is the format of the tables that this version keeps.
-const tableFormat = "1"
+// tableFormat is the format of the tables that this version keeps, and swapFormat of those with lines that are
+// swapped.
+const tableFormat, swapFormat = "1", "2"
+
+var errNoFormat = errors.New("does not say which format the tables have")
 
 // checkFormat refuses tables of another format.
-func (c *config) checkFormat(format string) error {
+func (c *config) checkFormat(format, want string) error {
 	switch format {
-	case tableFormat:
+	case want:
 		return nil
 	case "":
-		return permanent(fmt.Errorf("%s: the table %smeta does not say which format the tables have: run the DDL of "+
-			"this version again", c.name, c.names.prefix))
+		return permanent(fmt.Errorf("%s: the table %smeta %w: run the DDL of this version again", c.name, c.names.prefix,
+			errNoFormat))
 	}
 	return permanent(fmt.Errorf("%s: the tables %s* have format %s, and this program knows format %s: use the "+
-		"fencelock that made them, or another Prefix", c.name, c.names.prefix, format, tableFormat))
+		"fencelock that made them, or another Prefix", c.name, c.names.prefix, format, want))
 }

@@ -38,7 +38,7 @@ func TestServerErrorsSayWhatBecameOfTheStep(t *testing.T) {
 			"1142": "for good", "1045": "for good",
 		}},
 	} {
-		s := &server{config: config{names: names}, errors: tt.errs}
+		s := &pool{config: config{names: names}, errors: tt.errs}
 		for code, want := range tt.want {
 			told(t, code, s.fail("enter", "key", tt.make(code)), want)
 		}
@@ -62,7 +62,7 @@ func told(t *testing.T, what string, err error, want string) {
 
 // PgBouncer has one code for what it refuses and for what broke.
 func TestPoolersSayWhatBecameOfTheStep(t *testing.T) {
-	s := &server{errors: &postgresErrors}
+	s := &pool{errors: &postgresErrors}
 	for text, want := range map[string]string{
 		"no more connections allowed (max_client_conn)":                             "refused",
 		"query_wait_timeout":                                                        "refused",

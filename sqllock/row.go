@@ -63,6 +63,16 @@ func (z orZero[T]) Scan(v any) error {
 	return err
 }
 
+// results are the rows that eachRow reads.
+type results interface {
+	Columns() ([]string, error)
+	Next() bool
+	Scan(to ...any) error
+	NextResultSet() bool
+	Err() error
+	Close() error
+}
+
 // eachRow gives take each row of each result, and closes rows. take keeps nothing of a row
 // but its values. key is the lock of which the rows are, for errors.
 func eachRow(rows results, key string, take func(r *row) error) error {

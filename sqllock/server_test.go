@@ -6,13 +6,12 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"io"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
 // slowDatabase is one whose statements take a time, unless they are given up.
@@ -65,7 +64,7 @@ func (noRows) Close() error      { return nil }
 func (noRows) Next([]sqldriver.Value) error { return io.EOF }
 
 // onSlow runs f with a store on a pool of at most conns connections.
-func onSlow(t *testing.T, conns int, takes time.Duration, f func(t *testing.T, s *server, d *slowDatabase)) {
+func onSlow(t *testing.T, conns int, takes time.Duration, f func(t *testing.T, s *pool, d *slowDatabase)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &slowDatabase{givenUp: make(chan time.Time, 10)}
@@ -75,19 +74,19 @@ func onSlow(t *testing.T, conns int, takes time.Duration, f func(t *testing.T, s
 		db.SetMaxOpenConns(conns)
 		ctx, stop := context.WithCancel(t.Context())
 		d.endBackend = stop
-		s := newServer(config{ctx: ctx, name: "slow", db: db}, &postgres{}, &postgresErrors).store.(*server)
+		s := newPool(config{ctx: ctx, name: "slow", db: db}, swapsql.Postgres, &postgres{}, &postgresErrors)
 		defer s.close()
 		defer stop()
 		f(t, s, d)
 	})
 }
 
-func sendOne(ctx context.Context, s *server) error {
-	return s.send(ctx, "enter", "k", "SELECT 1", nil, func(*row) error { return nil })
+func sendOne(ctx context.Context, s *pool) error {
+	return second(s.send(ctx, &swapsql.Statement{Text: "SELECT 1", Row: func(func(...any) error) error { return nil }}))
 }
 
 // sendFor sends a statement for a caller who leaves after patience, and wants it to leave then.
-func sendFor(t *testing.T, s *server, patience time.Duration) {
+func sendFor(t *testing.T, s *pool, patience time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -100,7 +99,7 @@ func sendFor(t *testing.T, s *server, patience time.Duration) {
 
 // TestLateStatementKeepsItsConnection: a caller leaves, and the statement ends soon after that.
 func TestLateStatementKeepsItsConnection(t *testing.T) {
-	onSlow(t, 2, lateFor, func(t *testing.T, s *server, d *slowDatabase) {
+	onSlow(t, 2, lateFor, func(t *testing.T, s *pool, d *slowDatabase) {
 		for range 3 {
 			sendFor(t, s, 300*time.Millisecond)
 			s.statements.Wait()
@@ -114,7 +113,7 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 // TestQuickServerThatBecomesSlow: a statement on a quick server ends with its caller, and takes its
 // connection along. The next one does not.
 func TestQuickServerThatBecomesSlow(t *testing.T) {
-	onSlow(t, 2, 1, func(t *testing.T, s *server, d *slowDatabase) {
+	onSlow(t, 2, 1, func(t *testing.T, s *pool, d *slowDatabase) {
 		for range quickAfter {
 			if err := sendOne(t.Context(), s); err != nil {
 				t.Error(err)
@@ -144,7 +143,7 @@ func TestLateStatementsLeaveHalfOfThePool(t *testing.T) {
 		{4, []time.Duration{0, lateFor, lateFor}},
 		{0, []time.Duration{lateFor, lateFor, lateFor}}, // without a bound
 	} {
-		onSlow(t, c.conns, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
+		onSlow(t, c.conns, time.Hour, func(t *testing.T, s *pool, d *slowDatabase) {
 			began := time.Now()
 			for range c.after {
 				sendFor(t, s, 1)
@@ -165,7 +164,7 @@ func TestLateStatementsLeaveHalfOfThePool(t *testing.T) {
 
 // TestCloseEndsALateStatement: nobody waits for one.
 func TestCloseEndsALateStatement(t *testing.T) {
-	onSlow(t, 2, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
+	onSlow(t, 2, time.Hour, func(t *testing.T, s *pool, d *slowDatabase) {
 		sendFor(t, s, 300*time.Millisecond)
 		began := time.Now()
 		d.endBackend()
@@ -178,7 +177,7 @@ func TestCloseEndsALateStatement(t *testing.T) {
 
 // TestStatementIsNotSentForNobody: its caller leaves while it waits for a connection.
 func TestStatementIsNotSentForNobody(t *testing.T) {
-	onSlow(t, 2, time.Hour, func(t *testing.T, s *server, d *slowDatabase) {
+	onSlow(t, 2, time.Hour, func(t *testing.T, s *pool, d *slowDatabase) {
 		ctx, cancel := context.WithCancel(t.Context())
 		d.connecting = cancel
 		if err := sendOne(ctx, s); !errors.Is(err, context.Canceled) {
@@ -189,32 +188,4 @@ func TestStatementIsNotSentForNobody(t *testing.T) {
 			t.Errorf("%d statements were sent", n)
 		}
 	})
-}
-
-// goneStore answers each step that the claim is gone.
-type goneStore struct {
-	store
-	args []any // of the last step
-}
-
-func (g *goneStore) call(_ context.Context, _, _ string, into sink, _ string, args ...any) (bool, error) {
-	g.args = args
-	into.begin()
-	return false, into.add(&row{what: "gone"})
-}
-
-// TestLeaveOfWhatIsGone: an Enter may take effect after its caller has left, and must find the tombstone
-// of its claim. So may a Leave, and then nobody hears whom it granted: waiters of this process hear of
-// it when the Leave is repeated.
-func TestLeaveOfWhatIsGone(t *testing.T) {
-	g := &goneStore{}
-	s := &steps{config{name: "test"}, g, func(text string) any { return text }}
-	ticket := &driver.Ticket{Claim: driver.Claim{Key: "k", ID: "i", TTL: minTTL}}
-	done, err := s.leave(t.Context(), ticket, driver.Exit{Tombstone: true})
-	if !driver.Gone(err) || !slices.Equal(done.touched, []string{"k"}) {
-		t.Errorf("a Leave of what is gone: %v, lines to read: %q", err, done.touched)
-	}
-	if lasts := time.Duration(g.args[4].(int64)) * time.Microsecond; lasts < 2*lateFor {
-		t.Errorf("the tombstone of a short lease lasts %v; an Enter may be %v late", lasts, lateFor)
-	}
 }

@@ -6,7 +6,6 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,15 +49,15 @@ func newSpare(c config) *spare {
 	return &spare{ctx: c.ctx, name: c.name, db: c.db, free: make(chan *sql.Conn, 1)}
 }
 
-// take returns a connection for a step. A renewal takes the spare one if it can, which also keeps
+// take returns a connection for a statement that keeps or ends claims, and one that renews them, or another. A renewal takes the spare one if it can, which also keeps
 // that alive, and so does each step on a small pool, which is left to the program. A pool that the
 // program has closed gives none: the spare one would outlive it.
-func (p *spare) take(ctx context.Context, step string) (*sql.Conn, error) {
+func (p *spare) take(ctx context.Context, keeps, renews bool) (*sql.Conn, error) {
 	kept, small := p.kept()
-	if !kept || !small && !slices.Contains(keeping, step) || p.shut() {
+	if !kept || !small && !keeps || p.shut() {
 		return p.fromPool(ctx)
 	}
-	if small || step == "renew" || p.full() {
+	if small || renews || p.full() {
 		select {
 		case conn := <-p.free:
 			return conn, nil

@@ -192,7 +192,7 @@ func (s *sqlite) inspect(ctx context.Context, d *database) error {
 	query := s.names.sql("SELECT value FROM fencelock_meta WHERE name = 'format'")
 	err := s.db.QueryRowContext(ctx, query).Scan(&format)
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
-		err = s.checkFormat(format)
+		err = s.checkFormat(format, tableFormat)
 	}
 	if err != nil {
 		return err

@@ -116,10 +116,6 @@ func (a *answer) ended(err error) (effects, error) {
 	return a.effects, err
 }
 
-// minTombstone is longer than a statement goes on after its caller, so that an Enter does not come
-// after the tombstone of its claim.
-const minTombstone = 2 * lateFor
-
 // lingerMicros is d as the steps read it: in µs, 0 for none.
 func lingerMicros(d time.Duration) int64 {
 	if d <= 0 {

@@ -11,15 +11,15 @@ type tableSets struct {
 	way   string            // what leads the role of this client to the last one
 }
 
-// add takes a row of the query schemas.
-func (s *tableSets) add(r *row) {
-	if r.what == "here" {
-		s.here = r.note
+// add takes a schema, its tables and the way to them: a row of schemas.sql.
+func (s *tableSets) add(here bool, schema, tables, way string) {
+	if here {
+		s.here = schema
 	}
 	if s.lists == nil {
 		s.lists = map[string]string{}
 	}
-	s.all, s.lists[r.note], s.way = append(s.all, r.note), string(r.mark), r.owner
+	s.all, s.lists[schema], s.way = append(s.all, schema), tables, way
 }
 
 // split reports whether this client does not use the only set.

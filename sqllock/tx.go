@@ -1,12 +1,14 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,28 +74,13 @@ type PgxTx[R interface{ Scan(dest ...any) error }] interface {
 // PgBouncer in transaction pooling works: the server's session is the transaction's for as
 // long as it is open.
 type TxLocker struct {
-	b     *Backend
-	store binder
-	bad   error
-	scan  func(ctx context.Context, query string, args []any, to any) error // runs one query in the transaction
+	b    *Backend
+	bad  error
+	scan func(ctx context.Context, query string, args []any, to any) error // runs one query in the transaction
 
 	name string // of the transaction, in the IDs of its claims
 	mu   sync.Mutex
 	held map[string]*TxLock
-}
-
-// binder is a store that can bind a claim to a transaction of the program.
-type binder interface {
-	// prepare names the step that comes before hold, or is empty.
-	prepare() string
-	// hold is a query of one boolean for that transaction. It makes the server know that
-	// the transaction keeps the claim, and answers whether the transaction sees the grant.
-	hold(key, id string) (text string, params []any)
-	// oneWriter is nil if no other server takes writes to this database at the same time, whose
-	// transactions know nothing of the locks of this one's.
-	oneWriter(ctx context.Context) error
-	// fail says what an error of that query means.
-	fail(what, key string, err error) error
 }
 
 // TxLock is a lock that a transaction holds.
@@ -122,7 +109,7 @@ func Tx(b *Backend, tx SQLTx) *TxLocker {
 // TxPgx is Tx for a transaction of native pgx. b must be one of Postgres.
 func TxPgx[R interface{ Scan(dest ...any) error }](b *Backend, tx PgxTx[R]) *TxLocker {
 	l := newTxLocker(b, tx == nil)
-	if l.bad == nil && b.info.Name != Postgres.String() {
+	if l.bad == nil && b.Info().Name != Postgres.String() {
 		l.bad = errors.New("pgx speaks to PostgreSQL alone: make the Backend with sqllock.Postgres")
 	}
 	l.scan = func(ctx context.Context, query string, args []any, to any) error {
@@ -138,16 +125,14 @@ func newTxLocker(b *Backend, none bool) *TxLocker {
 		l.bad = b.bad
 	case none:
 		l.bad = errors.New("no transaction was given: pass the *sql.Tx that BeginTx returned")
-	default:
-		if s, ok := b.store.store.(binder); ok {
-			l.store = s
-			break
-		}
-		l.bad = errors.New("a transaction on SQLite that writes excludes all others that write, and the tables of " +
-			"locks are among what it locks: begin it with BEGIN IMMEDIATE, and it needs no other lock")
+	case b.servers == nil:
+		l.bad = errSQLiteTx
 	}
 	return l
 }
+
+var errSQLiteTx = errors.New("a transaction on SQLite that writes excludes all others that write, and the tables of " +
+	"locks are among what it locks: begin it with BEGIN IMMEDIATE, and it needs no other lock")
 
 // Lock waits in line for the lock of key, and holds it then until the transaction ends. If the
 // locker has the lock already, Lock returns it.
@@ -189,7 +174,7 @@ func (l *TxLock) Token() fence.Token { return l.token }
 // all. While the transaction is open it changes nothing. It costs one round trip, and is of no
 // use if the answer is an error.
 func (l *TxLock) Ended(ctx context.Context) error {
-	return l.b.step(ctx, func(ctx context.Context) (effects, error) { return l.b.store.purge(ctx, l.claim.Key) })
+	return l.b.swap.Settle(ctx, l.claim.Key)
 }
 
 // txTTL is the lease of the claim of a transaction until the transaction keeps it.
@@ -203,7 +188,7 @@ func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, err
 	defer l.mu.Unlock()
 	if held := l.held[key]; held != nil {
 		// It may have ended at a savepoint.
-		err := l.b.bind(ctx, held.claim)
+		err := l.hold(ctx, held.claim, "0")
 		if err == nil {
 			return held, nil
 		} else if !errors.Is(err, errUnbound) && !driver.Gone(err) {
@@ -211,11 +196,11 @@ func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, err
 		}
 		delete(l.held, key)
 	}
-	if err := l.store.oneWriter(ctx); err != nil {
+	if err := l.b.servers.oneWriter(ctx); err != nil {
 		return nil, txError(key, notAcquired(ctx, driver.Ticket{}, err))
 	}
 	t, err := l.obtain(ctx, driver.Claim{
-		Key: key, ID: l.name + "." + rand.Text(), Owner: owner(), Note: "a database transaction",
+		Key: key, ID: l.name + rand.Text(), Owner: owner(), Note: "a database transaction",
 		Capacity: driver.RW, Weight: driver.RW, TTL: txTTL, NoWait: try, Span: 1,
 	})
 	if err != nil {
@@ -233,17 +218,31 @@ func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, err
 // keep binds a claim that is granted to the transaction. The transaction's lock is taken
 // first, so the claim is never without a lease and without a transaction.
 func (l *TxLocker) keep(ctx context.Context, t driver.Ticket) error {
-	if step := l.store.prepare(); step != "" {
-		if err := l.b.txStep(ctx, t.Key, step, l.b.store.text(t.ID)); err != nil {
-			return err
-		}
+	t.TTL = txTTL
+	version, err := l.b.swap.Lend(ctx, t)
+	if err != nil {
+		return err
 	}
-	text, params := l.store.hold(t.Key, t.ID)
+	if err := l.b.store.Bindable(ctx, t.ID); err != nil {
+		return err
+	}
+	return l.hold(ctx, driverutil.Ref(t.Key, t.ID), version)
+}
+
+// hold has the transaction take the lock of the claim, and then binds the claim to it.
+func (l *TxLocker) hold(ctx context.Context, c driverutil.ClaimRef, version string) error {
+	text, params, err := l.b.store.Hold(c.Key, c.ID, version)
+	if err != nil {
+		return err
+	}
 	var seen bool
 	if err := l.scan(ctx, text, params, &seen); err != nil {
-		return &holdError{l.store.fail("hold the claim on", t.Key, err)}
+		return &holdError{l.b.servers.fail("hold the claim on", c.Key, err)}
 	}
-	err := l.b.bind(ctx, driverutil.Ref(t.Key, t.ID))
+	if !seen && l.b.Info().Name == MySQL.String() {
+		return errUnbound // there is no such row to lock
+	}
+	err = l.b.bind(ctx, c)
 	if err == nil && !seen {
 		return errOldSnapshot
 	}
@@ -308,7 +307,7 @@ func (l *TxLocker) await(ctx context.Context, t driver.Ticket) (driver.Ticket, e
 		t = next
 		err = l.b.Renew(ctx, []driver.Ticket{t})[0]
 		if err == nil && len(l.held) > 0 {
-			err = l.b.txStep(ctx, t.Key, "deadlock", []byte(t.Key), l.b.store.text(t.ID))
+			err = l.circle(ctx, t)
 		}
 	}
 	if err != nil {
@@ -329,36 +328,75 @@ func notAcquired(ctx context.Context, t driver.Ticket, err error) error {
 	}
 }
 
-// bind ends the lease of a granted claim that a transaction keeps from now on.
-func (b *Backend) bind(ctx context.Context, c driverutil.ClaimRef) error {
-	return b.txStep(ctx, c.Key, "bind", []byte(c.Key), b.store.text(c.ID))
+// circle returns errCircle if the claim of t waits for its own transaction: over those before it, and what else
+// their transactions wait for.
+func (l *TxLocker) circle(ctx context.Context, t driver.Ticket) error {
+	seen := map[string]bool{l.name: true}
+	before, err := l.before(ctx, t.Key, l.name)
+	for len(before) > 0 && err == nil {
+		next := before[0]
+		before = before[1:]
+		if next == l.name {
+			return errCircle
+		}
+		if seen[next] {
+			continue
+		}
+		seen[next] = true
+		var keys []string
+		keys, err = l.b.store.Search(ctx, next)
+		for _, key := range keys {
+			var more []string
+			if err == nil {
+				more, err = l.before(ctx, key, next)
+			}
+			before = append(before, more...)
+		}
+	}
+	return err
 }
 
-func (b *Backend) txStep(ctx context.Context, key, step string, args ...any) error {
-	return b.step(ctx, func(ctx context.Context) (effects, error) {
-		a, err := b.store.step(ctx, step+" a claim of", key, step, args...)
-		if err == nil {
-			err = a.outcome()
+// before returns the names of the transactions that one waits for in the line of key.
+func (l *TxLocker) before(ctx context.Context, key, name string) (names []string, err error) {
+	ids, err := l.b.swap.Claims(ctx, key)
+	for i, id := range ids {
+		if strings.HasPrefix(id, name) {
+			ids = ids[:i]
+			break
 		}
-		return a.effects, err
-	})
+	}
+	for _, id := range ids {
+		if len(id) == 2*len(name) { // see TxLocker.lock
+			names = append(names, id[:len(name)])
+		}
+	}
+	return names, err
+}
+
+// bind ends the lease of a granted claim that a transaction keeps from now on.
+func (b *Backend) bind(ctx context.Context, c driverutil.ClaimRef) error {
+	switch done, err := b.store.Bind(ctx, c.Key, c.ID); {
+	case done || err != nil:
+		return err
+	}
+	ids, err := b.swap.Claims(ctx, c.Key)
+	if err == nil && !slices.Contains(ids, c.ID) {
+		return driver.GoneError{}
+	}
+	return cmp.Or(err, errUnbound)
 }
 
 // giveUp takes a claim out of its line, in the background. What fails is tried again until the
 // lease would have ended; a claim that is bound then goes with its transaction.
 func (b *Backend) giveUp(t driver.Ticket) {
-	if !b.begin() {
-		return
-	}
-	go func() {
-		defer b.calls.Done()
-		ctx, cancel := context.WithTimeout(b.ctx, txTTL)
+	b.servers.background(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, txTTL)
 		defer cancel()
 		undecided := func(err error) bool { return !driver.Gone(err) && !errors.Is(err, driver.ErrPermanent) }
 		_ = retry(ctx, undecided, 10*time.Millisecond, time.Second, func() error {
 			return b.Leave(ctx, t, driver.Exit{Tombstone: true})
 		})
-	}()
+	})
 }
 
 // owner names this process to people.

@@ -68,7 +68,7 @@ func (w *waiter) grant(g *grant) {
 // It holds no connection while it waits. All calls of one Backend share one reading
 // of each line, so a thousand waiters cost hardly more than one; a grant costs
 // nothing in the process of the claim that left, and one statement in others.
-func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+func (b *oldBackend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	ready := func(context.Context) (effects, error) { return effects{}, nil }
 	if err := b.step(ctx, ready); err != nil {
 		return driver.Ticket{}, err
@@ -91,7 +91,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 // Alarm calls f for claims of this Backend that were broken, by whatever process: at
 // once if this Backend broke them, or somebody waits in it, and within about a second
 // otherwise. While an Alarm is set the database is asked once a second.
-func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
+func (b *oldBackend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 	unsubscribe := b.waiters.alarms.Subscribe(f)
 	b.kick()
 	return func() {
@@ -101,7 +101,7 @@ func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) 
 }
 
 // kick makes the watch look around, and starts it if it is needed.
-func (b *Backend) kick() {
+func (b *oldBackend) kick() {
 	r := &b.waiters
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func signal(c chan struct{}) {
 
 // deliver tells waiters and alarms what a step has done to them, and other processes that
 // they have news.
-func (b *Backend) deliver(e effects) {
+func (b *oldBackend) deliver(e effects) {
 	if b.waiters.deliver(e) {
 		b.kick()
 	}

@@ -25,7 +25,7 @@ const (
 
 // watch tells the waiters of this process how their claims stand. It runs while somebody
 // waits or an Alarm is set, and a little longer.
-func (b *Backend) watch() {
+func (b *oldBackend) watch() {
 	defer b.calls.Done()
 	now := time.Now()
 	w := watcher{b: b, active: now, stirred: now, timer: time.NewTimer(0), jitter: 1}
@@ -40,7 +40,7 @@ func (b *Backend) watch() {
 
 // watcher is the state of the watch.
 type watcher struct {
-	b        *Backend
+	b        *oldBackend
 	notifier notifier  // nil if there is none, or nobody waits
 	retryAt  time.Time // when to start one again
 	timer    *time.Timer
@@ -184,7 +184,7 @@ func (w *watcher) readNews() {
 // expired, it purges the line first: only a step that removes a claim grants its place to
 // others, because a renewal that was in time may commit after a mere look. It returns how long
 // ago somebody joined the line or was granted.
-func (b *Backend) readLine(key string, ws []*waiter) (quiet time.Duration) {
+func (b *oldBackend) readLine(key string, ws []*waiter) (quiet time.Duration) {
 	ctx, cancel := context.WithTimeout(b.ctx, readFor)
 	defer cancel()
 	s, err := b.store.line(ctx, key)
@@ -225,7 +225,7 @@ func (b *Backend) readLine(key string, ws []*waiter) (quiet time.Duration) {
 
 // askAgain tells waiters how their claims stand where reads are answered by a server that lags
 // behind: it asks by a step that writes, which no such server takes.
-func (b *Backend) askAgain(ctx context.Context, ws []*waiter) {
+func (b *oldBackend) askAgain(ctx context.Context, ws []*waiter) {
 	for _, w := range ws {
 		t, e, err := b.store.rejoin(ctx, &w.t)
 		b.deliver(e)

@@ -47,12 +47,13 @@ func TestFailoverOfPostgresWithoutACut(t *testing.T) {
 	v := s.serves()
 	v.want(200, "/v1/acquire", object{"key": "before"})
 	before, after := sqlOn(t, primary), sqlOn(t, standby)
-	const waiting = "SELECT count(*) FROM fencelock_claim WHERE granted = 0"
+	const waiting = "SELECT count(*) FROM fencelock_swap WHERE lock_key = 'n' AND (arrivals <> '' AND line <> '' OR " +
+		"length(arrivals) - length(replace(arrivals, '\"at\":', '')) > 5 OR line LIKE '%},{%')"
 	eventually(t, "the command waits", func() bool { return one[int](t, before, waiting) == 1 })
 	eventually(t, "the standby has it all", func() bool {
 		var there bool
-		err := after.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM fencelock_claim WHERE granted = 0) AND "+
-			"EXISTS (SELECT FROM fencelock_line WHERE key = 'before')").Scan(&there)
+		err := after.QueryRow(t.Context(), "SELECT ("+waiting+") = 1 AND "+
+			"EXISTS (SELECT FROM fencelock_swap WHERE lock_key = 'before')").Scan(&there)
 		return err == nil && there
 	})
 
@@ -63,7 +64,7 @@ func TestFailoverOfPostgresWithoutACut(t *testing.T) {
 	}
 	address.Aim(standby.Addr())
 
-	const lease = "SELECT expires FROM fencelock_claim WHERE granted > 0 AND key = 'n'"
+	const lease = "SELECT expires FROM fencelock_swap WHERE lock_key = 'n'"
 	last := one[int64](t, after, lease)
 	for range 3 {
 		next := last

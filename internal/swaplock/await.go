@@ -47,6 +47,10 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	return b.look(ctx, o, t)
 }
 
+// errOld says that a line was read as it was before a claim entered it.
+var errOld = errors.New("an old state of the line was read: connect to the primary, past whatever sends reads to " +
+	"replicas")
+
 // look reads where the claim of t stands.
 func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Ticket, error) {
 	var got driver.Ticket
@@ -58,6 +62,8 @@ func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Tic
 			seen, got = r, r.Ticket(s, c)
 		case r.beyond(t.Token):
 			seen, got = r, t // it waits behind those that were read
+		case r.Version != "" && r.Line.Last < t.Token && r.Tombstones.ByID[t.ID] == (line.Tombstone{}):
+			return errOld
 		default:
 			return r.Gone(s, t.ID)
 		}

@@ -180,6 +180,64 @@ func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
 	return b.Renew(ctx, []driver.Ticket{t})[0]
 }
 
+// Settle grants the lock of key to who comes next, if a claim before it has ended.
+func (b *Backend) Settle(ctx context.Context, key string) error {
+	return b.step(ctx, key, func(*reading, *line.Step) error { return nil })
+}
+
+// soon is when those who wait look at a line in which a lease may end before its time.
+const soon = 100 * time.Millisecond
+
+// Lend gives the granted claim of t a record of its own, with the lease of t, and returns a version of its line in
+// which it has the grant.
+func (b *Backend) Lend(ctx context.Context, t driver.Ticket) (version string, err error) {
+	var seen *reading
+	var found bool // in a record
+	err = b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
+		if err := r.missing(t.ID); err != nil {
+			return err
+		}
+		c := r.Find(t.ID)
+		if c == nil || !c.Granted {
+			return r.Gone(s, t.ID)
+		}
+		if seen, found = r, r.origins[c].place == inRecord; !found {
+			r.lend(s, c, t.TTL)
+		}
+		r.Soon = soon
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if found {
+		alive, err := b.store.Renew(ctx, []Lease{{t.Key, t.ID, t.TTL}})
+		if err == nil && !alive[0] {
+			err = driver.GoneError{}
+		}
+		if err != nil {
+			return "", b.failed(ctx, err)
+		}
+	}
+	return seen.Version, nil
+}
+
+// Claims returns the IDs of those in the line of key, in order.
+func (b *Backend) Claims(ctx context.Context, key string) (ids []string, err error) {
+	st, err := b.store.Read(ctx, key, -1)
+	if err != nil {
+		return nil, b.failed(ctx, err)
+	}
+	r, err := open(key, st)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range r.Claims {
+		ids = append(ids, c.ID)
+	}
+	return ids, nil
+}
+
 // Line describes the line of key, also when nobody is in it.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := b.ended(ctx); err != nil {

@@ -145,6 +145,22 @@ func (cs *claims) hear(key string, news []News) (doubtful []*own) {
 	return doubtful
 }
 
+// strangers are the news of key that are of no claim of this Backend.
+func (cs *claims) strangers(key string, news []News) (rest []News) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, n := range news {
+		mine := false
+		for _, o := range cs.byKey[key] {
+			mine = mine || n.Grant == o.grant || n.Token == o.token
+		}
+		if !mine {
+			rest = append(rest, n)
+		}
+	}
+	return rest
+}
+
 // hear notes what is of concern to o, and reports whether anything is.
 func (o *own) hear(news []News) (concerned bool) {
 	for _, n := range news {

@@ -3,6 +3,7 @@ package swaplock
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -48,6 +49,9 @@ func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	}
 }
 
+// headSoon is after how long a claim that has arrived looks who is first in its line.
+const headSoon = 100 * time.Millisecond
+
 // arrive puts c into line by one request, or returns nil.
 func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arrival) (*driver.Ticket, error) {
 	if a == nil {
@@ -60,7 +64,7 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	t := &driver.Ticket{Claim: *c, Token: p.Token, Granted: p.Granted, Ahead: p.Ahead}
 	t.TTL, t.WaitTTL = c.Lease(p.Granted), 0
 	t.Left = t.TTL
-	b.claims.stands(o, t, p.Version, p.Open.Sub(p.At))
+	b.claims.stands(o, t, p.Version, min(p.Open.Sub(p.At), headSoon))
 	if p.Granted {
 		t.Mark = driver.Mark(p.Mark)
 		a.Token, a.At = p.Token, p.At

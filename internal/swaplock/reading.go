@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -43,11 +44,18 @@ const (
 	inRecord
 )
 
+// lastToken is the largest token behind which there is room for others.
+const lastToken = math.MaxInt64 - driver.MaxSpan
+
 // open reads st. A claim without the record that it should have is dead.
 func open(key string, st State) (*reading, error) {
 	d, err := parse(key, st.Document)
 	if err != nil {
 		return nil, err
+	}
+	if st.Last < 0 || st.Last > lastToken {
+		return nil, driver.Permanent(fmt.Errorf("the line of %.80q is damaged, its counter of tokens is %d: delete what "+
+			"the store has of this key", key, st.Last))
 	}
 	n := len(d.Claims) + len(st.Arrivals)
 	r := &reading{
@@ -229,7 +237,7 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 	if len(r.Claims) > 0 {
 		c.Capacity = r.Claims[0].Capacity
 	}
-	if full {
+	if full && r.Soon == 0 { // who arrives does not look whether a lease has ended before its time
 		c.Open = fromEpoch(r.NextExpiry())
 	}
 	for claim := range r.lent {
@@ -333,7 +341,13 @@ func (r *reading) holderDied() (ended time.Time) {
 }
 
 // quiet is for how long no lease of the line ends.
-func (r *reading) quiet() time.Duration { return r.NextExpiry() - sinceEpoch(r.Now) }
+func (r *reading) quiet() time.Duration {
+	left := r.NextExpiry() - sinceEpoch(r.Now)
+	if r.Soon > 0 {
+		left = min(left, r.Soon)
+	}
+	return left
+}
 
 // alone is the state of the line if it has one claim, whose lease is beside the document.
 func (r *reading) alone() *State {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -80,12 +79,26 @@ func (b *Backend) do(key string, j *job) error {
 	select {
 	case <-j.done:
 		return j.err
-	case <-j.ctx.Done():
-		return j.ctx.Err()
 	case <-b.ctx.Done():
 		return driver.ErrClosed
+	case <-j.ctx.Done():
 	}
+	t := time.NewTimer(saysWhyFor)
+	defer t.Stop()
+	select {
+	case <-j.done: // most steps end with their context, and say more
+		switch {
+		case errors.Is(j.err, driver.ErrRefused), errors.Is(j.err, j.ctx.Err()):
+			return j.err
+		}
+	case <-t.C:
+	case <-b.ctx.Done():
+	}
+	return j.ctx.Err()
 }
+
+// saysWhyFor is how long a step that ends with its context may take to say why it had no success.
+const saysWhyFor = 20 * time.Millisecond
 
 // mostJobs is how many steps go into one swap.
 const mostJobs = 256
@@ -109,6 +122,9 @@ func (b *Backend) run(key string) {
 			if err != nil {
 				j.err = err
 			}
+			if j.appended {
+				j.err = driverutil.Unsettled(j.err) // others may do it
+			}
 			close(j.done)
 		}
 	}
@@ -116,8 +132,13 @@ func (b *Backend) run(key string) {
 
 // run does the steps. The error is that of all of them.
 func (a *batch) run() error {
-	ctx, cancel := context.WithCancel(a.b.ctx)
+	ctx := a.b.ctx
+	if len(a.jobs) == 1 {
+		ctx = a.jobs[0].ctx // whose end has a name
+	}
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer context.AfterFunc(a.b.ctx, cancel)()
 	var left atomic.Int64
 	left.Store(int64(len(a.jobs)))
 	for _, j := range a.jobs {
@@ -242,12 +263,14 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 	if c == nil || err != nil {
 		return err == nil, err
 	}
+	all := c.News
+	c.News = a.b.claims.strangers(a.key, all)
 	version, err := a.b.store.Swap(ctx, a.key, c)
 	if err != nil || version == "" {
 		return false, a.b.failed(ctx, err)
 	}
 	r.State = r.after(c, version)
-	a.b.heard(a.key, c.News)
+	a.b.heard(a.key, all)
 	a.b.forget(r.Now)
 	return true, nil
 }
@@ -336,7 +359,7 @@ func (b *Backend) forget(now time.Time) {
 		stale, err := b.store.Forget(ctx, now.Add(-line.IdleFor).UnixMicro())
 		for _, key := range stale {
 			if err == nil {
-				err = b.step(ctx, key, func(*reading, *line.Step) error { return nil }) // which purges
+				err = b.Settle(ctx, key)
 			}
 		}
 	})
@@ -350,13 +373,14 @@ func (b *Backend) ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// failed names the store in err, and prefers the end of ctx.
+// failed prefers the end of ctx to err, unless err says more than that.
 func (b *Backend) failed(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, driver.ErrRefused) {
+		return err
 	}
-	if ended := cmp.Or(b.ended(ctx), driverutil.Ended(ctx)); ended != nil {
+	ended := cmp.Or(b.ended(ctx), driverutil.Ended(ctx))
+	if ended != nil && (b.ctx.Err() != nil || !errors.Is(err, ended)) {
 		return ended
 	}
-	return fmt.Errorf("%s: %w", b.info.Name, err)
+	return err
 }

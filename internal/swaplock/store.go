@@ -64,6 +64,7 @@ type State struct {
 	Now     time.Time // by the store's clock, after the Read was sent
 	Content
 	Records map[string]time.Time // when the leases in records end, by ID
+	Soon    time.Duration        // look at the line again after so long, unless 0: a record may end before its time
 
 	// Of an Arriver:
 
@@ -96,7 +97,7 @@ type Change struct {
 	Lend     []Lease  // makes these records, or has them end no earlier than their TTL from now
 	Drop     []string // removes the records of these IDs
 	Arrivals int      // removes so many of the first arrivals: the document has them from now on
-	News     []News   // for those who Watch
+	News     []News   // for those who Watch in other processes
 }
 
 // News describes the effect of a swap on one claim. It is not a secret.

@@ -50,12 +50,12 @@ ON DUPLICATE KEY UPDATE
 		WHEN VALUES(came) < open_until + ? AND LENGTH(line) + LENGTH(arrivals) > 0 AND capacity = VALUES(capacity)
 			AND INSTR(line, ?) = 0 AND INSTR(arrivals, ?) = 0 THEN GREATEST(last + 1, VALUES(came)) * 4 + 2
 		ELSE 0 END) = 0, came, VALUES(came)),
-	holder = IF(LAST_INSERT_ID() % 4 = 1, VALUES(holder), holder),
-	expires = IF(LAST_INSERT_ID() % 4 = 1, VALUES(expires), expires),
-	version = IF(LAST_INSERT_ID() % 4 = 1, GREATEST(version + 1, VALUES(version)), version),
-	open_until = CASE LAST_INSERT_ID() % 4 WHEN 1 THEN VALUES(open_until)
+	holder = IF(MOD(LAST_INSERT_ID(), 4) = 1, VALUES(holder), holder),
+	expires = IF(MOD(LAST_INSERT_ID(), 4) = 1, VALUES(expires), expires),
+	version = IF(MOD(LAST_INSERT_ID(), 4) = 1, GREATEST(version + 1, VALUES(version)), version),
+	open_until = CASE MOD(LAST_INSERT_ID(), 4) WHEN 1 THEN VALUES(open_until)
 		WHEN 2 THEN LEAST(open_until, VALUES(came) + ?) ELSE open_until END,
-	capacity = IF(LAST_INSERT_ID() % 4 = 1, VALUES(capacity), capacity),
+	capacity = IF(MOD(LAST_INSERT_ID(), 4) = 1, VALUES(capacity), capacity),
 	last = IF(LAST_INSERT_ID() = 0, last, LAST_INSERT_ID() DIV 4 + VALUES(last) - VALUES(came)),
 	arrivals = IF(LAST_INSERT_ID() = 0, arrivals,
 		CONCAT(arrivals, '{"token":', LAST_INSERT_ID() DIV 4, ',"at":', VALUES(came), ?))`
@@ -168,6 +168,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	q.Keeps, q.Writes = false, true
 	var p *swaplock.Place
 	q.Begin = func() { p = nil }
+	q.Grants = func() bool { return p != nil && p.Granted }
 	q.Row = func(scan func(to ...any) error) error {
 		var last, came, version, open int64
 		var mark, markedBy []byte
@@ -212,6 +213,7 @@ func (s *Store) arriveMySQL(ctx context.Context, key, quoted string, args []any)
 	var got int64
 	q := s.statement("enter the line of", key, arriveMySQL, args...)
 	q.Keeps, q.Writes, q.Inserted = false, true, &got
+	q.Grants = func() bool { return got%4 == 1 }
 	if _, err := s.conns.Run(ctx, q); err != nil || got == 0 {
 		return nil, err
 	}

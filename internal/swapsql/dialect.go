@@ -39,6 +39,13 @@ const (
 //go:embed schema/*.sql
 var schemas embed.FS
 
+// nowMySQL is SYSDATE, which nobody can set for a session as NOW can be by SET timestamp, less the session's offset
+// from UTC. NOW and UTC_TIMESTAMP are one instant seen in two zones, which tells the offset also in the hour that an
+// autumn night has twice. Where they have been set to another day it cannot be told that way.
+const nowMySQL = `IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
+	TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', SYSDATE(6))
+	+ TIMESTAMPDIFF(MICROSECOND, NOW(6), UTC_TIMESTAMP(6)), CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED))`
+
 // The dialects.
 var (
 	SQLite = &Dialect{
@@ -50,7 +57,7 @@ var (
 			"{text}", "entry",
 			"{now}", "{clock}", "{later}", "{clock}", "{append}", "arrivals || ?",
 			"{max}", "max", "{min}", "min", "{in}", "instr", "{bytes}", "", "{int}", "", "{txt}", "", "{no}", "x''",
-			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
+			"{alone}", "1 = 1", "{sure}", "", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = max(fencelock_lease.ending, " +
 				"excluded.ending), renewals = fencelock_lease.renewals + 1",
@@ -67,6 +74,8 @@ var (
 			"{later}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{max}", "GREATEST", "{min}", "LEAST", "{in}", "strpos", "{bytes}", "::bytea", "{int}", "::bigint",
 			"{txt}", "::text", "{no}", "''", "{append}", "arrivals || ?::text",
+			"{unlocked}", "pg_try_advisory_xact_lock_shared(hashtextextended(encode(id, 'escape'), 0))",
+			"{sure}", "WITH sure AS (DELETE FROM fencelock_lease WHERE false) ",
 			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +
@@ -81,9 +90,8 @@ var (
 			"{merge}", "ON DUPLICATE KEY UPDATE written = VALUES(written), " +
 				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
 			"{text}", "CAST(entry AS BINARY)", // whatever the character set of the session is
-			"{now}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
-			"{later}", "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
-			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)",
+			"{now}", nowMySQL, "{later}", nowMySQL,
+			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{txt}", "", "{int}", "", "{sure}", "",
 			"{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
 			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}",
 		},
@@ -99,20 +107,8 @@ func (d *Dialect) Schema(prefix string) string {
 	return strings.ReplaceAll(string(text), defaultPrefix, prefix)
 }
 
-// script splits DDL into statements.
-func script(text string) (statements []string) {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		code, _, _ := strings.Cut(line, "--")
-		b.WriteString(code)
-	}
-	for part := range strings.SplitSeq(b.String(), ";") {
-		if part = strings.TrimSpace(part); part != "" {
-			statements = append(statements, part)
-		}
-	}
-	return statements
-}
+// Now is an expression: µs since 1970, by the clock of the server.
+func (d *Dialect) Now() string { return d.replacer(defaultPrefix)("{now}") }
 
 // replacer puts the words of the dialect and the prefix of the tables into statements.
 func (d *Dialect) replacer(prefix string) func(text string) string {

@@ -1,13 +1,18 @@
 package swapsql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // Conns runs statements of a Store, each in a transaction of its own. It repeats one that is known to
@@ -21,8 +26,8 @@ type Conns interface {
 type Statement struct {
 	What, Key string // for errors: what the statement does, and to which key, if to one
 	Keeps     bool   // it keeps or ends claims, or serves who waits: it may not wait for the program's connections
+	Renews    bool   // it renews leases
 	Writes    bool
-	Creates   bool // it makes a table
 	Text      string
 	Args      []any
 	// Rows is told that rows follow, also of a repeated statement, before Row takes them.
@@ -30,9 +35,15 @@ type Statement struct {
 	Row   func(scan func(to ...any) error) error // nil: there are no rows
 	// Inserted takes what MariaDB and MySQL return as LAST_INSERT_ID.
 	Inserted *int64
+	// Grants reports, once the statement has succeeded, whether a claim of this process may hold a lock now.
+	Grants func() bool
 	// Then are done in the same transaction, if the statement has changed something. Only SQLite is asked for
 	// that: it has no network between the statements.
 	Then []*Statement
+
+	// Resent is set by Run: the statement was sent again after a connection broke, and may have been done
+	// before.
+	Resent bool
 }
 
 // Pool runs statements over the connections of a *sql.DB.
@@ -40,7 +51,7 @@ type Pool struct {
 	db *sql.DB
 	d  *Dialect
 	mu sync.Mutex // one writer at a time, if the dialect says so
-	sessions
+	Sessions
 }
 
 // NewPool returns Conns on a pool.
@@ -72,7 +83,11 @@ func (p *Pool) once(ctx context.Context, st *Statement) (int64, error) {
 	}
 	defer conn.Close()
 	if p.d.guarded {
-		return p.run(ctx, conn, p.d, st)
+		r, err := p.Send(ctx, conn, p.d, st)
+		if err != nil {
+			return 0, err
+		}
+		return st.Take(r)
 	}
 	if len(st.Then) > 0 {
 		return st.all(ctx, conn, p.d)
@@ -106,35 +121,115 @@ func (st *Statement) all(ctx context.Context, conn *sql.Conn, d *Dialect) (chang
 
 // on runs st over conn.
 func (st *Statement) on(ctx context.Context, conn *sql.Conn, d *Dialect) (int64, error) {
+	r, err := st.send(ctx, conn, d)
+	if err != nil {
+		return 0, err
+	}
+	return st.Take(r)
+}
+
+// Result is what a database returns for a statement.
+type Result struct {
+	changed, inserted int64
+	rows              [][]any
+}
+
+// send runs st over conn. It calls none of the functions of st.
+func (st *Statement) send(ctx context.Context, conn *sql.Conn, d *Dialect) (*Result, error) {
 	text, args := d.bind(st.Text, st.Args)
-	if st.Row == nil {
-		res, err := conn.ExecContext(ctx, text, args...)
-		if err != nil && d.duplicate != "" && d.code(err) == d.duplicate {
-			return 0, nil
+	if st.Row != nil {
+		return query(ctx, conn, text, args)
+	}
+	res, err := conn.ExecContext(ctx, text, args...)
+	if err != nil && d.duplicate != "" && d.code(err) == d.duplicate {
+		return &Result{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{}
+	if st.Inserted != nil {
+		if r.inserted, err = res.LastInsertId(); err != nil {
+			return nil, err
 		}
-		if err != nil {
-			return 0, err
+	}
+	r.changed, err = res.RowsAffected()
+	return r, err
+}
+
+func query(ctx context.Context, conn *sql.Conn, text string, args []any) (*Result, error) {
+	rows, err := conn.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	r := &Result{}
+	for err == nil && rows.Next() {
+		values, to := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			to[i] = &values[i]
 		}
-		if st.Inserted != nil {
-			if *st.Inserted, err = res.LastInsertId(); err != nil {
-				return 0, err
-			}
-		}
-		return res.RowsAffected()
+		err = rows.Scan(to...)
+		r.rows = append(r.rows, values)
+	}
+	r.changed = int64(len(r.rows))
+	if err = cmp.Or(err, rows.Err()); errors.Is(err, sqldriver.ErrBadConn) {
+		// It was sent, so it must not be taken for undone.
+		err = fmt.Errorf("the connection broke before the answer was there: %v", err)
+	}
+	return r, err
+}
+
+// Take calls the functions of st with r, and returns how many rows were changed or returned.
+func (st *Statement) Take(r *Result) (int64, error) {
+	if st.Inserted != nil {
+		*st.Inserted = r.inserted
 	}
 	if st.Begin != nil {
 		st.Begin()
 	}
-	rows, err := conn.QueryContext(ctx, text, args...)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
-	n := int64(0)
-	for ; rows.Next(); n++ {
-		if err := st.Row(rows.Scan); err != nil {
+	for _, values := range r.rows {
+		if err := st.Row(func(to ...any) error { return scan(values, to) }); err != nil {
 			return 0, err
 		}
 	}
-	return n, rows.Err()
+	return r.changed, nil
+}
+
+// scan is Scan of a row with those values.
+func scan(values, to []any) (err error) {
+	if len(values) != len(to) {
+		return driver.Permanent(fmt.Errorf("the database answers %d columns to a question for %d", len(values), len(to)))
+	}
+	for i, v := range values {
+		switch d := to[i].(type) {
+		case sql.Scanner:
+			err = d.Scan(v)
+		case *int64:
+			err = scanInto(d, v)
+		case *int:
+			err = scanInto(d, v)
+		case *bool:
+			err = scanInto(d, v)
+		case *string:
+			err = scanInto(d, v)
+		case *[]byte:
+			err = scanInto(d, v)
+		default:
+			err = fmt.Errorf("swapsql: no scan into %T", d)
+		}
+		if err != nil {
+			return fmt.Errorf("column %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// scanInto takes NULL for zero.
+func scanInto[T any](to *T, v any) error {
+	var n sql.Null[T]
+	err := n.Scan(v)
+	*to = n.V
+	return err
 }

@@ -23,10 +23,14 @@ UNION ALL SELECT of_key, id FROM fencelock_lease WHERE (%records) AND ending > {
 	renewAllSQL = `WITH v AS (
 	SELECT decode(k, 'hex') AS lock_key, decode(i, 'hex') AS id, ttl, n
 	FROM unnest(?::text[], ?::text[], ?::bigint[]) WITH ORDINALITY AS u (k, i, ttl, n)),
+hl AS (SELECT l.lock_key, v.n, v.ttl, v.id FROM fencelock_swap l JOIN v ON l.lock_key = v.lock_key AND l.holder = v.id
+	ORDER BY l.lock_key FOR UPDATE OF l),
+rl AS (SELECT l.of_key, v.n, v.ttl, v.id FROM fencelock_lease l JOIN v ON l.of_key = v.lock_key AND l.id = v.id
+	ORDER BY l.of_key, l.id FOR UPDATE OF l),
 h AS (UPDATE fencelock_swap l SET expires = GREATEST(l.expires, {now} + v.ttl), renewals = l.renewals + 1
-	FROM v WHERE l.lock_key = v.lock_key AND l.holder = v.id AND l.expires > {now} RETURNING v.n),
+	FROM hl v WHERE l.lock_key = v.lock_key AND l.holder = v.id AND l.expires > {now} RETURNING v.n),
 r AS (UPDATE fencelock_lease l SET ending = GREATEST(l.ending, {now} + v.ttl), renewals = l.renewals + 1
-	FROM v WHERE l.of_key = v.lock_key AND l.id = v.id AND l.ending > {now} RETURNING v.n)
+	FROM rl v WHERE l.of_key = v.of_key AND l.id = v.id AND l.ending > {now} RETURNING v.n)
 SELECT n FROM h UNION ALL SELECT n FROM r`
 )
 
@@ -85,11 +89,11 @@ func (s *Store) renewSome(ctx context.Context, ls []swaplock.Lease) (is func(swa
 	}
 	withTTL := append([]any{ttl(ls[0])}, args...)
 	all := func(swaplock.Lease) bool { return true }
-	holders, err := s.write(ctx, "renew leases", "", named(holdersSQL, len(ls)), withTTL...)
+	holders, err := s.renewal(ctx, named(holdersSQL, len(ls)), withTTL)
 	if err != nil || holders == int64(len(ls)) {
 		return all, err
 	}
-	records, err := s.write(ctx, "renew leases", "", named(recordsSQL, len(ls)), withTTL...)
+	records, err := s.renewal(ctx, named(recordsSQL, len(ls)), withTTL)
 	if err != nil || holders+records == int64(len(ls)) {
 		return all, err
 	}
@@ -106,6 +110,13 @@ func (s *Store) renewSome(ctx context.Context, ls []swaplock.Lease) (is func(swa
 	return func(l swaplock.Lease) bool { return found[[2]string{l.Key, l.ID}] }, err
 }
 
+// renewal runs a statement that renews leases.
+func (s *Store) renewal(ctx context.Context, text string, args []any) (int64, error) {
+	st := s.statement("renew leases", "", text, args...)
+	st.Writes, st.Renews = true, true
+	return s.conns.Run(ctx, st)
+}
+
 // named puts the condition that names n leases into a statement.
 func named(text string, n int) string {
 	any := func(one string) string { return strings.Repeat(one+" OR ", n-1) + one }
@@ -113,16 +124,26 @@ func named(text string, n int) string {
 		"%records", any("of_key = ? AND id = ?")).Replace(text)
 }
 
+// renewAll renews leases in the order of their keys, as all programs do.
 func (s *Store) renewAll(ctx context.Context, ls []swaplock.Lease) (alive []bool, err error) {
-	q := s.statement("renew leases", "", renewAllSQL, array(ls, leaseKey), array(ls, leaseID),
-		array(ls, leaseTTL))
-	q.Writes = true
+	order := make([]int, len(ls))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(ls[i].Key, ls[j].Key) })
+	sorted := make([]swaplock.Lease, len(ls))
+	for i, n := range order {
+		sorted[i] = ls[n]
+	}
+	q := s.statement("renew leases", "", renewAllSQL, array(sorted, leaseKey), array(sorted, leaseID),
+		array(sorted, leaseTTL))
+	q.Writes, q.Renews = true, true
 	q.Begin = func() { alive = make([]bool, len(ls)) }
 	q.Row = func(scan func(to ...any) error) error {
 		var n int
 		err := scan(&n)
 		if n > 0 && n <= len(ls) {
-			alive[n-1] = true
+			alive[order[n-1]] = true
 		}
 		return err
 	}

@@ -4,16 +4,19 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"errors"
 	"reflect"
 	"strings"
 	"sync"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
-// sessions knows which connections of a pool have settings under which a statement alone is a
+// Sessions knows which connections of a pool have settings under which a statement alone is a
 // transaction of its own. MariaDB and MySQL let a DSN, and a program, turn that off: by autocommit=0, by a
 // read-only session, by READ UNCOMMITTED, or by a transaction that was left open. A statement would be rolled
 // back later then, after its claim was told that it holds the lock.
-type sessions struct {
+type Sessions struct {
 	mu    sync.Mutex
 	plain map[any]bool // by driver connection: a statement alone will do
 }
@@ -24,51 +27,36 @@ const mostSessions = 256
 // guard is true in a transaction of the statement's own. MySQL has no such variable, and reads a comment.
 const guard = `@@autocommit = 1 /*M! AND @@in_transaction = 0 */`
 
-// run runs st over conn. A statement that changes nothing, and each that reads, tells whether
-// it was alone in its transaction; if it was not, what is open is committed, as BeginTx of database/sql
-// would do, and st runs again.
-func (s *sessions) run(ctx context.Context, conn *sql.Conn, d *Dialect, st *Statement) (int64, error) {
-	if st.Creates {
-		return s.create(ctx, conn, d, st)
+// Send runs st over conn, and calls none of the functions of st. A statement that changes nothing, and each that
+// reads, tells whether it was alone in its transaction; if it was not, what is open is committed, as BeginTx of
+// database/sql would do, and st runs again.
+func (s *Sessions) Send(ctx context.Context, conn *sql.Conn, d *Dialect, st *Statement) (*Result, error) {
+	if !d.guarded {
+		return st.send(ctx, conn, d)
 	}
 	plain, err := s.look(ctx, conn)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if !plain {
 		return s.wrapped(ctx, conn, d, st)
 	}
 	again := *st
 	again.Text = strings.ReplaceAll(st.Text, "{alone}", guard)
-	changed, err := again.on(ctx, conn, d)
-	if err != nil || changed > 0 {
-		return changed, err
+	r, err := again.send(ctx, conn, d)
+	if err != nil || r.changed > 0 {
+		return r, err
 	}
 	var alone bool
 	if err := conn.QueryRowContext(ctx, "SELECT "+guard).Scan(&alone); err != nil || alone {
-		return 0, err
+		return r, err
 	}
 	s.forget(conn)
 	return s.wrapped(ctx, conn, d, st)
 }
 
-// create runs DDL, which no transaction holds, on a connection that is not used again.
-func (s *sessions) create(ctx context.Context, conn *sql.Conn, d *Dialect, st *Statement) (int64, error) {
-	defer func() { _ = conn.Raw(func(any) error { return sqldriver.ErrBadConn }) }()
-	for _, text := range []string{"COMMIT", "SET SESSION TRANSACTION READ WRITE"} {
-		if _, err := conn.ExecContext(ctx, text); err != nil {
-			return 0, err
-		}
-	}
-	changed, err := st.on(ctx, conn, d)
-	if err == nil {
-		_, err = conn.ExecContext(ctx, "COMMIT")
-	}
-	return changed, err
-}
-
 // look reports whether a statement alone will do, and asks once for each connection.
-func (s *sessions) look(ctx context.Context, conn *sql.Conn) (plain bool, err error) {
+func (s *Sessions) look(ctx context.Context, conn *sql.Conn) (plain bool, err error) {
 	id := identity(conn)
 	s.mu.Lock()
 	plain, known := s.plain[id]
@@ -78,7 +66,7 @@ func (s *sessions) look(ctx context.Context, conn *sql.Conn) (plain bool, err er
 	}
 	read := map[string]string{}
 	rows, err := conn.QueryContext(ctx, "SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', "+
-		"'tx_read_only', 'transaction_read_only', 'tx_isolation', 'transaction_isolation')")
+		"'log_bin', 'binlog_format', 'tx_read_only', 'transaction_read_only', 'tx_isolation', 'transaction_isolation')")
 	if err != nil {
 		return false, err
 	}
@@ -89,6 +77,10 @@ func (s *sessions) look(ctx context.Context, conn *sql.Conn) (plain bool, err er
 			return false, err
 		}
 		read[name] = value
+	}
+	if read["log_bin"] == "ON" && read["binlog_format"] == "STATEMENT" {
+		return false, driver.Permanent(errors.New("mysql: the server's binary log would have replicas read their own " +
+			"clocks: set binlog_format to MIXED or ROW"))
 	}
 	plain = read["autocommit"] == "ON" && read["tx_read_only"] != "ON" && read["transaction_read_only"] != "ON" &&
 		read["tx_isolation"] != "READ-UNCOMMITTED" && read["transaction_isolation"] != "READ-UNCOMMITTED"
@@ -103,7 +95,7 @@ func (s *sessions) look(ctx context.Context, conn *sql.Conn) (plain bool, err er
 	return plain, rows.Err()
 }
 
-func (s *sessions) forget(conn *sql.Conn) {
+func (s *Sessions) forget(conn *sql.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.plain, identity(conn))
@@ -121,11 +113,12 @@ func identity(conn *sql.Conn) (id any) {
 }
 
 // wrapped runs st in a transaction that is begun and ended by statements.
-func (s *sessions) wrapped(ctx context.Context, conn *sql.Conn, d *Dialect, st *Statement) (changed int64, err error) {
-	for _, text := range []string{"COMMIT", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+func (s *Sessions) wrapped(ctx context.Context, conn *sql.Conn, d *Dialect, st *Statement) (r *Result, err error) {
+	const commit = "COMMIT AND NO CHAIN NO RELEASE" // whatever completion_type is
+	for _, text := range []string{commit, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"START TRANSACTION READ WRITE"} {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	defer func() {
@@ -135,9 +128,9 @@ func (s *sessions) wrapped(ctx context.Context, conn *sql.Conn, d *Dialect, st *
 	}()
 	again := *st
 	again.Text = strings.ReplaceAll(st.Text, "{alone}", "1 = 1")
-	if changed, err = again.on(ctx, conn, d); err != nil {
-		return 0, err
+	if r, err = again.send(ctx, conn, d); err != nil {
+		return nil, err
 	}
-	_, err = conn.ExecContext(ctx, "COMMIT")
-	return changed, err
+	_, err = conn.ExecContext(ctx, commit)
+	return r, err
 }

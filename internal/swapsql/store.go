@@ -1,6 +1,6 @@
 // Package swapsql is a swaplock.Store in a SQL database: a few tables and plain statements, each
-// in a transaction of its own, so that a client that stops holds no row. It is to become the
-// store of sqllock.
+// in a transaction of its own, so that a client that stops holds no row. It is the store of
+// sqllock.
 package swapsql
 
 import (
@@ -36,18 +36,6 @@ func New(conns Conns, d *Dialect, o Options) *Store {
 	return &Store{conns: conns, d: d, o: o, word: d.replacer(o.Prefix)}
 }
 
-// CreateTables makes the tables unless they are there.
-func (s *Store) CreateTables(ctx context.Context) error {
-	for _, text := range script(s.d.Schema(s.o.Prefix)) {
-		if _, err := s.conns.Run(ctx, &Statement{
-			What: "create the tables", Writes: true, Creates: true, Text: text,
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Traits say what the database is.
 func (s *Store) Traits() swaplock.Traits {
 	return swaplock.Traits{Name: s.d.name, Namespace: s.o.Prefix}
@@ -55,13 +43,14 @@ func (s *Store) Traits() swaplock.Traits {
 
 const (
 	// A line is read by one statement, so that it and the leases are of one moment. The rows of leases have no
-	// time. The bound outdoes sql_select_limit.
-	readSQL = `SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder, l.expires, l.line,
+	// time. The bound outdoes sql_select_limit. A standby refuses it, as it does a write, and poolers that send reads
+	// to standbys know that.
+	readSQL = `{sure}SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder, l.expires, l.line,
 	l.arrivals, l.open_until, l.capacity
 FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ? WHERE {alone}
 UNION ALL SELECT 0, 0, 0, id, id, id, ending, '', '', 0, 0 FROM fencelock_lease
 WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
-	listSQL = `SELECT lock_key FROM fencelock_swap
+	listSQL = `{sure}SELECT lock_key FROM fencelock_swap
 WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone} ORDER BY lock_key LIMIT 200`
 	purgeSQL  = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
 	forgetSQL = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) + length(arrivals) = 0
@@ -116,7 +105,9 @@ func (s *Store) Read(ctx context.Context, key string, arrivals int) (st swaplock
 		st.Version = writeVersion(version.Int64, ends)
 		return nil
 	}
-	_, err = s.conns.Run(ctx, q)
+	if _, err = s.conns.Run(ctx, q); err == nil {
+		err = s.unbind(ctx, key, arrivals, &st)
+	}
 	return st, err
 }
 
@@ -144,6 +135,9 @@ func (s *Store) Forget(ctx context.Context, last int64) (stale []string, err err
 		return nil, err
 	}
 	if _, err = s.write(ctx, "forget leases", "", forgetLeasesSQL); err != nil {
+		return nil, err
+	}
+	if err = s.forgetBindings(ctx); err != nil {
 		return nil, err
 	}
 	return s.keys(ctx, "list idle lines", staleSQL, last)
@@ -176,8 +170,8 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keye
 }
 
 // keys runs a query of keys.
-func (s *Store) keys(ctx context.Context, what, text string, arg any) (keys []string, err error) {
-	q := s.statement(what, "", text, arg)
+func (s *Store) keys(ctx context.Context, what, text string, args ...any) (keys []string, err error) {
+	q := s.statement(what, "", text, args...)
 	q.Keeps = false
 	q.Begin = func() { keys = nil }
 	q.Row = func(scan func(to ...any) error) error {

@@ -3,6 +3,7 @@ package swapsql
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -66,9 +67,10 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (versi
 	if c.Arrivals > 0 {
 		taken = ends[c.Arrivals-1]
 	}
-	n, err := s.conns.Run(ctx, s.swap(key, seen, int64(taken), c))
+	st := s.swap(key, seen, int64(taken), c)
+	n, err := s.conns.Run(ctx, st)
 	if n == 0 || err != nil {
-		return "", err
+		return "", lost(st, err)
 	}
 	ends = ends[c.Arrivals:]
 	for i := range ends {
@@ -84,13 +86,15 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (ver
 	if len(c.Lend) > 0 {
 		content = swaplock.Content{}
 	}
-	n, err := s.write(ctx, "write the line of", key, insertSQL, []byte(key), first, content.Last, []byte(content.Mark),
+	st := s.statement("write the line of", key, insertSQL, []byte(key), first, content.Last, []byte(content.Mark),
 		[]byte(content.MarkedBy), []byte(content.Holder), micros(content.Expires), ascii(content.Document), "",
 		floorMicros(content.Open), content.Capacity)
+	st.Writes, st.Grants = true, inLine(c)
+	n, err := s.conns.Run(ctx, st)
 	version = strconv.FormatInt(first, 10)
 	switch {
 	case n == 0 || err != nil:
-		return "", err
+		return "", lost(st, err)
 	case len(c.Lend) > 0:
 		next := *c
 		next.If = version
@@ -98,6 +102,18 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (ver
 	}
 	return version, nil
 }
+
+// lost is the error of a swap that has changed nothing.
+func lost(st *Statement, err error) error {
+	if err == nil && st.Resent {
+		err = fmt.Errorf("the connection broke, and it is not known whether the line of %.80q was written: try again",
+			st.Key)
+	}
+	return err
+}
+
+// inLine reports that somebody is in line after a swap.
+func inLine(c *swaplock.Change) func() bool { return func() bool { return len(c.Document) > 0 } }
 
 // swap is the statement of a swap.
 func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Statement {
@@ -125,7 +141,7 @@ func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Stateme
 	if !c.Before.IsZero() {
 		b.add(beforeSQL, c.Before.UnixMicro())
 	}
-	st := &Statement{What: "write the line of", Key: key, Keeps: true, Writes: true}
+	st := &Statement{What: "write the line of", Key: key, Keeps: true, Writes: true, Grants: inLine(c)}
 	switch {
 	case s.d.notifies:
 		b.tables(c, st)

@@ -22,6 +22,8 @@ const (
 	// heardPause is the least time between two looks that notifications cause. A notification concerns every
 	// process, and a lock that is handed over ten thousand times a second must not keep all of them busy.
 	heardPause = 200 * time.Microsecond
+	// lookFor is how long a look may take: a connection may be dead.
+	lookFor = 5 * time.Second
 )
 
 // watch is one Watch.
@@ -75,6 +77,8 @@ func (w *watch) pause(ctx context.Context, l *listener) (heard bool, err error) 
 
 // look reads the versions of the keys for which somebody waits, and tells of those that have changed.
 func (w *watch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
 	known := w.waiting()
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(known)), mostAtOnce) {
 		args := make([]any, len(keys))
@@ -85,9 +89,10 @@ func (w *watch) look(ctx context.Context) error {
 			strings.Repeat("?, ", len(keys)-1)+"?", 1), args...)
 		q.Row = func(scan func(to ...any) error) error {
 			var key []byte
-			var version string
+			var version int64
 			err := scan(&key, &version)
-			if seen, _, _ := strings.Cut(known[string(key)], ":"); err == nil && seen != version {
+			// A standby that lags behind may answer. What it says is not news.
+			if seen, _, bad := readVersion(known[string(key)]); err == nil && (bad != nil || seen < version) {
 				w.stirred = time.Now()
 				w.hear(string(key), nil)
 			}

@@ -172,12 +172,12 @@ func TestAdviceForPgBouncerCanBeFollowed(t *testing.T) {
 func TestAdviceForMariaDBCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "mysql-flush-log", "mysql-sync-binlog", "mysql-wait-timeout", "mysql-isolation", "mysql-lock-wait",
-		"mysql-read-only", "mysql-completion-type")
+		"mysql-read-only")
 	s := testserver.MariaDB(t, testserver.Config("log-bin=log"))
 	_, run := database(t, s.URL())
 	run("SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL sync_binlog = 0", "SET GLOBAL wait_timeout = 19",
 		"SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET GLOBAL innodb_lock_wait_timeout = 0",
-		"SET GLOBAL read_only = ON", "SET GLOBAL completion_type = 'CHAIN'")
+		"SET GLOBAL read_only = ON")
 	left := follow(t, func() driver.Backend { return open(t, s.URL()).Backend }, onOneSession(t, s.URL()))
 	if len(left) > 0 {
 		t.Errorf("these are left: %v", left)

@@ -43,12 +43,10 @@ func renewIsTheVictim(t *testing.T, s *store) {
 	s.do(t, "ALTER DATABASE "+s.name+" SET deadlock_timeout = '1500ms'")
 	b := s.polling(t)
 	one, two := hold(t, b, claim("1")), hold(t, b, claim("2"))
-	busy(t, b, "1")
-	busy(t, b, "2")
-	x := s.begin(t, "SET LOCAL deadlock_timeout = '10min'", "UPDATE fencelock_claim SET note = '' WHERE key = '2'")
+	x := s.begin(t, "SET LOCAL deadlock_timeout = '10min'", "UPDATE fencelock_swap SET mark = mark WHERE lock_key = '2'")
 	renewed := behind(func() []error { return b.Renew(soon(t), []driver.Ticket{two, one}) })
 	s.blocked(t)
-	x.do("UPDATE fencelock_claim SET note = '' WHERE key = '1'")
+	x.do("UPDATE fencelock_swap SET mark = mark WHERE lock_key = '1'")
 	x.end()
 	for _, err := range <-renewed {
 		if err != nil {
@@ -63,17 +61,17 @@ func renewIsTheVictim(t *testing.T, s *store) {
 // leaveIsTheVictim has the transaction change more than the Leave.
 func leaveIsTheVictim(t *testing.T, s *store) {
 	b := s.polling(t)
-	holder := hold(t, b, claim("k"))
+	holder := s.recorded(t, b, hold(t, b, claim("k")))
 	w := wait(t, b, claim("k"))
 	s.do(t, "CREATE TABLE app_heavy (a INT) ENGINE = InnoDB")
 	x := s.begin(t,
 		`INSERT INTO app_heavy WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 71)
 			SELECT a.i FROM n a, n b`,
-		"SELECT * FROM fencelock_claim WHERE lock_key = 'k' FOR UPDATE")
+		"SELECT * FROM fencelock_lease WHERE of_key = 'k' FOR UPDATE")
 	left := behind(func() error { return b.Leave(soon(t), holder, driver.Exit{Mark: "left once"}) })
 	s.blocked(t)
-	// It has the line and wants the claims; this has the claims and wants the line.
-	x.do("SELECT * FROM fencelock_line WHERE lock_key = 'k' FOR UPDATE")
+	// It has the line and wants the lease; this has the lease and wants the line.
+	x.do("SELECT * FROM fencelock_swap WHERE lock_key = 'k' FOR UPDATE")
 	select {
 	case err := <-left:
 		t.Fatalf("Leave answered %v while the program has the line; want it to be tried again", err)
@@ -159,7 +157,7 @@ func TestManyNewKeysAtOnce(t *testing.T) {
 		for key, end := range map[string]func(*session){"committed": (*session).end, "undone": (*session).undo} {
 			before := s.deadlocks(t)
 			x := s.begin(t)
-			x.do("INSERT INTO fencelock_line (lock_key, last, front) VALUES (?, 0, 0)", key)
+			x.do("INSERT INTO fencelock_swap VALUES (?, 1, 0, '', '', '', 0, 0, '', '', 0, 0, 0)", key)
 			const clients = 8
 			var wg sync.WaitGroup
 			for i := range clients {

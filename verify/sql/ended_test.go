@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -110,8 +109,8 @@ func TestTryThatIsEndedTakesNoHeldLock(t *testing.T) {
 		}
 		wg.Wait()
 		t.Logf("%d tries, %d were ended", tries.Load(), ended.Load())
-		// PostgreSQL may be quick enough for a time-out.
-		none := ended.Load() == 0 && !strings.Contains(s.kind.name, "StatementTimeout")
+		// PostgreSQL may be quick enough for whoever ends statements.
+		none := ended.Load() == 0 && s.dialect != sqllock.Postgres
 		if tries.Load() == ended.Load() || none {
 			t.Errorf("%d of %d tries were ended; want some, and not all", ended.Load(), tries.Load())
 		}
@@ -199,10 +198,13 @@ func TestStatementsAreEndedUnderLoad(t *testing.T) {
 		// leases are over.
 		t.Cleanup(func() {
 			until(t, "the leases that nobody could give back are over", func() bool {
-				live := func(table string) int {
-					return ask[int](t, s, "SELECT COUNT(*) FROM fencelock_"+table+" WHERE {live"+table+"}")
+				n := 0
+				b := sqllock.New(s.db, s.dialect, nil)
+				defer b.Close()
+				for range b.Lines(soon(t), "") {
+					n++
 				}
-				return live("claim") == 0 && live("line") == 0
+				return n == 0
 			})
 		})
 		contend(t, 3*time.Second, func(context.Context) driver.Backend { return s.polling(t) }, begin,
@@ -226,19 +228,4 @@ func TestStatementsInterruptedAtAnyMoment(t *testing.T) {
 		}, func(context.Context, *sync.WaitGroup) {},
 			func(held int64) bool { return held >= 10 && ended.Load() >= 100 })
 	})
-}
-
-// TestProceduresHaveNoSubquery holds the schema to its first rule: of a statement that was
-// ended, a subquery is false or NULL, and the procedure commits.
-func TestProceduresHaveNoSubquery(t *testing.T) {
-	text, err := sqllock.Schema(sqllock.MySQL, nil)
-	must(t, err)
-	for n, line := range strings.Split(text, "\n") {
-		code, _, _ := strings.Cut(line, "--")
-		code = strings.ReplaceAll(code, "FROM (SELECT", "")
-		if strings.Contains(code, "(SELECT") || strings.Contains(code, "EXISTS (") &&
-			!strings.HasPrefix(code, "CREATE") {
-			t.Errorf("line %d has a subquery: %s", n+1, line)
-		}
-	}
 }

@@ -35,15 +35,15 @@ var sqlite = kind{
 var postgres = kind{
 	name: "Postgres", dialect: sqllock.Postgres, driver: "pgx", server: sharedPostgres, make: newPostgres,
 	words: map[string]string{
-		"{key}": "key", "{name}": "convert_from(key, 'UTF8')",
-		"{now}":        "(extract(epoch FROM clock_timestamp()) * 1000000)",
-		"{tombstones}": "fencelock_tombstone", "{alone}": "id <> ''", "{ends}": "soonest", "{session}": "pg_backend_pid()",
+		"{key}": "lock_key", "{name}": "convert_from(lock_key, 'UTF8')",
+		"{now}":  "(extract(epoch FROM clock_timestamp()) * 1000000)",
+		"{ends}": "expires", "{session}": "pg_backend_pid()",
 		"{connections}": "SELECT count(*) FROM pg_stat_activity WHERE application_name <> 'pooler' AND datname =",
 		"{sessions}": `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 			AND application_name <> 'pooler'`,
 		"{tables}": `SELECT relname FROM pg_class
 			WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'S', 'm', 'p')`,
-		"{liveclaim}": "expires > {now}", "{liveline}": "id <> '' AND soonest > {now}", "{sum}": "sum",
+		"{liveswap}": "expires > {now}",
 	},
 }
 
@@ -57,12 +57,12 @@ var mariaDB = kind{
 	name: "MariaDB", dialect: sqllock.MySQL, driver: "mysql", server: sharedMariaDB, make: newMariaDB,
 	words: map[string]string{
 		"{key}": "lock_key", "{name}": "CAST(lock_key AS CHAR)",
-		"{now}":        "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
-		"{tombstones}": "fencelock_tombstone", "{alone}": "id IS NOT NULL", "{ends}": "expires", "{session}": "CONNECTION_ID()",
+		"{now}":  "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
+		"{ends}": "expires", "{session}": "CONNECTION_ID()",
 		"{connections}": "SELECT COUNT(*) FROM information_schema.processlist WHERE db =",
 		"{sessions}":    "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
 		"{tables}":      "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
-		"{liveclaim}":   "expires > {now}", "{liveline}": "id IS NOT NULL AND expires > {now}", "{sum}": "SUM",
+		"{liveswap}":    "expires > {now}",
 	},
 }
 

@@ -68,11 +68,6 @@ func TestLawsUnderAwkwardSettings(t *testing.T) {
 		drivertest.Model(t, func(t *testing.T) driver.Backend { return s.backend(t) }, 1)
 		a, b := s.backend(t), s.backend(t)
 		essentials(t, a, b)
-		if s.kind.name == serializable.name {
-			for range 300 { // at least one sweep
-				use(t, a, "sweeps")
-			}
-		}
 	})
 }
 
@@ -108,6 +103,12 @@ func essentials(t *testing.T, a, b driver.Backend) {
 		t.Errorf("the token %d is of %v; want one of now", short.Token, at)
 	}
 	next := wait(t, b, claim(c.Key))
+	if next.Head == nil { // who arrives behind others may learn later whom
+		var err error
+		if next, err = b.Await(soon(t), next); err != nil || next.Granted {
+			t.Errorf("Await of a claim that waits answered %+v, %v", next, err)
+		}
+	}
 	if next.Head == nil || next.Head.Owner != c.Owner || next.Head.Note != c.Note {
 		t.Errorf("the head is %+v; want owner %q and note %q", next.Head, c.Owner, c.Note)
 	}

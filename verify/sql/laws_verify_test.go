@@ -61,39 +61,6 @@ func TestLawsWithBusyTimeout(t *testing.T) {
 	})
 }
 
-// TestLawsOfClaimsThatWereMoved has somebody try each lock that was granted, before its holder
-// knows of it: the claim is in the row of its line no more.
-func TestLawsOfClaimsThatWereMoved(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		laws(t, func(t *testing.T) driver.Backend { return moving{s.backend(t)} }, stepLaws)
-	})
-}
-
-type moving struct{ *sqllock.Backend }
-
-func (m moving) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	ticket, err := m.Backend.Enter(ctx, c)
-	if err == nil && ticket.Granted {
-		other := noWait(claim(c.Key))
-		if _, err := m.Backend.Enter(ctx, other); err == nil {
-			return ticket, m.Leave(ctx, driver.Ticket{Claim: other}, driver.Exit{Tombstone: true}) // it has ended meanwhile
-		}
-	}
-	return ticket, err
-}
-
-// TestLawsInBatches has all free locks taken and given up in batches. The random programs of the model
-// go through grants and marks.
-func TestLawsInBatches(t *testing.T) {
-	only(t, postgres.with("Batches"), func(t *testing.T, s *store) {
-		laws(t, func(t *testing.T) driver.Backend {
-			b := s.backend(t)
-			s.keepBusy(t, b)
-			return b
-		}, drivertest.Topics("Token", "Leave", "Concurrent"))
-	})
-}
-
 // TestLawsWithLibPQ is for programs that have github.com/lib/pq: it sends arguments in another
 // way than pgx, or in two, and listens by itself.
 func TestLawsWithLibPQ(t *testing.T) {

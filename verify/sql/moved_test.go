@@ -52,8 +52,8 @@ func TestPrimaryTurnsReadOnlyUnderOpenConnections(t *testing.T) {
 		well(t, "Await", <-answer)
 		until(t, "the standby has it all", func() bool {
 			var n int
-			err := read.QueryRow("SELECT count(*) FROM fencelock_claim WHERE key = 'held'").Scan(&n)
-			return err == nil && n == 2
+			err := read.QueryRow("SELECT count(*) FROM fencelock_swap WHERE lock_key = 'held' AND arrivals <> ''").Scan(&n)
+			return err == nil && n == 1
 		})
 		openAll(t, db, 7) // the Backend keeps one for renewals
 

@@ -25,7 +25,7 @@ func TestPgpoolWithALaggingStandby(t *testing.T) {
 		use(t, s.backendOn(t, db), "n")
 		until(t, "the standby has the line", func() bool {
 			var n int
-			return read.QueryRow("SELECT count(*) FROM fencelock_line").Scan(&n) == nil && n == 1
+			return read.QueryRow("SELECT count(*) FROM fencelock_swap").Scan(&n) == nil && n == 1
 		})
 		pool := testserver.Pgpool(t, primary, standby)
 		// Pgpool sends what it does not take for a write to the standby.

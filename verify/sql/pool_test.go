@@ -132,9 +132,8 @@ func TestLongTransactionOfTheProgramIsWaitedFor(t *testing.T) {
 func TestCancelledCallLetsGoOfItsConnection(t *testing.T) {
 	only(t, postgres, func(t *testing.T, s *store) {
 		b := s.backendOn(t, s.one(t))
-		holder := hold(t, b, claim("k"))
-		busy(t, b, "k")
-		x := s.begin(t, "SELECT * FROM fencelock_line FOR UPDATE")
+		holder := s.recorded(t, b, hold(t, b, claim("k"))) // a renewal needs no row of the line
+		x := s.begin(t, "SELECT * FROM fencelock_swap FOR UPDATE")
 		calls := verbs(b, holder)
 		for _, name := range []string{"Await", "Renew", "Line", "Lines"} { // these do not wait for the line
 			delete(calls, name)

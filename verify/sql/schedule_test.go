@@ -12,38 +12,16 @@ import (
 	"github.com/fencelock/fencelock/sqllock"
 )
 
-// Steps wait for each other at the row of a line. Here somebody else's step commits late, and
+// Statements that write wait for each other at the row of a line. Here somebody else's commits late, and
 // the one that waited must judge by what it finds then.
 
 // anyOrder are the databases whose steps may wait for each other, under all isolations.
 var anyOrder = append([]kind{mariaDB}, isolations...)
 
-// placed runs f twice on each: with a claim in the row of its line, and with one that was
-// moved to its own. table is where the claim is.
-func placed(t *testing.T,
-	f func(t *testing.T, s *store, b *sqllock.Backend, holder driver.Ticket, table, ends string)) {
-	t.Helper()
-	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
-		for _, at := range []struct{ place, table, ends string }{
-			{"Alone", "fencelock_line", s.words["{ends}"]}, {"Moved", "fencelock_claim", "expires"},
-		} {
-			t.Run(at.place, func(t *testing.T) {
-				holder := hold(t, b, claim("k"))
-				if at.place == "Moved" {
-					busy(t, b, "k")
-				}
-				f(t, s, b, holder, at.table, at.ends)
-				empty(t, b)
-				s.sane(t)
-			})
-		}
-	})
-}
-
 // TestStepSeesWhatItWaitedFor has an Enter wait for another that commits late: with a
 // snapshot from before, it would not see the other's claim, and there were two holders.
 func TestStepSeesWhatItWaitedFor(t *testing.T) {
-	polled(t, isolations, func(t *testing.T, s *store, b *sqllock.Backend) {
+	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
 		use(t, b, "other")
 		for _, line := range []string{"new", "old"} {
 			x := s.begin(t, s.enterSQL("k", "x"))
@@ -54,69 +32,8 @@ func TestStepSeesWhatItWaitedFor(t *testing.T) {
 			if ticket.Granted {
 				t.Fatalf("two claims hold the lock of a %s line: the second did not see the first, which it had waited for", line)
 			}
-			if ticket.Head == nil || ticket.Token <= ticket.Head.Token {
-				t.Errorf("token %d is drawn behind %+v; want a larger one", ticket.Token, ticket.Head)
-			}
-			// The same with a Leave that commits late.
-			x = s.begin(t, s.leaveSQL("k", "x", 0))
-			entered = behind(func() driver.Ticket { return enter(t, b, claim("k")) })
-			s.blocked(t)
-			x.end()
-			last := <-entered
-			if last.Granted {
-				t.Errorf("a claim was granted past one that was granted by a step before it")
-			}
+			s.do(t, "UPDATE fencelock_swap SET expires = 1") // the other one dies
 			leave(t, b, granted(t, b, ticket))
-			leave(t, b, granted(t, b, last))
-			empty(t, b)
-			s.sane(t)
-		}
-	})
-}
-
-// moveSQL moves the claim that is alone on k to a row of its own, and stays in the middle of
-// that step.
-func (s *store) moveSQL() string {
-	if s.dialect == sqllock.MySQL {
-		return "CALL fencelock_v1_open('k', 0, @now, @last, @front, @mark, @mark_id)"
-	}
-	return "SELECT * FROM fencelock_enter('k', 'somebody', 1048576, 1048576, 60000000, true, 1, 7, '', '')"
-}
-
-// TestStepsBesideOneThatMovesTheirClaim has a try move a claim out of the row of its line and
-// commit late. The holder's own steps wait for that, and find the claim where it is then.
-func TestStepsBesideOneThatMovesTheirClaim(t *testing.T) {
-	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
-		for name, step := range map[string]func(holder driver.Ticket) error{
-			"Renew": func(holder driver.Ticket) error {
-				return renew(b, soon(t), holder)
-			},
-			"Leave": func(holder driver.Ticket) error { return b.Leave(soon(t), holder, driver.Exit{}) },
-			"Break": func(holder driver.Ticket) error { return b.Break(soon(t), "k", holder.Token, "enough", 0) },
-			"Enter": func(holder driver.Ticket) error {
-				again, err := b.Enter(soon(t), holder.Claim)
-				if err == nil && again.Token != holder.Token {
-					return fmt.Errorf("it got token %d after %d", again.Token, holder.Token)
-				}
-				return err
-			},
-		} {
-			holder := hold(t, b, claim("k"))
-			if !s.keeps(t, "k") {
-				t.Fatal("the line does not keep the claim")
-			}
-			x := s.begin(t, s.moveSQL())
-			done := behind(func() error { return step(holder) })
-			s.blocked(t)
-			x.end()
-			if err := <-done; err != nil {
-				t.Errorf("%s beside a step that moves its claim answered %v", name, err)
-			}
-			s.sane(t)
-			err := b.Leave(soon(t), holder, driver.Exit{})
-			if driver.Gone(err) != (name == "Leave" || name == "Break") {
-				t.Errorf("Leave after %s answered %v", name, err)
-			}
 			empty(t, b)
 			s.sane(t)
 		}
@@ -129,12 +46,7 @@ func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
 	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
 		use(t, b, "k")
 		late := claim("k")
-		var x *session
-		if s.dialect == sqllock.MySQL {
-			x = s.begin(t, s.moveSQL(), fmt.Sprintf("CALL fencelock_v1_entomb('k', '%s', @now, @now + 60000000, 0, 'it has left', 1)", late.ID))
-		} else {
-			x = s.begin(t, s.leaveSQL("k", late.ID, 60_000_000))
-		}
+		x := s.begin(t, s.leaveSQL("k", "", late.ID))
 		entered := behind(func() error { return second(b.Enter(soon(t), late)) })
 		s.blocked(t)
 		x.end()
@@ -143,19 +55,6 @@ func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
 		use(t, b, "k")
 		s.sane(t)
 		gone(t, "an Enter after its Leave and another holder", second(b.Enter(soon(t), late)))
-		// Nor by a line that was forgotten meanwhile.
-		s.do(t, "DELETE FROM fencelock_line WHERE {key} = 'k'")
-		gone(t, "an Enter after its Leave into a new line", second(b.Enter(soon(t), late)))
-		if s.dialect == sqllock.MySQL {
-			// When the tombstone is over, the lock is as free as before.
-			s.do(t, "UPDATE {tombstones} SET expires = 1")
-			use(t, b, "k")
-			if ask[bool](t, s, "SELECT tombstones FROM fencelock_line WHERE lock_key = 'k'") {
-				t.Error("the line says that there are tombstones")
-			}
-			use(t, b, "k")
-			leave(t, b, hold(t, b, late))
-		}
 	})
 }
 
@@ -163,82 +62,64 @@ func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
 // is still open when the lease has passed. Who comes then has to wait for it: it must not be
 // told that the lock is free, and the holder that it is renewed.
 func TestRenewalInTimeThatCommitsLateCounts(t *testing.T) {
-	placed(t, func(t *testing.T, s *store, b *sqllock.Backend, holder driver.Ticket, table, ends string) {
-		s.do(t, "UPDATE "+table+" SET "+ends+" = 1")
-		if s.dialect == sqllock.Postgres {
-			s.do(t, "UPDATE fencelock_line SET soonest = 1")
+	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
+		for _, at := range []struct{ table, ends string }{{"fencelock_swap", "expires"}, {"fencelock_lease", "ending"}} {
+			holder := hold(t, b, claim("k"))
+			if at.table == "fencelock_lease" {
+				holder = s.recorded(t, b, holder)
+			}
+			s.do(t, "UPDATE "+at.table+" SET "+at.ends+" = 1")
+			s.do(t, "UPDATE fencelock_swap SET open_until = 0")
+			x := s.begin(t, "UPDATE "+at.table+" SET "+at.ends+" = {now} + 60000000")
+			entered := behind(func() driver.Ticket { return enter(t, b, claim("k")) })
+			s.blocked(t)
+			x.end()
+			next := <-entered
+			if next.Granted {
+				t.Error("Enter beside a renewal that commits late was granted the lock; want it to wait")
+			}
+			well(t, "Renew", renew(b, soon(t), holder))
+			leave(t, b, holder)
+			leave(t, b, granted(t, b, next))
+			empty(t, b)
+			s.sane(t)
 		}
-		x := s.begin(t, "UPDATE "+table+" SET "+ends+" = {now} + 60000000")
-		entered := behind(func() driver.Ticket { return enter(t, b, claim("k")) })
-		s.blocked(t)
-		x.end()
-		next := <-entered
-		if next.Granted {
-			t.Error("Enter beside a renewal that commits late was granted the lock; want it to wait")
-		}
-		well(t, "Renew", renew(b, soon(t), holder))
-		leave(t, b, holder)
-		leave(t, b, granted(t, b, next))
 	})
+}
+
+// recorded returns a holder whose lease has a row of its own: it came behind before, and was renewed.
+func (s *store) recorded(t *testing.T, b *sqllock.Backend, before driver.Ticket) driver.Ticket {
+	t.Helper()
+	w := wait(t, b, claim(before.Key))
+	leave(t, b, before)
+	w = granted(t, b, w)
+	renewed(t, b, w)
+	if n := ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"); n != 1 {
+		t.Fatalf("%d leases have rows of their own; want one", n)
+	}
+	return w
 }
 
 // TestStepThatWaitedBeyondItsLeaseIsGone has somebody else keep the row of a claim until its
-// lease has ended: the holder's step was sent in time, and comes too late.
+// lease has ended: the holder's step was sent in time, and comes too late. PostgreSQL judges a row as of when
+// the statement came to it, unless somebody has changed the row meanwhile. Nobody has been granted the lock then.
 func TestStepThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
-	placed(t, func(t *testing.T, s *store, b *sqllock.Backend, holder driver.Ticket, table, ends string) {
-		steps := []func() error{
-			func() error { return renew(b, soon(t), holder) },
-			func() error { return b.Leave(soon(t), holder, driver.Exit{}) },
-		}
-		switch {
-		case table == "fencelock_line":
-		case s.dialect == sqllock.Postgres:
-			steps = steps[:1]
-		default: // The step has the line, and nobody is granted meanwhile.
-			steps = nil
-		}
-		for _, step := range steps {
-			x := s.begin(t, "SELECT * FROM "+table+" FOR UPDATE")
-			done := behind(step)
-			s.blocked(t)
-			x.do("UPDATE " + table + " SET " + ends + " = {now}")
-			x.end()
-			gone(t, "a step that waited until its lease had ended", <-done)
-			if s.dialect == sqllock.Postgres {
-				s.do(t, "UPDATE fencelock_line SET soonest = 1")
-			}
-			holder = hold(t, b, claim("k"))
-			if table == "fencelock_claim" {
-				busy(t, b, "k")
-			}
-		}
-		leave(t, b, holder)
-	})
-}
-
-// TestClockIsReadUnderTheLockOfTheLine has an Enter wait for the lock on its line. It begins
-// when it has it, not when it was sent, so the order of tokens is that of their clocks. And a
-// lease that ended meanwhile has ended.
-func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
 	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
-		use(t, b, "k")
-		x := s.begin(t, "UPDATE fencelock_line SET mark = mark")
-		entered := behind(func() driver.Ticket { return enter(t, b, claim("k")) })
-		s.blocked(t)
-		now := ask[float64](t, s, "SELECT {now}")
-		x.end()
-		first := <-entered
-		if since := ask[int64](t, s, "SELECT since FROM fencelock_line"); float64(since) < now ||
-			float64(first.Token) < now {
-			t.Errorf("a claim that entered after %f is held since %d, with token %d", now, since, first.Token)
+		for _, name := range []string{"Renew", "Leave", "Break"} {
+			const lease = time.Second
+			holder := hold(t, b, ttl(claim("k"), lease))
+			ends := time.Now().Add(lease)
+			x := s.begin(t, "SELECT * FROM fencelock_swap FOR UPDATE")
+			done := behind(func() error { return verbs(b, holder)[name](soon(t)) })
+			s.blocked(t)
+			pause(time.Until(ends))
+			x.end()
+			if err := <-done; s.dialect == sqllock.MySQL || err != nil {
+				gone(t, name+" that waited until its lease had ended", err)
+			}
+			until(t, "the lease is over", func() bool { return inLine(t, b, "k") == 0 })
+			use(t, b, "k")
 		}
-		x = s.begin(t, lockLine)
-		tried := behind(func() error { return second(b.Enter(soon(t), noWait(claim("k")))) })
-		s.blocked(t)
-		x.do("UPDATE fencelock_line SET {ends} = {now}")
-		x.end()
-		well(t, "Enter that waited until the lease ahead had ended", <-tried)
-		leaveAll(t, b)
 	})
 }
 
@@ -247,30 +128,23 @@ func TestClockIsReadUnderTheLockOfTheLine(t *testing.T) {
 func TestTokensRiseWhenTheClockIsSetBack(t *testing.T) {
 	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder := hold(t, b, claim("k"))
-		s.do(t, "UPDATE fencelock_line SET {ends} = {ends} - 61 * 1000000")
+		s.do(t, "UPDATE fencelock_swap SET expires = expires - 61 * 1000000")
 		gone(t, "Renew of what has ended by the server's clock", renew(b, soon(t), holder))
 		// A counter far ahead of the clock goes on from where it is, in a free line and in one
 		// that somebody is in.
 		const hour = 3600 * 1_000_000
-		sets := []string{""}
-		if s.dialect == sqllock.MySQL {
-			sets = append(sets, ", front = last + 1")
-		}
 		last := hold(t, b, claim("k"))
 		leave(t, b, last)
-		for _, set := range sets {
-			s.do(t, fmt.Sprintf("UPDATE fencelock_line SET last = last + %d%s", hour, set))
-			later := hold(t, b, claim("k"))
-			if later.Token != last.Token+hour+1 {
-				t.Errorf("after a clock that was set back the token is %d; want one above the counter, %d",
-					later.Token, last.Token+hour)
-			}
-			leave(t, b, later)
-			last = later
+		s.do(t, fmt.Sprintf("UPDATE fencelock_swap SET last = last + %d", hour))
+		later := hold(t, b, claim("k"))
+		if later.Token != last.Token+hour+1 {
+			t.Errorf("after a clock that was set back the token is %d; want one above the counter, %d",
+				later.Token, last.Token+hour)
 		}
+		leave(t, b, later)
 		holder = hold(t, b, claim("k"))
 		busy(t, b, "k")
-		s.do(t, fmt.Sprintf("UPDATE fencelock_line SET last = last + %d", hour))
+		s.do(t, fmt.Sprintf("UPDATE fencelock_swap SET last = last + %d", hour))
 		w := wait(t, b, claim("k"))
 		if w.Token <= holder.Token+hour {
 			t.Errorf("token %d is drawn after %d", w.Token, holder.Token+hour)
@@ -287,7 +161,7 @@ func TestAwaitAnswersOnlyWhatWasRead(t *testing.T) {
 		holder := hold(t, b, claim("k"))
 		left, waits := enter(t, b, claim("k")), enter(t, b, claim("k"))
 		leave(t, b, left)
-		x := s.begin(t, "LOCK TABLE fencelock_line, fencelock_claim IN ACCESS EXCLUSIVE MODE")
+		x := s.begin(t, "LOCK TABLE fencelock_swap, fencelock_lease IN ACCESS EXCLUSIVE MODE")
 		type answer struct {
 			t   driver.Ticket
 			err error
@@ -326,8 +200,7 @@ func TestLockTimeoutIsTriedAgain(t *testing.T) {
 		b := s.polling(t)
 		holder := hold(t, b, claim("k"))
 		busy(t, b, "k")
-		// The mark is written before the claim is removed.
-		x := s.begin(t, lockClaims)
+		x := s.begin(t, lockLine)
 		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 		defer cancel()
 		if err := b.Leave(ctx, holder, driver.Exit{Mark: "too early"}); !errors.Is(err, context.DeadlineExceeded) {
@@ -378,12 +251,11 @@ func TestSessionKilledByAnAdmin(t *testing.T) {
 		}
 		b := s.polling(t)
 		holder := hold(t, b, claim("k"))
-		busy(t, b, "k")
 		calls := verbs(b, holder)
 		calls["Enter"] = func(ctx context.Context) error { return second(b.Enter(ctx, holder.Claim)) }
 		for _, kill := range how {
 			for _, name := range []string{"Enter", "Renew", "Break", "Leave"} {
-				x := s.begin(t, lockClaims)
+				x := s.begin(t, lockLine)
 				done := behind(func() error { return calls[name](soon(t)) })
 				s.do(t, fmt.Sprintf(kill, s.blocked(t)))
 				unsure(t, name+" that was killed", <-done)

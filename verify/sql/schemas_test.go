@@ -117,7 +117,7 @@ func TestTwoSetsOfTables(t *testing.T) {
 	only(t, postgres, func(t *testing.T, s *store) {
 		a, b := s.role(t, "a", true), s.role(t, "b", false)
 		use(t, s.backendOn(t, b), "n")
-		for _, table := range []string{"meta", "line", "claim", "tombstone", "history"} {
+		for _, table := range []string{"meta", "swap", "lease", "history"} {
 			s.do(t, "CREATE TABLE "+s.name+"_a.fencelock_"+table+" (LIKE public.fencelock_"+table+" INCLUDING ALL)")
 		}
 		s.do(t, "INSERT INTO "+s.name+"_a.fencelock_meta SELECT * FROM public.fencelock_meta")
@@ -160,7 +160,7 @@ func TestSetsThatAreMadeAtOnce(t *testing.T) {
 				if (errs[0] == nil) == (errs[1] == nil) {
 					t.Errorf("the answers are %v; want that one has its tables, and the other is refused", errs)
 				}
-				if n := ask[int](t, s, "SELECT count(*)::int FROM pg_class WHERE relname = 'fencelock_line'"); n != 1 {
+				if n := ask[int](t, s, "SELECT count(*)::int FROM pg_class WHERE relname = 'fencelock_swap'"); n != 1 {
 					t.Errorf("there are %d sets of tables; want one", n)
 				}
 			})

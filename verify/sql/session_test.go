@@ -3,7 +3,7 @@ package sql_test
 import (
 	"database/sql"
 	"errors"
-	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/fencelock/fencelock/sqllock"
@@ -88,22 +88,35 @@ func (s *store) blocked(t testing.TB) (id int64) {
 	return id
 }
 
-// lockLine is a statement that locks all lines, lockClaims one that locks all claims.
+// lockLine is a statement that locks all lines, lockClaims one that locks all leases with rows of their own.
 const (
-	lockLine   = "SELECT * FROM fencelock_line FOR UPDATE"
-	lockClaims = "SELECT * FROM fencelock_claim FOR UPDATE"
+	lockLine   = "SELECT * FROM fencelock_swap FOR UPDATE"
+	lockClaims = "SELECT * FROM fencelock_lease FOR UPDATE"
 )
 
-// enterSQL is an Enter as another process sends it.
+// enterSQL is an Enter of a line that nobody is in, as another process sends it.
 func (s *store) enterSQL(key, id string) string {
-	if s.dialect == sqllock.MySQL {
-		return fmt.Sprintf("CALL fencelock_v1_enter('%s', '%s', 1048576, 1048576, 60000000, 0, 1, 1, '', '')", key, id)
+	const columns = "(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity)"
+	line := `{"format":1,"claims":[{"id":"` + id + `","token":', ? , ',"ttl":"1m0s","granted":true}]}`
+	token := "CAST({now} AS SIGNED)"
+	set := "ON DUPLICATE KEY UPDATE version = version + 1, last = VALUES(last), holder = VALUES(holder), expires = VALUES(expires), line = VALUES(line)"
+	if s.dialect == sqllock.Postgres {
+		token = "{now}::bigint"
+		set = "ON CONFLICT (lock_key) DO UPDATE SET version = l.version + 1, last = excluded.last, holder = excluded.holder, " +
+			"expires = excluded.expires, line = excluded.line"
 	}
-	return fmt.Sprintf("SELECT * FROM fencelock_enter('%s', '%s', 1048576, 1048576, 60000000, false, 1, 7, '', '')",
-		key, id)
+	return "INSERT INTO fencelock_swap " + map[bool]string{true: "AS l "}[s.dialect == sqllock.Postgres] + columns +
+		" SELECT '" + key + "', n.now, n.now, '', '', '" + id + "', n.now + 60000000, 0, CONCAT('" +
+		strings.ReplaceAll(line, "?", "n.now") + "'), '', 0, 0, 1048576 FROM (SELECT " + token + " AS now) n WHERE 1 = 1 " + set
 }
 
-// leaveSQL is a Leave as another process sends it.
-func (s *store) leaveSQL(key, id string, tombstone int) string {
-	return fmt.Sprintf("SELECT * FROM fencelock_leave('%s', '%s', '', 0, %d, 7)", key, id, tombstone)
+// leaveSQL is a Leave as another process sends it, of the only claim. It leaves a tombstone of an ID, unless
+// that is "".
+func (s *store) leaveSQL(key, id, tombstone string) string {
+	line := ""
+	if tombstone != "" {
+		line = `{"format":1,"tombstones":[{"id":"` + tombstone + `","until":"2200-01-01T00:00:00Z","reason":"it has left"}]}`
+	}
+	return "UPDATE fencelock_swap SET version = version + 1, holder = '', expires = 0, open_until = 0, line = '" + line +
+		"' WHERE lock_key = '" + key + "' AND holder = '" + id + "'"
 }

@@ -23,8 +23,8 @@ func (s losing) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 
 // Where swaps are lost, others are asked by messages to do the step.
 func TestSwapAnswersAsTheModelSaysWhenSwapsAreLost(t *testing.T) {
-	each(t, everyWay, func(t *testing.T, s *store) {
-		s.swapping(t) // makes the tables
+	each(t, swapped, func(t *testing.T, s *store) {
+		use(t, s.backend(t), "tables")
 		d := swapDialects[s.dialect]
 		drivertest.Model(t, func(t *testing.T) driver.Backend {
 			b := swaplock.New(losing{swapsql.New(swapsql.NewPool(s.open(t), d), d, swapsql.Options{})})

@@ -10,11 +10,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
 func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
+	each(t, []kind{sqlite}, func(t *testing.T, s *store) {
 		// So many Enters sweep all lines.
 		enough := map[sqllock.Dialect]int{sqllock.SQLite: 1200, sqllock.Postgres: 600, sqllock.MySQL: 400}[s.dialect]
 		b := s.polling(t)
@@ -56,7 +58,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 }
 
 func TestTombstonesAreForgotten(t *testing.T) {
-	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		for i := range 50 {
 			b.Leave(soon(t), driver.Ticket{Claim: ttl(claim(fmt.Sprint("k", i%2)), 100*time.Millisecond)},
 				driver.Exit{Tombstone: true})
@@ -66,6 +68,59 @@ func TestTombstonesAreForgotten(t *testing.T) {
 				use(t, b, fmt.Sprint("k", i%2))
 			}
 			return ask[int](t, s, "SELECT count(*) FROM {tombstones}") == 0
+		})
+	})
+}
+
+// TestLinesOnServersAreForgottenAfterADay: each process has that done about once an hour.
+func TestLinesOnServersAreForgottenAfterADay(t *testing.T) {
+	each(t, onServers, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		for i := range 20 {
+			use(t, b, fmt.Sprint("idle", i))
+		}
+		must(t, b.Leave(soon(t), hold(t, b, claim("marked")), driver.Exit{Mark: "done"}))
+		inUse := hold(t, b, ttl(claim("in use"), time.Hour))
+		hold(t, b, claim("dead"))
+		s.recorded(t, b, hold(t, b, claim("dead too")))
+		s.do(t, "UPDATE fencelock_swap SET last = last - 90000000000 WHERE {name} <> 'idle7'")
+		s.do(t, "UPDATE fencelock_swap SET expires = 1 WHERE {name} LIKE 'dead%'")
+		s.do(t, "UPDATE fencelock_lease SET ending = 1")
+		d := swapDialects[s.dialect]
+		st := swapsql.New(swapsql.NewPool(s.db, d), d, swapsql.Options{})
+		for range 2 {
+			stale, err := st.Forget(soon(t), time.Now().Add(-24*time.Hour).UnixMicro())
+			must(t, err)
+			for _, key := range stale {
+				must(t, swaplock.New(st).Settle(soon(t), key))
+			}
+		}
+		left := column[string](t, s.db, s.sql("SELECT {name} FROM fencelock_swap"))
+		slices.Sort(left)
+		// idle7 was in use less than a day ago.
+		if want := []string{"idle7", "in use", "marked"}; !slices.Equal(left, want) {
+			t.Errorf("the lines %q are left; want %q", left, want)
+		}
+		if n := ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"); n != 0 {
+			t.Errorf("%d leases are left; want none", n)
+		}
+		if l, err := b.Line(soon(t), "marked"); err != nil || l.Mark != "done" {
+			t.Errorf("the mark is %q, %v; want it kept", l.Mark, err)
+		}
+		leave(t, b, inUse)
+		empty(t, b)
+	})
+}
+
+// TestTombstonesOnServersAreForgotten: whoever writes a line leaves out those that are over.
+func TestTombstonesOnServersAreForgotten(t *testing.T) {
+	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
+		c := claim("k")
+		gone(t, "Leave of nobody", b.Leave(soon(t), driver.Ticket{Claim: ttl(c, 100*time.Millisecond)}, driver.Exit{Tombstone: true}))
+		gone(t, "an Enter after its Leave", second(b.Enter(soon(t), c)))
+		until(t, "no tombstone is left", func() bool {
+			leave(t, b, hold(t, b, reader("k")))
+			return ask[int](t, s, "SELECT count(*) FROM fencelock_swap WHERE line <> ''") == 0
 		})
 	})
 }

@@ -149,9 +149,10 @@ func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
 	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		writer := hold(t, b, claim("k"))
 		first := wait(t, b, reader("k"))
-		s.do(t, "UPDATE fencelock_claim SET expires = 1 WHERE token = ?", writer.Token)
-		if s.dialect == sqllock.Postgres {
-			s.do(t, "UPDATE fencelock_line SET soonest = 1")
+		if s.dialect == sqllock.SQLite {
+			s.do(t, "UPDATE fencelock_claim SET expires = 1 WHERE token = ?", writer.Token)
+		} else {
+			s.do(t, "UPDATE fencelock_swap SET expires = 1")
 		}
 		until(t, "the writer's lease ends", func() bool {
 			l, err := b.Line(soon(t), "k")

@@ -56,16 +56,15 @@ func stepSQL(ctx context.Context, u *storeurl.URL, d time.Duration) error {
 	}
 	defer db.Close()
 	us := fmt.Sprint(d.Microseconds())
-	claims := "UPDATE fencelock_claim SET expires = expires - " + us
-	var steps []string // lines come first, as in the procedures
+	var steps []string
 	switch u.Scheme {
 	case "sqlite":
-		steps = []string{claims + ", until = until - " + us}
-	case "mysql":
-		steps = []string{"UPDATE fencelock_line SET expires = expires - " + us + " WHERE id IS NOT NULL", claims}
-	case "postgres":
-		lines := "UPDATE fencelock_line SET soonest = soonest - " + us + " WHERE soonest < 9223372036854775807"
-		steps = []string{lines, claims}
+		steps = []string{"UPDATE fencelock_claim SET expires = expires - " + us + ", until = until - " + us}
+	case "mysql", "postgres": // a lease in the text of a line, of who has not been renewed yet, stays as it is
+		steps = []string{
+			"UPDATE fencelock_swap SET expires = expires - " + us + ", open_until = open_until - " + us,
+			"UPDATE fencelock_lease SET ending = ending - " + us + " WHERE ending < 9007199254740992",
+		}
 	}
 	for try := 0; ; try++ {
 		if err = together(ctx, db, steps); err == nil || try == 20 {

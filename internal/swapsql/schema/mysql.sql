@@ -31,14 +31,19 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     capacity  BIGINT          NOT NULL  -- of those
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
--- The leases of claims that came behind others, from their first renewal on. A transaction that holds
--- a lock keeps its row here locked.
+-- The leases of claims that came behind others, from their first renewal on.
 CREATE TABLE IF NOT EXISTS fencelock_lease (
     of_key VARBINARY(1024) NOT NULL,
     id       VARBINARY(256) NOT NULL,
     ending   BIGINT NOT NULL,
     renewals BIGINT NOT NULL,
     PRIMARY KEY (of_key, id)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- A transaction that holds a lock keeps the row of its claim here locked. Who looks does not wait for it.
+CREATE TABLE IF NOT EXISTS fencelock_binding (
+    id    VARBINARY(256) NOT NULL PRIMARY KEY,
+    since BIGINT NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- The history: one row per grant. entry is what is known of it, a JSON object.

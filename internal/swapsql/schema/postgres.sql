@@ -1,12 +1,39 @@
 -- The tables of fencelock on PostgreSQL 12 or later, format 2. There are no functions and no triggers.
--- Running this again changes nothing. "fencelock_" is the prefix of all names; another one may be chosen.
+-- Running this again changes nothing, also when several programs do it at once. "fencelock_" is the
+-- prefix of all names; another one may be chosen.
 --
--- A role that uses the locks needs
+-- Who runs this owns the tables. Another role that uses the locks needs
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock_swap, fencelock_lease, fencelock_history TO role;
 --   GRANT SELECT ON fencelock_meta TO role;
 --
 -- Times are in microseconds since 1970, by the clock of this server: to_timestamp(expires / 1e6).
 -- Keys, IDs and marks are bytes: convert_from(lock_key, 'UTF8').
+BEGIN;
+
+-- What others have created while this waited for them must be seen.
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+-- CREATE … IF NOT EXISTS fails when two do it at once.
+SELECT pg_advisory_xact_lock(7305808869229519730);
+
+-- A database has one set of tables. With two of them, in two schemas, two clients whose
+-- search_path differs would hold one lock at the same time.
+DO $$
+DECLARE
+    v_other text;
+BEGIN
+    IF current_setting('server_version_num')::integer < 120000 THEN
+        RAISE EXCEPTION 'this is PostgreSQL %', current_setting('server_version') USING ERRCODE = 'FL012';
+    END IF;
+    SELECT min(quote_ident(n.nspname)) INTO v_other
+        FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.relnamespace
+        WHERE t.relkind IN ('r', 'p') AND n.nspname !~ '^pg_' AND n.nspname <> current_schema() AND t.relname IN (
+            lower('fencelock_meta'), lower('fencelock_swap'), lower('fencelock_lease'), lower('fencelock_line'));
+    IF v_other IS NOT NULL THEN
+        RAISE EXCEPTION 'the tables of fencelock are in the schema %, and would be created in %', v_other,
+            quote_ident(current_schema()) USING ERRCODE = '42P06';
+    END IF;
+END $$;
 
 CREATE TABLE IF NOT EXISTS fencelock_meta (
     name  text PRIMARY KEY,
@@ -31,8 +58,8 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     capacity  bigint NOT NULL    -- of those
 ) WITH (fillfactor = 50);
 
--- The leases of claims that came behind others, from their first renewal on. A transaction that holds
--- a lock keeps its row here locked.
+-- The leases of claims that came behind others, from their first renewal on. A transaction that holds a lock has
+-- an advisory lock, and ending is 9007199254740992.
 CREATE TABLE IF NOT EXISTS fencelock_lease (
     of_key   bytea  NOT NULL,
     id       bytea  NOT NULL,
@@ -53,3 +80,5 @@ CREATE TABLE IF NOT EXISTS fencelock_history (
 CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 
 INSERT INTO fencelock_meta (name, value) VALUES ('format', '2') ON CONFLICT DO NOTHING;
+
+COMMIT;

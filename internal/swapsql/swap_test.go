@@ -1,0 +1,41 @@
+package swapsql
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/swaplock"
+)
+
+// TestWhatWaitsForTheDisk: on PostgreSQL a swap that leaves nobody in line, and no mark, commits without waiting for
+// the disk. All others promise something to somebody.
+func TestWhatWaitsForTheDisk(t *testing.T) {
+	for _, tt := range []struct {
+		what    string
+		content swaplock.Content
+		lazy    bool
+	}{
+		{"a Leave of the only claim", swaplock.Content{Last: 7}, true},
+		{"a grant", swaplock.Content{Last: 7, Holder: "a", Expires: time.Now(), Document: []byte("{}")}, false},
+		{"a Leave with a mark", swaplock.Content{Last: 7, Mark: "m", MarkedBy: "a"}, false},
+		{"a tombstone, or a place that lingers", swaplock.Content{Last: 7, Document: []byte("{}")}, false},
+	} {
+		for _, d := range []*Dialect{Postgres, MySQL, SQLite} {
+			st := New(nil, d, Options{}).swap("k", 1, 0, &swaplock.Change{Content: tt.content})
+			if got := strings.Contains(st.Text, "synchronous_commit"); got != (tt.lazy && d == Postgres) {
+				t.Errorf("%s on %s does not wait for the disk: %v", tt.what, d.name, got)
+			}
+		}
+	}
+}
+
+// TestResultOfOtherColumnsIsAnError: it must not be taken for a row of zeros.
+func TestResultOfOtherColumnsIsAnError(t *testing.T) {
+	var a, b int64
+	for _, values := range [][]any{{int64(1)}, {int64(1), int64(2), int64(3)}, {int64(1), "x"}} {
+		if err := scan(values, []any{&a, &b}); err == nil {
+			t.Errorf("%v was scanned into two numbers", values)
+		}
+	}
+}

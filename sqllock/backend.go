@@ -57,7 +57,7 @@ func New(db *sql.DB, d Dialect, o *Options) *Backend {
 	}
 	c := config{name: d.String(), db: db, names: n, create: o.CreateTables, listen: o.Listen, bad: bad}
 	if k.swap == nil {
-		return &Backend{backend: newOld(c, k, bad), bad: bad}
+		k = dialects[SQLite] // whose statements all return bad
 	}
 	swapping, store := newSwapping(c, k)
 	b := &Backend{backend: swapping, bad: bad, swap: swapping.Backend.Backend, store: store}
@@ -98,6 +98,14 @@ func newSwapping(c config, k dialect) (*swapping, *swapsql.Store) {
 	store := swapsql.New(b.conns, k.swap, swapsql.Options{Prefix: c.names.prefix, Listen: b.conns.listener()})
 	b.Backend = swapsql.Open(store)
 	return b, store
+}
+
+// Await starts a goroutine that ends with Close, so one that cannot wait does not begin to.
+func (b *swapping) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	if b.bad != nil {
+		return driver.Ticket{}, b.bad
+	}
+	return b.Backend.Await(ctx, t)
 }
 
 // Open takes the backend over for one Client, and says which of the Options is bad.

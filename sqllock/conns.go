@@ -253,7 +253,7 @@ func (p *pool) inspect(ctx context.Context, here bool) error {
 	case found.split():
 		return permanent(fmt.Errorf("%s: %s To fix it: %s", p.name, found.why(), found.remedy()))
 	case here:
-		return p.checkFormat(format, swapFormat)
+		return p.checkFormat(format)
 	}
 	return nil
 }

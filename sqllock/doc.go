@@ -26,9 +26,9 @@
 // own locks do not work over NFS and similar file systems. SQLite must be 3.37 or later.
 // Any driver that follows database/sql will do; modernc.org/sqlite is tested.
 //
-// Locks are correct with any journal mode, busy timeout and synchronous level. Each step
-// takes the write lock before it reads. A step that finds the database busy is retried
-// until its context ends. The DSN only changes the speed:
+// Locks are correct with any journal mode, busy timeout and synchronous level. A step reads
+// the row of the line, and writes it if nobody has written it since. A statement that finds the
+// database busy is retried until its context ends. The DSN only changes the speed:
 //
 //   - Write-ahead logging: a step appends to one file. Without it a step writes, syncs
 //     and deletes a journal. The file keeps the mode. CreateTables sets the mode on a
@@ -56,8 +56,10 @@
 // should, too.
 //
 // On Linux a lease counts on CLOCK_BOOTTIME. This clock runs while the machine sleeps,
-// and nobody can set it. After a restart of the host, each remaining lease is judged once
-// by the wall clock, and lasts at most one TTL more. Other systems count leases on the
+// and nobody can set it. The first process after a restart of the host takes the time from
+// the wall clock, or from the file if that is later, so each remaining lease lasts at most one
+// TTL more. Times in the tables, and Since of a claim, are of that clock: they stay off by as
+// much as the wall clock is set later. Other systems count leases on the
 // wall clock. Setting it forward ends leases early: holders notice by their own clocks, and
 // tokens still order them. Setting it back prolongs leases.
 //
@@ -120,9 +122,10 @@
 // server that others have replaced and that still takes writes refuses nothing: give the
 // pool a SetConnMaxLifetime, as package storeurl does.
 //
-// A standby refuses to read a line, because the statement has a DELETE in it that deletes nothing. So a pooler that
-// sends reads to standbys sends it to the primary. Waiters ask for news by a plain SELECT: behind such a pooler, without
-// Listen, they may see a grant only when they read their line, after a second.
+// A standby refuses to read a line, because the statement has a DELETE in it that deletes
+// nothing. So a pooler that sends reads to standbys sends it to the primary. Waiters ask for
+// news by a plain SELECT: behind such a pooler, without Listen, they may see a grant only
+// when they read their line, after a second.
 //
 // Locks do not survive a failover to a standby that lags behind. Their tokens still rise,
 // as far as the clocks of both servers agree. A connection must be to the primary: with
@@ -137,11 +140,12 @@
 // github.com/go-sql-driver/mysql. MySQL 8.0.29 or later has every feature that this package
 // uses, but has not been tested. The tables use InnoDB.
 //
-// The statements are as on PostgreSQL. One that changes nothing is followed by a question whether its session was in a
-// transaction, and a claim that waits is told its place by another one. Renew takes two for each hundred leases. The user that
-// creates the tables needs the right CREATE, and a user of the tables SELECT, INSERT, UPDATE and DELETE. The format
-// of a binary log must be MIXED or ROW. A session without autocommit, that reads only, or with READ UNCOMMITTED works, and
-// each statement takes five round trips there.
+// The statements are as on PostgreSQL. One that changes nothing is followed by a question
+// whether its session was in a transaction, and a claim that waits is told its place by
+// another one. Renew takes two for each hundred leases. The user that creates the tables
+// needs the right CREATE, and a user of the tables SELECT, INSERT, UPDATE and DELETE. The
+// format of a binary log must be MIXED or ROW. A session without autocommit, that reads
+// only, or with READ UNCOMMITTED works, and each statement takes five round trips there.
 //
 // Locks are correct with any clientFoundRows, interpolateParams, parseTime,
 // multiStatements, character set, isolation, autocommit, SQL mode and time zone. No

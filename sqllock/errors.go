@@ -121,22 +121,6 @@ func closeConn(conn *sql.Conn) {
 	conn.Close()
 }
 
-// standbyError says which server answered a read that decides who holds a lock, and that it takes no
-// writes: it may not have heard of the latest steps.
-type standbyError string
-
-func (e standbyError) Error() string {
-	return string(e) + " answered, which takes no writes and may lag behind: connect to the primary, past a pooler " +
-		"that sends reads to standbys"
-}
-
-// SQLState is what the server would have answered to a write.
-func (e standbyError) SQLState() string { return "25006" }
-
-// errOld says that a line was read as it was before a claim that is in it.
-var errOld = errors.New("an old state of the line was answered: connect to the primary, past a pooler that sends " +
-	"reads to standbys")
-
 // serverErrors says what the errors of a kind of server mean.
 type serverErrors struct {
 	code    func(error) string
@@ -153,3 +137,11 @@ type serverErrors struct {
 
 // advice is what to do about errors that would come again.
 type advice struct{ codes, text string }
+
+func permanent(err error) error { return driver.Permanent(err) }
+
+// damaged says that the rows of a line are not what fencelock has written.
+func damaged(key string, err error) error {
+	return permanent(fmt.Errorf("the rows of lock %q are damaged (%w): delete its rows from all tables, then try again",
+		key, err))
+}

@@ -13,25 +13,7 @@ import (
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-var _ health.Examiner = (*oldBackend)(nil)
-
-// Examine reads what the settings of the database mean for locks of ttl, in up to twenty
-// statements. It needs no tables. Of PostgreSQL it also tries whether notifications arrive,
-// which takes three seconds if they do not.
-func (b *oldBackend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
-	if b.bad != nil {
-		return health.Result{}, b.bad
-	}
-	if !b.begin() {
-		return health.Result{}, driver.ErrClosed
-	}
-	defer b.calls.Done()
-	caller := ctx
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	return b.store.config.examine(ctx, caller, &b.dialect, ttl)
-}
+var _ health.Examiner = (*Backend)(nil)
 
 // Examine reads what the settings of the database mean for locks of ttl, in up to twenty
 // statements. It needs no tables. Of PostgreSQL it also tries whether notifications arrive,

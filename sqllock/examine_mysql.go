@@ -92,7 +92,8 @@ func (e *examination) mysqlSplits(ctx context.Context) error {
 			e.addValue(health.Warning, "mysql-read-splitting", "reads",
 				"answered by "+reads+", writes by "+writes,
 				"A proxy sends some statements or connections to one server, and others to another. A replica that "+
-					"lags behind does not show the latest grants, so steps are done again and again until it has caught up.",
+					"lags behind does not show the latest grants, so steps are done again and again until it has "+
+					"caught up.",
 				"name the primary itself in the URL, past the proxy; or have the proxy send all that the user of the "+
 					"locks asks to the primary: in ProxySQL a rule for that username before the one for SELECT, in "+
 					"MaxScale a service with router = readconnroute and router_options = master")

@@ -280,7 +280,12 @@ func (e *examination) notified(ctx context.Context) bool {
 	heard, ended := make(chan struct{}, 16), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = e.listen(ctx, channel, func() { signal(heard) }) // that it failed is the finding
+		_ = e.listen(ctx, channel, func() { // that it failed is the finding
+			select {
+			case heard <- struct{}{}:
+			default:
+			}
+		})
 		cancel()
 	}()
 	defer func() {

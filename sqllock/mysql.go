@@ -94,9 +94,9 @@ var mysqlErrors = serverErrors{
 		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB.
 		{"1045 1130 1251 1698 2054 2059 1820 1862 3118 4151",
 			"the server refuses the user or the password: check both"},
-		{"1044 1142 1143 1227", "a right is missing: the user needs SELECT, INSERT, UPDATE and DELETE in the database, " +
-			"and CREATE to create the tables. The server says the same of tables that do not exist: run what " +
-			"fencelock schema mysql prints as a user who may create them"},
+		{"1044 1142 1143 1227", "a right is missing: the user needs SELECT, INSERT, UPDATE and DELETE in the " +
+			"database, and CREATE to create the tables. The server says the same of tables that do not exist: run " +
+			"what fencelock schema mysql prints as a user who may create them"},
 		{"1665", "the server's binary log cannot take it: set binlog_format to MIXED or ROW"},
 		{"1264 1690 3819 4025", "rows in the tables are damaged: delete the rows of this lock from all tables, " +
 			"then try again"},

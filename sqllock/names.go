@@ -74,31 +74,31 @@ func Schema(d Dialect, o *Options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%v: %w", d, err)
 	}
-	if k.swap != nil {
-		return k.swap.Schema(n.prefix), nil
-	}
-	return n.sql(k.schema), nil
+	return k.swap.Schema(n.prefix), nil
 }
 
 func errDialect(d Dialect) error {
 	return fmt.Errorf("sqllock has no dialect %d: pass sqllock.SQLite, sqllock.Postgres or sqllock.MySQL", int(d))
 }
 
-// tableFormat is the format of the tables that this version keeps, and swapFormat of those with lines that are
-// swapped.
-const tableFormat, swapFormat = "1", "2"
+// tableFormat is the format of the tables that this version keeps.
+const tableFormat = "2"
 
 var errNoFormat = errors.New("does not say which format the tables have")
 
 // checkFormat refuses tables of another format.
-func (c *config) checkFormat(format, want string) error {
+func (c *config) checkFormat(format string) error {
 	switch format {
-	case want:
+	case tableFormat:
 		return nil
 	case "":
-		return permanent(fmt.Errorf("%s: the table %smeta %w: run the DDL of this version again", c.name, c.names.prefix,
-			errNoFormat))
+		return permanent(fmt.Errorf("%s: the table %smeta %w: run the DDL of this version again", c.name,
+			c.names.prefix, errNoFormat))
+	case "1":
+		return permanent(fmt.Errorf("%s: the tables %s* have format 1, of an earlier fencelock, and this program "+
+			"knows format %s: end all programs that use them, then drop these tables, or use another Prefix", c.name,
+			c.names.prefix, tableFormat))
 	}
 	return permanent(fmt.Errorf("%s: the tables %s* have format %s, and this program knows format %s: use the "+
-		"fencelock that made them, or another Prefix", c.name, c.names.prefix, format, want))
+		"fencelock that made them, or another Prefix", c.name, c.names.prefix, format, tableFormat))
 }

@@ -2,7 +2,12 @@
 
 package sqllock
 
-// watchFile returns nil: this system has no notifier without a dependency. Waiters poll.
-func watchFile(string) notifier { return nil }
+import (
+	"context"
+	"errors"
+)
+
+// listenFile hears nothing: this system has no notifier without a dependency. Waiters poll.
+func listenFile(context.Context, string, func()) error { return errors.ErrUnsupported }
 
 func notifyFile(string) {}

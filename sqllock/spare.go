@@ -20,13 +20,10 @@ const (
 	spareFor = time.Minute
 )
 
-// keeping are the steps that keep or end claims, or look at them for a waiter. None of them may
-// wait until the program gives a connection back: it may be waiting for the claim.
-var keeping = []string{"renew", "leave", "leave_free", "line", "standing", "news", "purge"}
-
-// spare is a connection that a Backend keeps from its first grant until Close, for the steps of
-// keeping. Without it, transactions of the program that wait for a lock could have all connections
-// of the pool, and every lease of the process would end for want of one.
+// spare is a connection that a Backend keeps from its first grant until Close, for statements that
+// keep or end claims, or look at them for a waiter. Without it, transactions of the program that wait
+// for a lock could have all connections of the pool, and every lease of the process would end for want
+// of one.
 type spare struct {
 	ctx  context.Context // ends with the Backend
 	name string          // of the database
@@ -49,9 +46,10 @@ func newSpare(c config) *spare {
 	return &spare{ctx: c.ctx, name: c.name, db: c.db, free: make(chan *sql.Conn, 1)}
 }
 
-// take returns a connection for a statement that keeps or ends claims, and one that renews them, or another. A renewal takes the spare one if it can, which also keeps
-// that alive, and so does each step on a small pool, which is left to the program. A pool that the
-// program has closed gives none: the spare one would outlive it.
+// take returns a connection for a statement that keeps or ends claims, and one that renews them, or
+// another. A renewal takes the spare one if it can, which also keeps that alive, and so does each step
+// on a small pool, which is left to the program. A pool that the program has closed gives none: the
+// spare one would outlive it.
 func (p *spare) take(ctx context.Context, keeps, renews bool) (*sql.Conn, error) {
 	kept, small := p.kept()
 	if !kept || !small && !keeps || p.shut() {

@@ -5,58 +5,56 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/fencelock/fencelock/driver"
 )
 
-// sqlite is the store on SQLite.
+// sqlite runs statements on a SQLite file.
 type sqlite struct {
 	config
-	turn    chan struct{}            // held by the step that writes: SQLite has one writer
-	reading chan struct{}            // held by the steps that read
+	turn    chan struct{}            // held by the statement that writes: SQLite has one writer
+	reading chan struct{}            // held by the statements that read
 	opening chan struct{}            // held by the call that opens the file
 	opened  atomic.Pointer[database] // the last opening; nil until the file is open
+	lost    atomic.Int64             // how many openings have ended because the path leads elsewhere
+
+	running sync.RWMutex // held for reading by statements
 }
 
 // maxReaders bounds the connections that read at a time.
 const maxReaders = 4
 
-func openSQLite(c config) *steps {
-	s := &sqlite{
+func newSQLite(c config) conns {
+	return &sqlite{
 		config: c, opening: make(chan struct{}, 1),
 		turn: make(chan struct{}, 1), reading: make(chan struct{}, maxReaders),
 	}
-	return &steps{c, s, func(text string) any { return text }}
 }
 
-// ready opens the file.
-func (s *sqlite) ready(ctx context.Context) error {
-	_, err := s.database(ctx)
-	return err
-}
-
-// ignoresContext: opening the file, and a busy timeout, may take long.
-func (s *sqlite) ignoresContext() bool {
-	d := s.current()
-	return d == nil || d.timeout > 0
-}
-
+// close waits for a statement that SQLite is in the middle of, at most for the busy timeout that the DSN asks for.
 func (s *sqlite) close() {
+	s.running.Lock()
+	defer s.running.Unlock()
 	if d := s.current(); d != nil {
 		d.end()
 	}
 }
 
-// leases: a renewal is one transaction.
-func (s *sqlite) leases(ts []driver.Ticket) []any { return []any{ts} }
+// Lost says how often the file was deleted or replaced.
+func (s *sqlite) Lost() (times int64, reason string) { return s.lost.Load(), movedReason }
 
-func (s *sqlite) renewAtOnce() int { return 1000 }
+// listener hears changes of the file.
+func (s *sqlite) listener() listen {
+	return func(ctx context.Context, _ string, heard func()) error {
+		path := s.path()
+		if path == "" {
+			return errNoFile
+		}
+		return listenFile(ctx, path, heard)
+	}
+}
 
-func (s *sqlite) notifier() notifier { return watchFile(s.path()) }
-
-func (s *sqlite) notify() { notifyFile(s.path()) }
+var errNoFile = errors.New("the database is in memory, or not open")
 
 // path is where the database file is; empty if it is in memory or not open.
 func (s *sqlite) path() string {
@@ -82,23 +80,19 @@ func noTable(err error) bool { return says(err, "no such table") }
 
 func cannotOpen(err error) bool { return says(err, "unable to open database file") }
 
-// retryBusy calls f until the database is not busy, or ctx ends. A transaction takes some
-// tens of µs, so does the first wait; transactions of others may take longer.
-func retryBusy(ctx context.Context, f func() error) error {
-	return retry(ctx, busy, 100*time.Microsecond, 4*time.Millisecond, f)
-}
-
 // fail says what went wrong, and whether asking again is of use.
 func (s *sqlite) fail(what, key string, err error) error {
 	return failure(s.name, what, key, err, sqliteAdvice)
 }
+
+var readOnlyTexts = []string{"readonly database", "access permission denied", "authorization denied"}
 
 func sqliteAdvice(err error) (advice string, v verdict) {
 	switch {
 	case noTable(err):
 		return "a table of fencelock is missing: set Options.CreateTables, or run what fencelock schema sqlite " +
 			"prints", lasting
-	case says(err, "readonly database", "access permission denied", "authorization denied"):
+	case says(err, readOnlyTexts...):
 		return "the database may not be written to", lasting
 	case says(err, "disk image is malformed", "file is not a database"):
 		return "the database file is damaged: restore it, or start with a new one", lasting

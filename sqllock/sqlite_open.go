@@ -3,15 +3,14 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"math/rand/v2"
-	"path"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
 // closeWithin is how long the program has to give back connections to a file that was
@@ -21,30 +20,33 @@ const closeWithin = time.Second
 // database is one opening of the database file. It ends when the path leads to another
 // file.
 type database struct {
-	statements map[string][]statement // by the names of their files
-	file       *sqliteFile
+	file   *sqliteFile
+	number int64 // of this opening, from 1
 	// timeout is the DSN's busy timeout, in ms. SQLite sleeps that long inside a
 	// statement, and no interrupt wakes it.
 	timeout int
-	node    int64 // names this opening in claims
-	second  bool  // another file was open before, which was deleted or replaced
-	ended   atomic.Bool
+	ahead   int64 // of the times in the file to the clock of the host, in µs
+
+	mu         sync.RWMutex
+	statements map[string]*prepared // by their texts
+	ended      atomic.Bool
 }
 
-//go:embed query/sqlite/*.sql
-var sqliteQueries embed.FS
-
-// end closes the statements. Later calls open the file anew.
-func (d *database) end() {
+// end closes the statements. Later calls open the file anew. It reports whether d had not ended before.
+func (d *database) end() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.ended.Swap(true) {
-		return
+		return false
 	}
-	for _, stmts := range d.statements {
-		for _, stmt := range stmts {
-			stmt.Close()
-		}
+	for _, p := range d.statements {
+		p.stmt.Close()
 	}
+	return true
 }
+
+// now is the time by the clock that the file's leases are counted on, in µs.
+func (d *database) now() int64 { return hostClock() + d.ahead }
 
 // current returns the last opening, or nil if that has ended.
 func (s *sqlite) current() *database {
@@ -56,10 +58,15 @@ func (s *sqlite) current() *database {
 
 // database returns the current opening; it opens the file if there is none.
 func (s *sqlite) database(ctx context.Context) (*database, error) {
+	if d := s.current(); d != nil {
+		return d, nil
+	}
 	select {
 	case s.opening <- struct{}{}:
 	case <-ctx.Done():
-		return nil, s.fail("open the tables", "", &outOfTimeError{last: errNoTurn, ended: ctx.Err()})
+		return nil, &outOfTimeError{last: errNoTurn, ended: ctx.Err()}
+	case <-s.ctx.Done():
+		return nil, driver.ErrClosed
 	}
 	defer func() { <-s.opening }()
 	if d := s.current(); d != nil {
@@ -73,7 +80,7 @@ func (s *sqlite) database(ctx context.Context) (*database, error) {
 	if err != nil {
 		return nil, s.fail("open the tables", "", err)
 	}
-	d.second = before != nil
+	d.number = s.lost.Load() + 1
 	s.opened.Store(d)
 	return d, nil
 }
@@ -125,7 +132,7 @@ func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &database{file: f, node: rand.Int64()}
+	d := &database{file: f, statements: map[string]*prepared{}}
 	if err = s.prepare(ctx, d); err == nil {
 		err = s.check(ctx, d)
 	} else if _, moved := f.stat(); movedAway(moved) {
@@ -138,43 +145,16 @@ func (s *sqlite) openOnce(ctx context.Context) (*database, error) {
 	return d, nil
 }
 
-// prepare looks at the tables, creates them if that was asked for and one is missing, and
-// prepares the statements of d. database/sql prepares them again for each connection.
+// prepare looks at the tables, and creates them if that was asked for and one is missing.
 func (s *sqlite) prepare(ctx context.Context, d *database) error {
-	err := s.prepareOnce(ctx, d)
+	err := s.inspect(ctx, d)
 	if !noTable(err) || !s.create {
 		return err
 	}
 	if err := s.createTables(ctx); err != nil {
 		return fmt.Errorf("create the tables: %w", err)
 	}
-	return s.prepareOnce(ctx, d)
-}
-
-func (s *sqlite) prepareOnce(ctx context.Context, d *database) error {
-	if err := s.inspect(ctx, d); err != nil {
-		return err
-	}
-	files, err := fs.Glob(sqliteQueries, "query/sqlite/*.sql")
-	if err != nil {
-		return err
-	}
-	d.statements = make(map[string][]statement)
-	for _, file := range files {
-		text, err := sqliteQueries.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		name := strings.TrimSuffix(path.Base(file), ".sql")
-		for part := range strings.SplitSeq(strings.TrimSpace(string(text)), ";\n") {
-			stmt, text := newStatement(s.names, part)
-			if stmt.Stmt, err = s.db.PrepareContext(ctx, text); err != nil {
-				return err
-			}
-			d.statements[name] = append(d.statements[name], stmt)
-		}
-	}
-	return nil
+	return s.inspect(ctx, d)
 }
 
 // inspect checks the version of SQLite and the format of the tables.
@@ -192,12 +172,50 @@ func (s *sqlite) inspect(ctx context.Context, d *database) error {
 	query := s.names.sql("SELECT value FROM fencelock_meta WHERE name = 'format'")
 	err := s.db.QueryRowContext(ctx, query).Scan(&format)
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
-		err = s.checkFormat(format, tableFormat)
+		err = s.checkFormat(format)
 	}
 	if err != nil {
 		return err
 	}
-	return s.db.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&d.timeout)
+	var none int
+	for text, to := range map[string]*int{
+		"SELECT count(*) FROM fencelock_swap, fencelock_lease, fencelock_history WHERE false": &none, // all are there
+		"PRAGMA busy_timeout": &d.timeout,
+	} {
+		if err := s.db.QueryRowContext(ctx, s.names.sql(text)).Scan(to); err != nil {
+			return err
+		}
+	}
+	d.ahead, err = s.setClock(ctx)
+	return err
+}
+
+// setClock returns what the times in the file are ahead of the clock of this host. All processes of a boot count
+// on one clock, and the first one says where it begins: by the wall clock, but not before any time that is in
+// the file. Setting the wall clock does nothing to a lease from then on, and one from before a restart of the
+// host lasts no longer than its length.
+func (s *sqlite) setClock(ctx context.Context) (ahead int64, err error) {
+	clock, now := clockName(), hostClock()
+	if clock == "" {
+		return 0, nil
+	}
+	begin := s.names.sql(`SELECT max(?2, coalesce((SELECT max(came) FROM fencelock_swap), 0),
+	coalesce((SELECT max(came) FROM fencelock_lease), 0)) - ?1`)
+	read := s.names.sql("SELECT CAST(value AS INTEGER) FROM fencelock_meta WHERE name = ?")
+	err = s.db.QueryRowContext(ctx, read, clock).Scan(&ahead)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return ahead, err
+	}
+	wall := time.Now().UnixMicro()
+	_, err = s.db.ExecContext(ctx, s.names.sql("INSERT INTO fencelock_meta (name, value) SELECT ?3, CAST((")+begin+
+		") AS TEXT) WHERE true ON CONFLICT DO NOTHING", now, wall, clock)
+	if says(err, readOnlyTexts...) {
+		return wall - now, nil // for those who only look
+	}
+	if err != nil {
+		return 0, err
+	}
+	return ahead, s.db.QueryRowContext(ctx, read, clock).Scan(&ahead)
 }
 
 // check returns errMoved if the path leads to another file. If only the -wal file is another
@@ -256,5 +274,5 @@ func (s *sqlite) createTables(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.runSchema(ctx, sqliteSchema)
+	return s.runSchema(ctx, swapsql.SQLite.Schema(s.names.prefix))
 }

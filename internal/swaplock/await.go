@@ -40,6 +40,10 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	if err := b.ended(ctx); err != nil {
 		return driver.Ticket{}, err
 	}
+	if err := b.lost(&t); err != nil {
+		b.claims.leave(driverutil.Ref(t.Key, t.ID))
+		return driver.Ticket{}, err
+	}
 	if b.claims.heard(o) {
 		t.Granted, t.Ahead, t.Head = true, 0, nil
 		return t, nil
@@ -75,7 +79,7 @@ func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Tic
 		}
 		return driver.Ticket{}, err
 	}
-	b.claims.stands(o, &got, seen.Version, seen.quiet())
+	b.claims.stands(o, &got, &seen.State, seen.quiet())
 	return got, nil
 }
 

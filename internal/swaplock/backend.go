@@ -152,24 +152,30 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
 	for {
 		var got driver.Ticket
+		var seen *reading
 		var found bool // by an earlier Adopt, with a record
 		err := b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
 			c, err := r.Adopt(s, &t, &by) // a granted claim is not among arrivals that were not read
 			if err == nil {
-				got = r.Ticket(s, c)
+				seen, got = r, r.Ticket(s, c)
 				found = r.settle(c) == inRecord
 			}
 			return err
 		})
-		switch {
-		case err != nil:
+		if err != nil {
 			return driver.Ticket{}, err
-		case !found:
-			return got, nil
 		}
-		alive, err := b.store.Renew(ctx, []Lease{{t.Key, by.ID, by.TTL}})
-		if err != nil || alive[0] {
+		alive := []bool{!found}
+		if found {
+			alive, err = b.store.Renew(ctx, []Lease{{t.Key, by.ID, by.TTL}})
+		}
+		if err != nil {
 			return got, b.failed(ctx, err)
+		}
+		if alive[0] {
+			o, _ := b.claims.enter(driverutil.Ref(t.Key, by.ID))
+			b.claims.enters(o, &got, &seen.State, seen.quiet())
+			return got, nil
 		}
 	}
 }

@@ -23,6 +23,7 @@ type own struct {
 	told    time.Time // when the grant was heard that no Await has returned yet
 	look    time.Time // when an Await looks at the latest: a lease ahead may have ended
 	alone   *State    // of the line, if the claim is granted and alone there
+	lost    int64     // State.Lost where the claim entered
 }
 
 // claims are the claims of a Backend.
@@ -58,13 +59,23 @@ func (cs *claims) enter(ref driverutil.ClaimRef) (o *own, known bool) {
 	return o, false
 }
 
-// stands notes where the claim of o stands. Its line was last seen with version, and no lease in it ends
-// for so long.
-func (cs *claims) stands(o *own, t *driver.Ticket, version string, quiet time.Duration) {
+// enters notes that the claim of o has entered what is in st, and where it stands.
+func (cs *claims) enters(o *own, t *driver.Ticket, st *State, quiet time.Duration) {
+	cs.stands(o, t, st, quiet)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	o.lost = st.Lost
+}
+
+// stands notes where the claim of o stands in its line, which is as st, and in which no lease ends for so long.
+func (cs *claims) stands(o *own, t *driver.Ticket, st *State, quiet time.Duration) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if o.token == 0 {
+		o.lost = st.Lost
+	}
 	o.token, o.granted, o.look = t.Token, t.Granted, time.Now().Add(quiet)
-	cs.saw(o.Key, version)
+	cs.saw(o.Key, st.Version)
 }
 
 // saw notes the version of key.
@@ -172,6 +183,14 @@ func (o *own) hear(news []News) (concerned bool) {
 		}
 	}
 	return concerned || len(news) == 0 || o.token == 0
+}
+
+// outlived reports whether a claim has entered before the store was lost for so many times.
+func (cs *claims) outlived(ref driverutil.ClaimRef, times int64) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	o := cs.byKey[ref.Key][ref.ID]
+	return o != nil && o.token != 0 && o.lost < times
 }
 
 func (o *own) poke() {

@@ -64,12 +64,12 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	t := &driver.Ticket{Claim: *c, Token: p.Token, Granted: p.Granted, Ahead: p.Ahead}
 	t.TTL, t.WaitTTL = c.Lease(p.Granted), 0
 	t.Left = t.TTL
-	b.claims.stands(o, t, p.Version, min(p.Open.Sub(p.At), headSoon))
+	b.claims.enters(o, t, &State{Version: p.Version, Lost: p.Lost}, min(p.Open.Sub(p.At), headSoon))
 	if p.Granted {
 		t.Mark = driver.Mark(p.Mark)
 		a.Token, a.At = p.Token, p.At
 		b.claims.stays(driverutil.Ref(c.Key, c.ID), &State{
-			Version: p.Version, Now: p.At, Arrivals: []Arrival{*a},
+			Version: p.Version, Now: p.At, Lost: p.Lost, Arrivals: []Arrival{*a},
 			Content: Content{
 				Last: p.Token + c.Span - 1, Mark: p.Mark, MarkedBy: p.MarkedBy, Holder: c.ID, Expires: p.At.Add(c.TTL),
 			},
@@ -120,7 +120,7 @@ func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim, a *Arrival)
 		if err != nil {
 			return nil, err
 		}
-		b.claims.stands(o, &t, seen.Version, seen.quiet())
+		b.claims.enters(o, &t, &seen.State, seen.quiet())
 		if !found {
 			b.claims.stays(driverutil.Ref(c.Key, c.ID), seen.alone())
 			return &t, nil

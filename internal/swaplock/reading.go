@@ -54,8 +54,8 @@ func open(key string, st State) (*reading, error) {
 		return nil, err
 	}
 	if st.Last < 0 || st.Last > lastToken {
-		return nil, driver.Permanent(fmt.Errorf("the line of %.80q is damaged, its counter of tokens is %d: delete what "+
-			"the store has of this key", key, st.Last))
+		return nil, driver.Permanent(fmt.Errorf("the line of %.80q is damaged, its counter of tokens is %d: delete "+
+			"what the store has of this key", key, st.Last))
 	}
 	n := len(d.Claims) + len(st.Arrivals)
 	r := &reading{
@@ -359,5 +359,8 @@ func (r *reading) alone() *State {
 
 // after is what the store has now that c is swapped. The leases may end later than it says.
 func (r *reading) after(c *Change, version string) State {
-	return State{Version: version, Now: r.Now, Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More}
+	return State{
+		Version: version, Now: r.Now, Lost: r.Lost,
+		Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More,
+	}
 }

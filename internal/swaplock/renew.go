@@ -16,26 +16,52 @@ var errMoved = errors.New("the lease has moved")
 // behind others costs a step more.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
-	leases := make([]Lease, len(ts))
-	for i, t := range ts {
-		leases[i] = Lease{t.Key, t.ID, max(t.TTL, line.MinTTL)}
+	var leases []Lease
+	var places []int // of leases in ts
+	for i := range ts {
+		t := &ts[i]
+		if errs[i] = b.lost(t); errs[i] == nil {
+			leases, places = append(leases, Lease{t.Key, t.ID, max(t.TTL, line.MinTTL)}), append(places, i)
+		}
 	}
 	err := b.ended(ctx)
 	var alive []bool
-	if err == nil {
+	if err == nil && len(leases) > 0 {
 		alive, err = b.store.Renew(ctx, leases)
 	}
-	for i, l := range leases {
+	for n, l := range leases {
+		i := places[n]
 		switch {
 		case err != nil:
 			errs[i] = b.failed(ctx, err)
-		case !alive[i]:
-			if errs[i] = b.lend(ctx, l, ts[i].Token); driver.Gone(errs[i]) {
-				b.claims.leave(driverutil.Ref(ts[i].Key, ts[i].ID))
-			}
+		case !alive[n]:
+			errs[i] = b.lend(ctx, l, ts[i].Token)
+		}
+		if gone := b.lost(&ts[i]); gone != nil { // meanwhile
+			errs[i] = gone
+		}
+	}
+	for i, err := range errs {
+		if driver.Gone(err) {
+			b.claims.leave(driverutil.Ref(ts[i].Key, ts[i].ID))
 		}
 	}
 	return errs
+}
+
+// lost returns a driver.GoneError if the store in which the claim of t entered is lost. A copy of it may be there,
+// with the claim: others may have been granted in the old one since. A claim that is kept by its ID may have
+// entered anywhere.
+func (b *Backend) lost(t *driver.Ticket) error {
+	l, ok := b.store.(Losable)
+	if !ok || t.Detached || t.Named {
+		return nil
+	}
+	times, reason := l.Lost()
+	if b.claims.outlived(driverutil.Ref(t.Key, t.ID), times) {
+		return driver.GoneError{Reason: reason}
+	}
+	return nil
 }
 
 // lend gives a claim whose lease is in the document a record, or says why the claim is gone.

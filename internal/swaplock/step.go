@@ -78,7 +78,7 @@ func (b *Backend) do(key string, j *job) error {
 	b.mu.Unlock()
 	select {
 	case <-j.done:
-		return j.err
+		return j.result()
 	case <-b.ctx.Done():
 		return driver.ErrClosed
 	case <-j.ctx.Done():
@@ -89,7 +89,7 @@ func (b *Backend) do(key string, j *job) error {
 	case <-j.done: // most steps end with their context, and say more
 		switch {
 		case errors.Is(j.err, driver.ErrRefused), errors.Is(j.err, j.ctx.Err()):
-			return j.err
+			return j.result()
 		}
 	case <-t.C:
 	case <-b.ctx.Done():
@@ -99,6 +99,14 @@ func (b *Backend) do(key string, j *job) error {
 
 // saysWhyFor is how long a step that ends with its context may take to say why it had no success.
 const saysWhyFor = 20 * time.Millisecond
+
+// result is the answer to j, which is done.
+func (j *job) result() error {
+	if j.appended {
+		return driverutil.Unsettled(j.err) // others may do it still
+	}
+	return j.err
+}
 
 // mostJobs is how many steps go into one swap.
 const mostJobs = 256

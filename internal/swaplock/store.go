@@ -52,6 +52,14 @@ type Store interface {
 	Watch(ctx context.Context, waiting func() map[string]string, hear func(key string, news []News)) error
 }
 
+// Losable is optional: a store that may be lost under its clients, such as a file that is deleted or
+// replaced.
+type Losable interface {
+	// Lost returns how often that has happened, and what the owners of claims that entered before
+	// are told.
+	Lost() (times int64, reason string)
+}
+
 // Traits are what the store is.
 type Traits struct {
 	Name      string // as in driver.Info
@@ -62,6 +70,7 @@ type Traits struct {
 type State struct {
 	Version string    // changes with each swap, and is never one that the key has had before; "" if there is nothing
 	Now     time.Time // by the store's clock, after the Read was sent
+	Lost    int64     // of a Losable: how often it had been lost then
 	Content
 	Records map[string]time.Time // when the leases in records end, by ID
 	Soon    time.Duration        // look at the line again after so long, unless 0: a record may end before its time
@@ -169,6 +178,7 @@ type Place struct {
 	Granted  bool
 	Ahead    int       // claims before it; a store may estimate that
 	Version  string    // of the key
+	Lost     int64     // of a Losable: how often it had been lost then
 	Open     time.Time // of the key, if the arrival waits
 	Mark     string    // of the key, if the arrival is granted
 	MarkedBy string    // of the key, if the arrival is granted

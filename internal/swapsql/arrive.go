@@ -113,28 +113,41 @@ func (s *Store) parseArrivals(key, text string, most int) (all []swaplock.Arriva
 	return all, ends, nil
 }
 
-// writeVersion is the version of a row with the ends of those arrivals that were read.
-func writeVersion(version int64, ends []int) string {
-	text := strconv.AppendInt(nil, version, 10)
-	for i, end := range ends {
+// version is that of a row, with the ends of those arrivals that were read.
+type version struct {
+	number  int64
+	opening int64 // Statement.Opening: a copy of a file may have other rows of that number
+	ends    []int
+}
+
+func (v version) String() string {
+	text := strconv.AppendInt(nil, v.number, 10)
+	if v.opening != 0 {
+		text = strconv.AppendInt(append(text, '@'), v.opening, 10)
+	}
+	for i, end := range v.ends {
 		text = strconv.AppendInt(append(text, ":,"[min(i, 1)]), int64(end), 10)
 	}
 	return string(text)
 }
 
-func readVersion(text string) (version int64, ends []int, err error) {
-	number, rest, more := strings.Cut(text, ":")
-	if version, err = strconv.ParseInt(number, 10, 64); err != nil || !more {
-		return version, nil, err
+func readVersion(text string) (v version, err error) {
+	row, rest, more := strings.Cut(text, ":")
+	number, opening, opened := strings.Cut(row, "@")
+	if v.number, err = strconv.ParseInt(number, 10, 64); err == nil && opened {
+		v.opening, err = strconv.ParseInt(opening, 10, 64)
+	}
+	if err != nil || !more {
+		return v, err
 	}
 	for part := range strings.SplitSeq(rest, ",") {
 		end, err := strconv.Atoi(part)
 		if err != nil {
-			return 0, nil, err
+			return v, err
 		}
-		ends = append(ends, end)
+		v.ends = append(v.ends, end)
 	}
-	return version, ends, nil
+	return v, nil
 }
 
 // Arrive takes a free lock, or puts a claim behind all others, by one statement.
@@ -170,18 +183,19 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	q.Begin = func() { p = nil }
 	q.Grants = func() bool { return p != nil && p.Granted }
 	q.Row = func(scan func(to ...any) error) error {
-		var last, came, version, open int64
+		var last, came, number, open int64
 		var mark, markedBy []byte
 		var granted, length, ahead int
-		if err := scan(&last, &came, &version, &open, &mark, &markedBy, &granted, &length, &ahead); err != nil {
+		if err := scan(&last, &came, &number, &open, &mark, &markedBy, &granted, &length, &ahead); err != nil {
 			return err
 		}
 		p = &swaplock.Place{
-			Token: last - a.Span + 1, At: fromMicros(came), Granted: granted == 1, Version: writeVersion(version, nil),
-			Open: fromMicros(open), Mark: string(mark), MarkedBy: string(markedBy),
+			Token: last - a.Span + 1, At: fromMicros(came), Granted: granted == 1, Open: fromMicros(open),
+			Version: version{number: number, opening: q.Opening}.String(), Lost: lostBefore(q.Opening),
+			Mark: string(mark), MarkedBy: string(markedBy),
 		}
 		if p.Granted {
-			p.Version = writeVersion(version, []int{length})
+			p.Version = version{number: number, opening: q.Opening, ends: []int{length}}.String()
 		} else {
 			p.Ahead = ahead/6 - 1 // six bytes of each claim are left out
 		}
@@ -221,15 +235,15 @@ func (s *Store) arriveMySQL(ctx context.Context, key, quoted string, args []any)
 	if p.Granted {
 		text := args[4].(string)
 		length := len(`{"token":`) + len(`,"at":`) + 2*len(strconv.FormatInt(p.Token, 10)) + len(text)
-		p.Version = writeVersion(p.Token, []int{length})
+		p.Version = version{number: p.Token, ends: []int{length}}.String()
 		return p, nil
 	}
 	p.Ahead, p.Open = 1, p.At.Add(time.Second)
 	q = s.statement("read the line of", key, placeMySQL, quoted, []byte(key), quoted)
 	q.Row = func(scan func(to ...any) error) error {
-		var version, open int64
-		err := scan(&version, &open, &p.Ahead)
-		p.Version, p.Open = writeVersion(version, nil), fromMicros(open)
+		var number, open int64
+		err := scan(&number, &open, &p.Ahead)
+		p.Version, p.Open = version{number: number}.String(), fromMicros(open)
 		return err
 	}
 	_, _ = s.conns.Run(ctx, q) // the claim is in line, whatever this says

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -21,6 +22,8 @@ type Dialect struct {
 	oneWrite bool // one writer at a time in each process, or all wait for the file
 	notifies bool // there is NOTIFY
 	guarded  bool // sessions may be in a transaction that is not a statement's own
+	// Where nobody tells of changes, lines are looked at no less often than this while somebody waits.
+	longestPoll time.Duration
 	// code returns the code of a driver's error, or "". A statement that failed with one of undone has
 	// done nothing and may be sent again; duplicate says that the row is there.
 	code      func(error) string
@@ -49,7 +52,7 @@ const nowMySQL = `IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
 // The dialects.
 var (
 	SQLite = &Dialect{
-		name: "sqlite", oneWrite: true, undone: []string{"busy"}, code: busyCode,
+		name: "sqlite", oneWrite: true, undone: []string{"busy"}, code: busyCode, longestPoll: 10 * time.Millisecond,
 		words: []string{
 			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
@@ -60,11 +63,13 @@ var (
 			"{alone}", "1 = 1", "{sure}", "", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = max(fencelock_lease.ending, " +
-				"excluded.ending), renewals = fencelock_lease.renewals + 1",
+				"excluded.ending), came = excluded.came, renewals = fencelock_lease.renewals + 1",
+			"{stamp}", "came = {clock}, ", "{came}", "{clock}",
 		},
 	}
 	Postgres = &Dialect{
 		name: "postgres", args: numbers, notifies: true, undone: []string{"40001", "40P01", "55P03"}, code: sqlState,
+		longestPoll: 250 * time.Millisecond,
 		words: []string{
 			"{entry}", "SELECT ?::bytea AS a, ?::bigint AS b, {now} AS c, ?::text AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
@@ -80,20 +85,21 @@ var (
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +
 				"excluded.ending), renewals = fencelock_lease.renewals + 1",
+			"{stamp}", "", "{came}", "0",
 		},
 	}
 	MySQL = &Dialect{
 		name: "mysql", args: literals, guarded: true, undone: []string{"1205", "1213", "1020", "1412", "1637"},
-		code: mysqlCode, duplicate: "1062",
+		code: mysqlCode, duplicate: "1062", longestPoll: 250 * time.Millisecond,
 		words: []string{
 			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
 			"{merge}", "ON DUPLICATE KEY UPDATE written = VALUES(written), " +
 				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
 			"{text}", "CAST(entry AS BINARY)", // whatever the character set of the session is
 			"{now}", nowMySQL, "{later}", nowMySQL,
-			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{txt}", "", "{int}", "", "{sure}", "",
-			"{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
-			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}",
+			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{txt}", "", "{int}", "",
+			"{sure}", "", "{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
+			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}", "{stamp}", "", "{came}", "0",
 		},
 	}
 )
@@ -113,13 +119,36 @@ func (d *Dialect) Now() string { return d.replacer(defaultPrefix)("{now}") }
 // replacer puts the words of the dialect and the prefix of the tables into statements.
 func (d *Dialect) replacer(prefix string) func(text string) string {
 	first := strings.NewReplacer(d.words...)
+	var mu sync.RWMutex
+	known := map[string]string{}
 	return func(text string) string {
-		text = first.Replace(first.Replace(text)) // some words have others in them
-		if prefix != defaultPrefix {
-			text = strings.ReplaceAll(text, defaultPrefix, prefix)
+		mu.RLock()
+		replaced, ok := known[text]
+		mu.RUnlock()
+		if ok {
+			return replaced
 		}
-		return text
+		replaced = first.Replace(first.Replace(text)) // some words have others in them
+		if prefix != defaultPrefix {
+			replaced = strings.ReplaceAll(replaced, defaultPrefix, prefix)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(known) >= mostTexts {
+			clear(known)
+		}
+		known[text] = replaced
+		return replaced
 	}
+}
+
+// mostTexts bounds how many statements are remembered.
+const mostTexts = 512
+
+// Numbered has the arguments of a statement on SQLite by number, and reports whether the first one is the time.
+func Numbered(text string) (numbered string, clock bool) {
+	bound, args := SQLite.bind(text, nil)
+	return bound, len(args) > 0
 }
 
 // bind puts arguments, which are []byte, string, or int64, into a statement.

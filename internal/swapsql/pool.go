@@ -37,6 +37,10 @@ type Statement struct {
 	Inserted *int64
 	// Grants reports, once the statement has succeeded, whether a claim of this process may hold a lock now.
 	Grants func() bool
+	// A file may be replaced by another one. Opening is set to the number of that which the statement ran on, from
+	// 1, also before Begin; on others than Only it changes nothing, unless Only is 0. On servers both are 0.
+	Opening, Only int64
+	Tells         bool // other processes have news
 	// Then are done in the same transaction, if the statement has changed something. Only SQLite is asked for
 	// that: it has no network between the statements.
 	Then []*Statement
@@ -200,7 +204,7 @@ func (st *Statement) Take(r *Result) (int64, error) {
 // scan is Scan of a row with those values.
 func scan(values, to []any) (err error) {
 	if len(values) != len(to) {
-		return driver.Permanent(fmt.Errorf("the database answers %d columns to a question for %d", len(values), len(to)))
+		return driver.Permanent(fmt.Errorf("the database answers %d columns, not %d", len(values), len(to)))
 	}
 	for i, v := range values {
 		switch d := to[i].(type) {

@@ -13,9 +13,9 @@ import (
 const mostAtOnce = 100
 
 const (
-	holdersSQL = `UPDATE fencelock_swap SET expires = {max}(expires, {later} + ?), renewals = renewals + 1
+	holdersSQL = `UPDATE fencelock_swap SET {stamp}expires = {max}(expires, {later} + ?), renewals = renewals + 1
 WHERE (%holders) AND expires > {now} AND {alone}`
-	recordsSQL = `UPDATE fencelock_lease SET ending = {max}(ending, {later} + ?), renewals = renewals + 1
+	recordsSQL = `UPDATE fencelock_lease SET {stamp}ending = {max}(ending, {later} + ?), renewals = renewals + 1
 WHERE (%records) AND ending > {now} AND {alone}`
 	aliveSQL = `SELECT lock_key, holder FROM fencelock_swap WHERE (%holders) AND expires > {now} AND {alone}
 UNION ALL SELECT of_key, id FROM fencelock_lease WHERE (%records) AND ending > {now} AND {alone} LIMIT 1000`

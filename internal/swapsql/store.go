@@ -41,6 +41,17 @@ func (s *Store) Traits() swaplock.Traits {
 	return swaplock.Traits{Name: s.d.name, Namespace: s.o.Prefix}
 }
 
+// Lost says what the connections know of it.
+func (s *Store) Lost() (times int64, reason string) {
+	if l, ok := s.conns.(swaplock.Losable); ok {
+		return l.Lost()
+	}
+	return 0, ""
+}
+
+// lostBefore is how often the file was lost before that opening.
+func lostBefore(opening int64) int64 { return max(0, opening-1) }
+
 const (
 	// A line is read by one statement, so that it and the leases are of one moment. The rows of leases have no
 	// time. The bound outdoes sql_select_limit. A standby refuses it, as it does a write, and poolers that send reads
@@ -77,10 +88,10 @@ func (s *Store) Read(ctx context.Context, key string, arrivals int) (st swaplock
 	q := s.statement("read the line of", key, readSQL, []byte(key), []byte(key))
 	q.Begin = func() { st = swaplock.State{Records: map[string]time.Time{}} }
 	q.Row = func(scan func(to ...any) error) error {
-		var now, version, last, expires, open, capacity sql.NullInt64
+		var now, number, last, expires, open, capacity sql.NullInt64
 		var mark, markedBy, holder []byte
 		var line, arrived sql.NullString
-		err := scan(&now, &version, &last, &mark, &markedBy, &holder, &expires, &line, &arrived, &open, &capacity)
+		err := scan(&now, &number, &last, &mark, &markedBy, &holder, &expires, &line, &arrived, &open, &capacity)
 		if err != nil {
 			return err
 		}
@@ -88,13 +99,13 @@ func (s *Store) Read(ctx context.Context, key string, arrivals int) (st swaplock
 			st.Records[string(holder)] = fromMicros(expires.Int64)
 			return nil
 		}
-		st.Now = fromMicros(now.Int64)
+		st.Now, st.Lost = fromMicros(now.Int64), lostBefore(q.Opening)
 		st.Content = swaplock.Content{
 			Last: last.Int64, Mark: string(mark), MarkedBy: string(markedBy), Holder: string(holder),
 			Expires: fromMicros(expires.Int64), Document: []byte(line.String),
 			Open: fromMicros(open.Int64), Capacity: capacity.Int64,
 		}
-		if !version.Valid {
+		if !number.Valid {
 			return nil
 		}
 		var ends []int
@@ -102,7 +113,7 @@ func (s *Store) Read(ctx context.Context, key string, arrivals int) (st swaplock
 			return err
 		}
 		st.More = len(ends) > 0 && ends[len(ends)-1] < len(arrived.String) || len(ends) == 0 && arrived.String != ""
-		st.Version = writeVersion(version.Int64, ends)
+		st.Version = version{number: number.Int64, opening: q.Opening, ends: ends}.String()
 		return nil
 	}
 	if _, err = s.conns.Run(ctx, q); err == nil {

@@ -15,9 +15,9 @@ import (
 const (
 	insertSQL = `INSERT INTO fencelock_swap
 	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity)
-{values}?, ?, ?, ?, ?, ?, ?, 0, ?, ?, 0, ?, ?{end}`
+{values}?, ?, ?, ?, ?, ?, ?, 0, ?, ?, {came}, ?, ?{end}`
 	// The order matters: MariaDB and MySQL read what they have assigned.
-	setSQL = ` SET expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?,
+	setSQL = ` SET {stamp}expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?,
 	version = ?, last = {max}(last, ?), mark = ?, marked_by = ?, line = ?,
 	arrivals = substr(arrivals, ?), open_until = ?, capacity = ?`
 	ifSQL   = ` WHERE lock_key = ? AND version = ? AND {alone}`
@@ -43,17 +43,17 @@ const (
 
 	// SQLite makes a transaction of it.
 	dropOneSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND id = ?`
-	lendOneSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals)
-VALUES (?, ?, {later} + ?, 0) {upsert}`
+	lendOneSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals, came)
+VALUES (?, ?, {later} + ?, 0, {clock}) {upsert}`
 )
 
 // Swap writes the row of key, and its leases, if the conditions of c hold.
-func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (version string, err error) {
+func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVersion string, err error) {
 	if c.If == "" {
 		return s.insert(ctx, key, c)
 	}
-	seen, ends, err := readVersion(c.If)
-	if err != nil || c.Arrivals > len(ends) {
+	v, err := readVersion(c.If)
+	if err != nil || c.Arrivals > len(v.ends) {
 		return "", err // a key is read before as many arrivals are taken
 	}
 	if s.d.args == literals {
@@ -65,22 +65,23 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (versi
 	}
 	taken := 0 // bytes of arrivals
 	if c.Arrivals > 0 {
-		taken = ends[c.Arrivals-1]
+		taken = v.ends[c.Arrivals-1]
 	}
-	st := s.swap(key, seen, int64(taken), c)
+	st := s.swap(key, v.number, int64(taken), c)
+	st.Only = v.opening
 	n, err := s.conns.Run(ctx, st)
 	if n == 0 || err != nil {
 		return "", lost(st, err)
 	}
-	ends = ends[c.Arrivals:]
-	for i := range ends {
-		ends[i] -= taken
+	next := version{number: v.number + 1, opening: v.opening, ends: v.ends[c.Arrivals:]}
+	for i := range next.ends {
+		next.ends[i] -= taken
 	}
-	return writeVersion(seen+1, ends), nil
+	return next.String(), nil
 }
 
 // insert writes the first row of key, and one that makes leases in two steps: there is nobody in line yet.
-func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (version string, err error) {
+func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (newVersion string, err error) {
 	first := time.Now().UnixMicro()
 	content := c.Content
 	if len(c.Lend) > 0 {
@@ -91,16 +92,16 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (ver
 		floorMicros(content.Open), content.Capacity)
 	st.Writes, st.Grants = true, inLine(c)
 	n, err := s.conns.Run(ctx, st)
-	version = strconv.FormatInt(first, 10)
+	newVersion = version{number: first, opening: st.Opening}.String()
 	switch {
 	case n == 0 || err != nil:
 		return "", lost(st, err)
 	case len(c.Lend) > 0:
 		next := *c
-		next.If = version
+		next.If = newVersion
 		return s.Swap(ctx, key, &next)
 	}
-	return version, nil
+	return newVersion, nil
 }
 
 // lost is the error of a swap that has changed nothing.
@@ -141,7 +142,10 @@ func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Stateme
 	if !c.Before.IsZero() {
 		b.add(beforeSQL, c.Before.UnixMicro())
 	}
-	st := &Statement{What: "write the line of", Key: key, Keeps: true, Writes: true, Grants: inLine(c)}
+	st := &Statement{
+		What: "write the line of", Key: key, Keeps: true, Writes: true, Grants: inLine(c),
+		Tells: len(c.News) > 0 && len(c.Document) > 0, // else there is nobody to tell
+	}
 	switch {
 	case s.d.notifies:
 		b.tables(c, st)

@@ -28,11 +28,12 @@ const (
 	// look share it, so nobody takes another one for the transaction.
 	bindSQL = `UPDATE fencelock_lease SET ending = ?{int}
 WHERE of_key = ? AND id = ? AND ending > {now} AND NOT {unlocked}`
-	unboundSQL = `UPDATE fencelock_lease SET ending = 1 WHERE of_key = ? AND ending = ?{int} AND {unlocked} RETURNING id`
-	holdSQL    = `SELECT CASE WHEN pg_advisory_xact_lock(hashtextextended($3::text, 0)) IS NULL THEN false
+	unboundSQL = `UPDATE fencelock_lease SET ending = 1
+WHERE of_key = ? AND ending = ?{int} AND {unlocked} RETURNING id`
+	holdSQL = `SELECT CASE WHEN pg_advisory_xact_lock(hashtextextended($3::text, 0)) IS NULL THEN false
 	ELSE EXISTS (SELECT FROM fencelock_swap WHERE lock_key = $1::bytea AND version >= $2::bigint) END`
-	// On MariaDB and MySQL it is the lock on a row. It is looked for in FROM, with a LIMIT, so that it is a table of its
-	// own: a row that is locked is skipped there, and one that is not stays locked until the statement ends.
+	// On MariaDB and MySQL it is the lock on a row. It is looked for in FROM, with a LIMIT, so that it is a table of
+	// its own: a row that is locked is skipped there, and one that is not stays locked until the statement ends.
 	bindableSQL = `INSERT INTO fencelock_binding (id, since) {values}?, {now}{end}`
 	bindMySQL   = `UPDATE fencelock_lease SET ending = ?, renewals = renewals + 1
 WHERE of_key = ? AND id = ? AND ending > {now} AND {alone} AND (SELECT COUNT(*) FROM (
@@ -75,8 +76,8 @@ func (s *Store) Hold(key, id, version string) (text string, args []any, err erro
 		return s.word("SELECT COUNT(*) FROM fencelock_binding WHERE id = X'" + hex.EncodeToString([]byte(id)) +
 			"' FOR UPDATE"), nil, nil
 	}
-	n, _, err := readVersion(version)
-	return s.word(holdSQL), []any{[]byte(key), n, id}, err
+	v, err := readVersion(version)
+	return s.word(holdSQL), []any{[]byte(key), v.number, id}, err
 }
 
 // Search returns the keys in whose lines a text of letters and digits occurs.

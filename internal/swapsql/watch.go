@@ -15,10 +15,10 @@ import (
 const pollSQL = `SELECT lock_key, version FROM fencelock_swap WHERE lock_key IN (%s) AND {alone} LIMIT 1000`
 
 // How often the lines are looked at for which somebody waits: often while a hand-over is likely, which is
-// soon after the last one, and ever less so. A wait is prolonged by an eighth of itself within these bounds.
+// soon after the last one, and ever less so. A wait is prolonged by an eighth of itself, up to longestPoll of the
+// dialect.
 const (
 	shortestPoll = 2 * time.Millisecond
-	longestPoll  = 250 * time.Millisecond
 	// heardPause is the least time between two looks that notifications cause. A notification concerns every
 	// process, and a lock that is handed over ten thousand times a second must not keep all of them busy.
 	heardPause = 200 * time.Microsecond
@@ -58,7 +58,7 @@ func (s *Store) Watch(ctx context.Context, waiting func() map[string]string,
 
 // pause waits until it is time to look again.
 func (w *watch) pause(ctx context.Context, l *listener) (heard bool, err error) {
-	wait := min(max(time.Since(w.stirred)/8, shortestPoll), longestPoll)
+	wait := min(max(time.Since(w.stirred)/8, shortestPoll), w.s.d.longestPoll)
 	if l.active.Load() {
 		wait = time.Second
 	}
@@ -89,10 +89,11 @@ func (w *watch) look(ctx context.Context) error {
 			strings.Repeat("?, ", len(keys)-1)+"?", 1), args...)
 		q.Row = func(scan func(to ...any) error) error {
 			var key []byte
-			var version int64
-			err := scan(&key, &version)
+			var number int64
+			err := scan(&key, &number)
 			// A standby that lags behind may answer. What it says is not news.
-			if seen, _, bad := readVersion(known[string(key)]); err == nil && (bad != nil || seen < version) {
+			seen, bad := readVersion(known[string(key)])
+			if err == nil && (bad != nil || seen.number < number || seen.opening != q.Opening) {
 				w.stirred = time.Now()
 				w.hear(string(key), nil)
 			}

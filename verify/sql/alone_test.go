@@ -13,7 +13,7 @@ import (
 
 // TestLinesAreListed lists lines with claims, among lines that are free.
 func TestLinesAreListed(t *testing.T) {
-	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		var want []string
 		for i := range 12 {
 			key := fmt.Sprintf("k%02d", i)
@@ -46,7 +46,7 @@ func TestLinesAreListed(t *testing.T) {
 
 // TestBreakByAReservedToken breaks by a token in the middle of what the claim has reserved.
 func TestBreakByAReservedToken(t *testing.T) {
-	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		c := claim("k")
 		c.Span = 64
 		ticket := hold(t, b, c)
@@ -90,7 +90,7 @@ func TestSpansDoNotOverlap(t *testing.T) {
 				t.Errorf("%s got token %d, and those up to %d are others'", what, ticket.Token, last)
 			}
 			last = ticket.Token + ticket.Span - 1
-			if counter := ask[int64](t, s, s.lastSQL()); counter < last {
+			if counter := ask[int64](t, s, "SELECT last FROM fencelock_swap"); counter < last {
 				t.Errorf("%s reserved the tokens up to %d, and the counter is %d", what, last, counter)
 			}
 			return ticket
@@ -114,17 +114,9 @@ func TestSpansDoNotOverlap(t *testing.T) {
 	})
 }
 
-// lastSQL reads the counter of the only line.
-func (s *store) lastSQL() string {
-	if s.dialect == sqllock.SQLite {
-		return "SELECT last FROM fencelock_line"
-	}
-	return "SELECT last FROM fencelock_swap"
-}
-
 // TestClaimThatIsAloneEndsWithItsLease lets a lease end that is beside the document.
 func TestClaimThatIsAloneEndsWithItsLease(t *testing.T) {
-	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		for _, name := range []string{"Renew", "Leave", "Break", "Enter"} {
 			dead := hold(t, b, claim("k"))
 			s.do(t, "UPDATE fencelock_swap SET expires = 1, open_until = 0")

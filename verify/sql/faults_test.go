@@ -90,6 +90,8 @@ package sql_test
 //verify:fault SQLite | serializable as the database's default | n/a: it always is
 //verify:fault SQLite | session killed by an administrator | n/a: no session
 //verify:fault SQLite | statements ended by the server at random moments | n/a: no server
+//verify:fault SQLite | the database file is deleted, renamed, replaced or linked | TestClaimsThatOutliveACopy
+//verify:fault SQLite | the database file is deleted, renamed, replaced or linked | TestCopyThatWentOnKeepsItsClaims
 //verify:fault SQLite | the database file is deleted, renamed, replaced or linked | TestFileThatWasReplacedEndsItsClaims
 //verify:fault SQLite | the database file is deleted, renamed, replaced or linked | TestGrantInAReplacedFileIsNotOne
 //verify:fault SQLite | the database file is deleted, renamed, replaced or linked | TestHardLinksAreRefused

@@ -256,7 +256,7 @@ func TestProgramKeepsAConnectionToTheOldFile(t *testing.T) {
 		use(t, b, "k")
 		conn, err := db.Conn(soon(t))
 		must(t, err)
-		run(t, conn, "SELECT count(*) FROM fencelock_claim")
+		run(t, conn, "SELECT count(*) FROM fencelock_swap")
 		s.remove(t)
 		if _, err := b.Enter(soon(t), claim("k")); err == nil ||
 			!strings.Contains(err.Error(), "connections to the old one") {
@@ -319,5 +319,87 @@ func TestDeletedLogIsExplained(t *testing.T) {
 			t.Errorf("Enter answered %v; want an error that says what to do", err)
 		}
 		p.Kill()
+	})
+}
+
+// copied copies the file as it is, and returns what replaces the file by the copy.
+func (s *store) copied(t *testing.T) (path string, replace func()) {
+	t.Helper()
+	path = s.name + ".copy"
+	copyFile(t, s.name, path)
+	copyFile(t, s.name+"-wal", path+"-wal")
+	return path, func() {
+		remove(t, s.name+"-wal", s.name+"-shm")
+		if _, err := os.Stat(path + "-wal"); err == nil {
+			rename(t, path+"-wal", s.name+"-wal")
+		}
+		rename(t, path, s.name)
+	}
+}
+
+// TestCopyThatWentOnKeepsItsClaims has a line go on in a file, and in another way in a copy of it, and puts the
+// copy in place between the read and the swap of a step. What was read in the one is not swapped into the other,
+// though both have one version.
+func TestCopyThatWentOnKeepsItsClaims(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		first, next := hold(t, b, claim("k")), wait(t, b, claim("k"))
+		renewed(t, b, next)
+		path, replace := s.copied(t)
+		must(t, b.Break(soon(t), "k", next.Token, "", 0))
+		db := s.openDSN(t, sqllock.SQLiteDSN(path))
+		there := s.backendOn(t, db)
+		leave(t, there, first)
+		versions := []int64{
+			ask[int64](t, s, "SELECT version FROM fencelock_swap"),
+			column[int64](t, db, "SELECT version FROM fencelock_swap")[0],
+		}
+		if versions[0] != versions[1] {
+			t.Fatalf("the file and the copy have versions %v; want one", versions)
+		}
+		must(t, there.Close())
+		must(t, db.Close())
+		program, err := s.openDSN(t, s.dsn).Conn(soon(t))
+		must(t, err)
+		must(t, second(program.ExecContext(soon(t), "BEGIN IMMEDIATE")))
+		broken := behind(func() error { return b.Break(soon(t), "k", first.Token, "", 0) })
+		pause(300 * time.Millisecond) // it has read, and waits to write
+		replace()
+		must(t, second(program.ExecContext(soon(t), "ROLLBACK")))
+		must(t, program.Close())
+		if err := <-broken; !driver.Gone(err) {
+			t.Errorf("Break of a claim that has left in the copy returned %v; want GoneError", err)
+		}
+		others := s.polling(t)
+		busy(t, others, "k")
+		renewed(t, others, next)
+		leave(t, others, next)
+		empty(t, b)
+	})
+}
+
+// TestClaimsThatOutliveACopy: who goes by the ID of a claim may come from anywhere, so its claim goes on in the
+// copy. A claim of this process does not, however it was taken.
+func TestClaimsThatOutliveACopy(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		named := claim("named")
+		named.Named = true
+		byName, detached := hold(t, b, named), hold(t, b, claim("detached"))
+		must(t, b.Detach(soon(t), detached))
+		detached.Detached = true
+		waiting := wait(t, b, claim("named"))
+		adopted, err := b.Adopt(soon(t), hold(t, b, claim("adopted")), claim("adopted"))
+		must(t, err)
+		_, replace := s.copied(t)
+		replace()
+		for what, ticket := range map[string]driver.Ticket{"waits": waiting, "was adopted": adopted} {
+			err := renew(b, soon(t), ticket)
+			if gone(t, "Renew of a claim that "+what, err); !strings.Contains(err.Error(), "deleted or replaced") {
+				t.Errorf("Renew of a claim that %s says %v; want that the file was replaced", what, err)
+			}
+		}
+		renewed(t, b, byName, detached)
+		leaveAll(t, b)
 	})
 }

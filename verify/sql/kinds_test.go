@@ -25,10 +25,10 @@ import (
 var sqlite = kind{
 	name: "SQLite", dialect: sqllock.SQLite, driver: "sqlite", make: newFile,
 	words: map[string]string{
-		"{key}": "key", "{name}": "CAST(key AS TEXT)", "{now}": "(unixepoch('subsec') * 1000000)",
-		"{tombstones}": "fencelock_tombstone",
-		"{tables}":     "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
-		"{liveclaim}":  "until > {now}", "{sum}": "total",
+		"{key}": "lock_key", "{name}": "CAST(lock_key AS TEXT)", "{now}": "(unixepoch('subsec') * 1000000)",
+		"{ends}":     "expires",
+		"{tables}":   "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+		"{liveswap}": "expires > {now}",
 	},
 }
 

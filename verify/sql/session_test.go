@@ -48,16 +48,6 @@ func (x *session) undo() {
 	x.conn.Close()
 }
 
-// blocks waits until n sessions of PostgreSQL wait for x.
-func (x *session) blocks(n int) {
-	x.t.Helper()
-	var pid int
-	must(x.t, x.conn.QueryRowContext(soon(x.t), "SELECT pg_backend_pid()").Scan(&pid))
-	until(x.t, "others wait for the transaction", func() bool {
-		return n == ask[int](x.t, x.s, "SELECT count(*) FROM pg_stat_activity WHERE ? = ANY (pg_blocking_pids(pid))", pid)
-	})
-}
-
 // blocked waits until a step waits for a row, and returns the number of its session. MariaDB
 // does not say so: there a statement that stands still is one that waits, if nobody else is at
 // work.

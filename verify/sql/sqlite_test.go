@@ -17,21 +17,26 @@ import (
 	"github.com/fencelock/fencelock/sqllock"
 )
 
-// reboot makes all rows look as if they were written before the host was started
-// again: on a clock that nobody can read any more, and since a while ago.
-func (s *store) reboot(t *testing.T, ago time.Duration) {
+// clockBehind sets the clock on which this boot of the host counts back. No Backend may be in use yet.
+func (s *store) clockBehind(t *testing.T, by time.Duration) {
 	t.Helper()
-	for _, table := range []string{"fencelock_claim", "{tombstones}"} {
-		s.do(t, "UPDATE "+table+" SET clock = 4711, expires = expires + 1000000000000, until = until - ?",
-			ago.Microseconds())
-	}
+	use(t, s.polling(t), "first")
+	s.do(t, "UPDATE fencelock_meta SET value = CAST(value AS INTEGER) - ? WHERE name LIKE 'clock %'", by.Microseconds())
+}
+
+// reboot starts the host again, by its wall clock, and returns a Backend.
+func (s *store) reboot(t *testing.T) *sqllock.Backend {
+	t.Helper()
+	s.do(t, "DELETE FROM fencelock_meta WHERE name LIKE 'clock %'")
+	return s.polling(t)
 }
 
 func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
 	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
+		s.clockBehind(t, 2*time.Minute)
 		old := hold(t, b, claim("k"))
 		waited := wait(t, b, claim("k"))
-		s.reboot(t, 2*time.Minute)
+		b = s.reboot(t)
 		empty(t, b)
 		gone(t, "Renew of a claim from before the restart", renew(b, soon(t), waited))
 		now := hold(t, b, noWait(claim("k")))
@@ -47,10 +52,11 @@ func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
 // finished holder keeps for an hour stays taken, and a process on another clock of
 // this host, as in a container with a time namespace, keeps its lock.
 func TestRestartKeepsWhatIsNotOver(t *testing.T) {
-	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
-		first := hold(t, b, claim("held"))
-		must(t, b.Leave(soon(t), hold(t, b, claim("lingers")), driver.Exit{Linger: time.Hour}))
-		s.reboot(t, 20*time.Second)
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, before *sqllock.Backend) {
+		s.clockBehind(t, 20*time.Second)
+		first := hold(t, before, claim("held"))
+		must(t, before.Leave(soon(t), hold(t, before, claim("lingers")), driver.Exit{Linger: time.Hour}))
+		b := s.reboot(t)
 		for _, key := range []string{"held", "lingers"} {
 			busy(t, b, key)
 			l, err := b.Line(soon(t), key)
@@ -61,32 +67,33 @@ func TestRestartKeepsWhatIsNotOver(t *testing.T) {
 				t.Errorf("%v are left of a lease that had 40s left by the wall clock", l.Claims[0].Left)
 			}
 		}
-		s.reboot(t, 0)
-		renewed(t, b, first)
-		leave(t, b, first)
+		renewed(t, before, first)
+		busy(t, b, "held")
+		leave(t, before, first)
 		leaveAll(t, b)
 	})
 }
 
 // TestClockOfTheHostSetBackHoldsNobodyForLong is a host that starts with its clock
-// in the past: what is left of a lease is never more than the whole of it.
+// in the past: what is left of a lease is never more than the whole of it, wherever it is kept.
 func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
 	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		const lease = 500 * time.Millisecond
-		const day = 86400 * 1_000_000
-		old := hold(t, b, ttl(claim("k"), lease))
-		s.reboot(t, -24*time.Hour)
-		s.do(t, "UPDATE fencelock_line SET last = last + ?", day)
+		const day = 24 * time.Hour
+		s.clockBehind(t, -day)
+		last := hold(t, b, ttl(claim("k"), lease)).Token
+		s.do(t, "UPDATE fencelock_swap SET last = last + ?", day.Microseconds())
 		began := time.Now()
-		w := granted(t, b, enter(t, b, claim("k")))
-		if took := time.Since(began); took > lease+time.Second {
+		b = s.reboot(t)
+		got := granted(t, b, enter(t, b, claim("k")))
+		if took := time.Since(began); took > lease+10*time.Second {
 			t.Errorf("a lease of %v from before the restart lasted %v more", lease, took)
 		}
-		if w.Token <= old.Token+day {
-			t.Errorf("the token is %d; want one above the counter, %d, though the clock is behind it", w.Token,
-				old.Token+day)
+		if got.Token <= last+day.Microseconds() {
+			t.Errorf("the token is %d; want one above the counter, %d, though the clock is behind it", got.Token,
+				last+day.Microseconds())
 		}
-		leave(t, b, w)
+		leaveAll(t, b)
 	})
 }
 
@@ -94,8 +101,9 @@ func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
 // clock: they are all carried over, in their order.
 func TestWaiterOutlivesTheClockItEnteredOn(t *testing.T) {
 	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
+		s.clockBehind(t, time.Second)
 		first, second, third := hold(t, b, claim("k")), wait(t, b, claim("k")), wait(t, b, claim("k"))
-		s.reboot(t, time.Second)
+		b = s.reboot(t)
 		leave(t, b, first)
 		leave(t, b, granted(t, b, second))
 		leave(t, b, granted(t, b, third))
@@ -255,4 +263,21 @@ func TestFewConnectionsAreUsed(t *testing.T) {
 	if n := db.Stats().OpenConnections; n > 5 {
 		t.Errorf("%d connections were opened; want 5 at most", n)
 	}
+}
+
+// TestFileOfAnEarlierFormatIsRefused has a file in which an earlier fencelock kept its locks.
+func TestFileOfAnEarlierFormatIsRefused(t *testing.T) {
+	only(t, sqlite, func(t *testing.T, s *store) {
+		s.do(t, "CREATE TABLE fencelock_meta (name TEXT NOT NULL PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID")
+		s.do(t, "INSERT INTO fencelock_meta (name, value) VALUES ('format', 1)")
+		s.do(t, "CREATE TABLE fencelock_claim (key BLOB NOT NULL)")
+		b := s.polling(t)
+		refusal(t, b, "format 1, of an earlier fencelock", "format 2", "end all programs", "drop these tables")
+		if n := ask[int](t, s, "SELECT count(*) FROM sqlite_master WHERE name = 'fencelock_swap'"); n != 0 {
+			t.Error("a refused file has new tables")
+		}
+		s.do(t, "DROP TABLE fencelock_claim")
+		s.do(t, "DROP TABLE fencelock_meta")
+		use(t, b, "k")
+	})
 }

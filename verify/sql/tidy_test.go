@@ -15,66 +15,9 @@ import (
 	"github.com/fencelock/fencelock/sqllock"
 )
 
+// TestIdleLinesAreForgottenAfterADay: each process has that done about once an hour.
 func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
-	each(t, []kind{sqlite}, func(t *testing.T, s *store) {
-		// So many Enters sweep all lines.
-		enough := map[sqllock.Dialect]int{sqllock.SQLite: 1200, sqllock.Postgres: 600, sqllock.MySQL: 400}[s.dialect]
-		b := s.polling(t)
-		for i := range 200 {
-			use(t, b, fmt.Sprint("idle", i))
-		}
-		must(t, b.Leave(soon(t), hold(t, b, claim("marked")), driver.Exit{Mark: "done"}))
-		inUse := hold(t, b, ttl(claim("in use"), time.Hour))
-		hold(t, b, claim("dead"))
-		hold(t, b, claim("dead too"))
-		busy(t, b, "dead too")
-		s.do(t, "UPDATE fencelock_line SET last = last - 90000000000 WHERE {name} <> 'idle7'")
-		s.do(t, "UPDATE fencelock_claim SET expires = 1 WHERE {name} LIKE 'dead%'")
-		if s.on != nil {
-			s.do(t, "UPDATE fencelock_line SET {ends} = 1 WHERE {name} LIKE 'dead%'")
-		}
-		for range enough {
-			use(t, b, "busy")
-		}
-		left := column[string](t, s.db, s.sql("SELECT {name} FROM fencelock_line"))
-		slices.Sort(left)
-		// idle7 was in use less than a day ago.
-		if want := []string{"busy", "idle7", "in use", "marked"}; !slices.Equal(left, want) {
-			t.Errorf("the lines %q are left; want %q", left, want)
-		}
-		n := ask[int](t, s, "SELECT count(*) FROM fencelock_claim")
-		if s.on != nil {
-			n += ask[int](t, s, "SELECT count(*) FROM fencelock_line WHERE {alone}")
-		}
-		if n != 1 {
-			t.Errorf("%d claims are left; want that of the one lock in use: the other processes are dead", n)
-		}
-		if l, err := b.Line(soon(t), "marked"); err != nil || l.Mark != "done" {
-			t.Errorf("the mark is %q, %v; want it kept", l.Mark, err)
-		}
-		leave(t, b, inUse)
-		empty(t, b)
-	})
-}
-
-func TestTombstonesAreForgotten(t *testing.T) {
-	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
-		for i := range 50 {
-			b.Leave(soon(t), driver.Ticket{Claim: ttl(claim(fmt.Sprint("k", i%2)), 100*time.Millisecond)},
-				driver.Exit{Tombstone: true})
-		}
-		until(t, "no tombstone is left", func() bool {
-			for i := range 64 {
-				use(t, b, fmt.Sprint("k", i%2))
-			}
-			return ask[int](t, s, "SELECT count(*) FROM {tombstones}") == 0
-		})
-	})
-}
-
-// TestLinesOnServersAreForgottenAfterADay: each process has that done about once an hour.
-func TestLinesOnServersAreForgottenAfterADay(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
+	each(t, all, func(t *testing.T, s *store) {
 		b := s.polling(t)
 		for i := range 20 {
 			use(t, b, fmt.Sprint("idle", i))
@@ -112,9 +55,9 @@ func TestLinesOnServersAreForgottenAfterADay(t *testing.T) {
 	})
 }
 
-// TestTombstonesOnServersAreForgotten: whoever writes a line leaves out those that are over.
-func TestTombstonesOnServersAreForgotten(t *testing.T) {
-	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
+// TestTombstonesAreForgotten: whoever writes a line leaves out those that are over.
+func TestTombstonesAreForgotten(t *testing.T) {
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		c := claim("k")
 		gone(t, "Leave of nobody", b.Leave(soon(t), driver.Ticket{Claim: ttl(c, 100*time.Millisecond)}, driver.Exit{Tombstone: true}))
 		gone(t, "an Enter after its Leave", second(b.Enter(soon(t), c)))

@@ -2,6 +2,8 @@
 -- Running this again changes nothing. "fencelock_" is the prefix of all names; another one may be chosen.
 --
 -- Times are in microseconds since 1970. Keys, IDs and marks are bytes: CAST(lock_key AS TEXT).
+-- Where the host has a clock that nobody can set, times are counted on that: 'clock N', a number made from the
+-- boot of the host, is what they are ahead of it. The first process of a boot writes it, by the wall clock.
 
 CREATE TABLE IF NOT EXISTS fencelock_meta (
     name  TEXT NOT NULL PRIMARY KEY,
@@ -21,7 +23,7 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     renewals  INTEGER NOT NULL,
     line      TEXT    NOT NULL,   -- who is in line, in order of arrival: JSON
     arrivals  TEXT    NOT NULL,   -- who has arrived since, behind those: a JSON object each
-    came      INTEGER NOT NULL,   -- when the last one arrived
+    came      INTEGER NOT NULL,   -- when the row was last written
     open_until INTEGER NOT NULL,  -- until then others may arrive and wait
     capacity  INTEGER NOT NULL    -- of those
 ) STRICT, WITHOUT ROWID;
@@ -32,6 +34,7 @@ CREATE TABLE IF NOT EXISTS fencelock_lease (
     id       BLOB    NOT NULL,
     ending   INTEGER NOT NULL,
     renewals INTEGER NOT NULL,
+    came     INTEGER NOT NULL,   -- when it was last made or renewed
     PRIMARY KEY (of_key, id)
 ) STRICT, WITHOUT ROWID;
 

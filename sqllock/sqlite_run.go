@@ -67,7 +67,7 @@ func (s *sqlite) runBehind(ctx context.Context, st *swapsql.Statement) (int64, e
 			return 0, cmp.Or(ctx.Err(), error(driver.ErrClosed))
 		}
 	}
-	st.Opening = mine.Opening
+	st.Opening, st.Clock = mine.Opening, mine.Clock
 	return changed, err
 }
 
@@ -260,7 +260,7 @@ func (s *sqlite) moved(d *database, err error) error {
 type prepared struct {
 	stmt  *sql.Stmt
 	text  string
-	clock bool // the first argument is the time
+	clock int // which argument is the time, or -1
 }
 
 // mostPrepared bounds how many statements are prepared: their texts depend on how many claims they name.
@@ -275,7 +275,7 @@ func (d *database) prepared(ctx context.Context, db *sql.DB, text string) (*prep
 		return p, nil
 	}
 	p = &prepared{}
-	p.text, p.clock = swapsql.Numbered(text)
+	p.text, p.clock = swapsql.Clocked(text)
 	if db == nil || n >= mostPrepared {
 		return p, nil
 	}
@@ -306,10 +306,11 @@ type execer interface {
 // run runs p for st, in tx if that is not nil.
 func (p *prepared) run(ctx context.Context, tx *sql.Tx, db execer, now int64, st *swapsql.Statement) (int64, error) {
 	args := st.Args
-	if p.clock {
-		args = append(make([]any, 0, len(st.Args)+1), now)
-		args = append(args, st.Args...)
+	if p.clock >= 0 {
+		args = make([]any, 0, len(st.Args)+1)
+		args = append(append(append(args, st.Args[:p.clock]...), now), st.Args[p.clock:]...)
 	}
+	st.Clock = now
 	stmt := p.stmt
 	if stmt != nil && tx != nil {
 		stmt = tx.StmtContext(ctx, stmt)

@@ -82,7 +82,10 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		}
 		return err
 	}
-	err := b.leaveAlone(ctx, &t, e, leave)
+	err := b.withdraw(ctx, &t, e)
+	if errors.Is(err, errPart) {
+		err = b.leaveAlone(ctx, &t, e, leave)
+	}
 	if errors.Is(err, errPart) {
 		var other *Arrival
 		if e == (driver.Exit{}) {
@@ -95,6 +98,23 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		b.claims.leave(driverutil.Ref(t.Key, t.ID))
 	}
 	return err
+}
+
+// withdraw takes the claim of t out of the arrivals, without a read. It returns errPart if it may not be there, or may
+// be granted.
+func (b *Backend) withdraw(ctx context.Context, t *driver.Ticket, e driver.Exit) error {
+	a := b.claims.arrived(driverutil.Ref(t.Key, t.ID))
+	if a == nil || e.Tombstone || e.Mark != "" || e.Linger != 0 {
+		return errPart
+	}
+	if err := b.ended(ctx); err != nil {
+		return err
+	}
+	done, err := b.arriver.Withdraw(ctx, t.Key, a)
+	if err == nil && !done {
+		return errPart
+	}
+	return b.failed(ctx, err)
 }
 
 // leaveAlone takes the claim of t out of a line that has been empty since, without a read. It returns
@@ -207,7 +227,7 @@ func (b *Backend) Lend(ctx context.Context, t driver.Ticket) (version string, er
 		if c == nil || !c.Granted {
 			return r.Gone(s, t.ID)
 		}
-		if seen, found = r, r.origins[c].place == inRecord; !found {
+		if seen, found = r, r.place(c) == inRecord; !found {
 			r.lend(s, c, t.TTL)
 		}
 		r.Soon = soon

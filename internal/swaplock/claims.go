@@ -24,6 +24,7 @@ type own struct {
 	look    time.Time // when an Await looks at the latest: a lease ahead may have ended
 	alone   *State    // of the line, if the claim is granted and alone there
 	lost    int64     // State.Lost where the claim entered
+	arrived *Arrival  // as which it waits, if it does and nobody has taken it into the document
 }
 
 // claims are the claims of a Backend.
@@ -57,6 +58,13 @@ func (cs *claims) enter(ref driverutil.ClaimRef) (o *own, known bool) {
 	o = &own{ClaimRef: ref, grant: proof(ref.ID), wake: make(chan struct{}, 1)}
 	cs.byKey[ref.Key][ref.ID] = o
 	return o, false
+}
+
+// others reports whether more than one claim of this Backend is in the line of key.
+func (cs *claims) others(key string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.byKey[key]) > 1
 }
 
 // enters notes that the claim of o has entered what is in st, and where it stands.
@@ -93,6 +101,23 @@ func (cs *claims) leave(ref driverutil.ClaimRef) {
 		delete(cs.byKey, ref.Key)
 		delete(cs.versions, ref.Key)
 	}
+}
+
+// waits notes that a claim waits as a.
+func (cs *claims) waits(o *own, a *Arrival) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	o.arrived = a
+}
+
+// arrived takes the arrival as which a claim may wait still.
+func (cs *claims) arrived(ref driverutil.ClaimRef) (a *Arrival) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if o := cs.byKey[ref.Key][ref.ID]; o != nil && !o.granted {
+		a, o.arrived = o.arrived, nil
+	}
+	return a
 }
 
 // alone takes the line in which a claim is alone, if that is known.

@@ -20,6 +20,9 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	}
 	o, known := b.claims.enter(driverutil.Ref(c.Key, c.ID))
 	a := b.arrival(&c)
+	if a != nil {
+		a.Behind = b.claims.others(c.Key)
+	}
 	t, err := b.arrive(ctx, o, &c, a)
 	if err == nil && t == nil {
 		t, err = b.join(ctx, o, &c, a)
@@ -45,7 +48,7 @@ func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	}
 	return &Arrival{
 		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL, WaitTTL: c.Lease(false),
-		Waits: !c.NoWait, Full: c.Weight == c.Capacity,
+		Waits: !c.NoWait, Full: c.Weight == c.Capacity, written: &d,
 	}
 }
 
@@ -65,9 +68,11 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	t.TTL, t.WaitTTL = c.Lease(p.Granted), 0
 	t.Left = t.TTL
 	b.claims.enters(o, t, &State{Version: p.Version, Lost: p.Lost}, min(p.Open.Sub(p.At), headSoon))
-	if p.Granted {
+	a.Token, a.At = p.Token, p.At
+	if !p.Granted {
+		b.claims.waits(o, a)
+	} else {
 		t.Mark = driver.Mark(p.Mark)
-		a.Token, a.At = p.Token, p.At
 		b.claims.stays(driverutil.Ref(c.Key, c.ID), &State{
 			Version: p.Version, Now: p.At, Lost: p.Lost, Arrivals: []Arrival{*a},
 			Content: Content{
@@ -103,7 +108,7 @@ func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim, a *Arrival)
 				return errPart
 			}
 			own := r.Find(c.ID)
-			if found = own != nil && r.origins[own].place != inDocument; found {
+			if found = own != nil && r.place(own) != inDocument; found {
 				seen, t = r, r.Ticket(s, own)
 				t.TTL = c.Lease(own.Granted)
 				return driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)

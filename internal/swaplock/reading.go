@@ -21,7 +21,7 @@ var errPart = errors.New("there are more arrivals")
 type reading struct {
 	State
 	line.Line
-	origins map[*line.Claim]origin
+	origins map[*line.Claim]*origin
 	arrived []*line.Claim        // the claims of State.Arrivals, in order; nil for a message
 	lent    map[*line.Claim]bool // those that get a record in this step
 
@@ -58,9 +58,7 @@ func open(key string, st State) (*reading, error) {
 			"what the store has of this key", key, st.Last))
 	}
 	n := len(d.Claims) + len(st.Arrivals)
-	r := &reading{
-		State: st, origins: make(map[*line.Claim]origin, n), lent: map[*line.Claim]bool{}, missed: map[string]bool{},
-	}
+	r := &reading{State: st, origins: make(map[*line.Claim]*origin, n)}
 	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, driver.Mark(st.Content.Mark), st.Content.MarkedBy
 	claims := make([]*line.Claim, 0, n+1)
 	for i := range d.Claims {
@@ -83,7 +81,7 @@ func open(key string, st State) (*reading, error) {
 	// that away.
 	r.Grant(&line.Step{Wall: st.Now})
 	for _, c := range claims {
-		r.origins[c] = origin{*c, r.origins[c].place}
+		r.origins[c].Claim = *c
 	}
 	for _, t := range d.Tombstones {
 		if r.Tombstones.ByID == nil {
@@ -100,9 +98,12 @@ func (r *reading) arrive(key string, a *Arrival) (*line.Claim, error) {
 	if a.Message {
 		return nil, nil
 	}
-	var d claim
-	if err := json.Unmarshal(a.Claim, &d); err != nil {
-		return nil, driver.Permanent(fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err))
+	d := a.written
+	if d == nil {
+		d = new(claim)
+		if err := json.Unmarshal(a.Claim, d); err != nil {
+			return nil, driver.Permanent(fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err))
+		}
 	}
 	c := d.claim(key)
 	c.Token, c.Since = a.Token, a.At
@@ -124,21 +125,29 @@ func (r *reading) locate(c *line.Claim, lent bool) {
 	case c.ID == r.Holder:
 		at, c.Expires = beside, sinceEpoch(r.State.Expires)
 	}
-	r.origins[c] = origin{*c, at}
+	r.origins[c] = &origin{place: at}
+}
+
+// place is where the lease of c was when the line was read. That of a new claim is in no place of its own.
+func (r *reading) place(c *line.Claim) place {
+	if o := r.origins[c]; o != nil {
+		return o.place
+	}
+	return inDocument
 }
 
 // settle says where the lease of c is from now on. What ends its lease sooner, or gives it another
 // ID, takes the lease into the document, where no renewal can be under way.
 func (r *reading) settle(c *line.Claim) place {
-	was, known := r.origins[c]
+	was := r.origins[c]
 	switch {
 	case c.Lingering:
 		return inDocument
 	case r.lent[c]:
 		return inRecord
-	case !known && len(r.Claims) == 1 && c.Granted:
+	case was == nil && len(r.Claims) == 1 && c.Granted:
 		return beside
-	case was.place == inRecord && c.ID != was.ID:
+	case was == nil || was.place == inRecord && c.ID != was.ID:
 		return inDocument
 	}
 	return was.place
@@ -157,10 +166,13 @@ func (r *reading) obey(s *line.Step) error {
 		id := string(m.Leave + m.Lend)
 		switch c := r.Find(id); {
 		case c == nil || c.Token != m.Token:
+			if r.missed == nil {
+				r.missed = map[string]bool{}
+			}
 			r.missed[id] = true
 		case m.Leave != "":
 			_ = r.Leave(s, &driver.Ticket{Claim: c.Claim}, driver.Exit{})
-		case r.origins[c].place == inDocument:
+		case r.place(c) == inDocument:
 			r.lend(s, c, time.Duration(m.TTL))
 		}
 	}
@@ -174,6 +186,9 @@ func (r *reading) has(m *Arrival) bool {
 
 // lend starts the lease of c again, in a record.
 func (r *reading) lend(s *line.Step, c *line.Claim, ttl time.Duration) {
+	if r.lent == nil {
+		r.lent = map[*line.Claim]bool{}
+	}
 	r.lent[c] = true
 	_ = r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: c.ID, TTL: ttl}})
 }

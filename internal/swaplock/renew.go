@@ -78,7 +78,7 @@ func (b *Backend) lend(ctx context.Context, l Lease, token int64) error {
 				return r.Gone(s, l.ID)
 			case r.lent[c]: // by a message
 				return nil
-			case r.origins[c].place != inDocument:
+			case r.place(c) != inDocument:
 				return errMoved
 			}
 			r.lend(s, c, l.TTL)

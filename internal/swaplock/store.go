@@ -152,6 +152,11 @@ type Arriver interface {
 	// late. It has only a Claim. It is added if there is a document or an arrival, and changes
 	// nothing else.
 	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
+
+	// Withdraw takes a, with the Token and At that it has got, out of the arrivals, if it is there and the store's
+	// clock is before Open: then a waits, and nobody waits for a alone. The version changes. A long line is neither
+	// read nor written for a claim that gives up at its end.
+	Withdraw(ctx context.Context, key string, a *Arrival) (done bool, err error)
 }
 
 // Arrival is a claim that has arrived and is not in the document yet.
@@ -166,9 +171,12 @@ type Arrival struct {
 	Waits    bool          // it may wait
 	Blind    bool          // it may join though nobody knows yet whether it waits
 	Full     bool          // if it holds the lock, no other can
+	Behind   bool          // others of this process are in line, so the lock is hardly free
 
 	Token int64     // the larger of Last + 1 and At in µs since 1970
 	At    time.Time // when it arrived
+
+	written *claim // what Claim says, if that is known
 }
 
 // Place is where an arrival stands.

@@ -264,3 +264,20 @@ func (s *toy) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swa
 	p.Version, p.Open, p.Mark, p.MarkedBy = k.version, c.Open, c.Mark, c.MarkedBy
 	return p, nil
 }
+
+func (s *toy) Withdraw(ctx context.Context, key string, a *swaplock.Arrival) (done bool, err error) {
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, now := s.key(key)
+	i := slices.IndexFunc(k.arrivals, func(b swaplock.Arrival) bool { return b.ID == a.ID && b.Token == a.Token })
+	if i < 0 || !now.Before(k.content.Open) {
+		return false, nil
+	}
+	s.next++
+	k.version = fmt.Sprint(s.next)
+	k.arrivals = slices.Concat(k.arrivals[:i], k.arrivals[i+1:])
+	return true, nil
+}

@@ -33,9 +33,21 @@ ON CONFLICT (lock_key) DO UPDATE SET
 	capacity = CASE WHEN {free} THEN excluded.capacity ELSE f.capacity END
 WHERE {free} OR {now} < f.open_until + ?{int} AND f.capacity = excluded.capacity
 	AND {in}(f.line, ?{txt}) = 0 AND {in}(f.arrivals, ?{txt}) = 0
-RETURNING last, came, version, open_until, mark, marked_by, CASE WHEN holder = ?{bytes} THEN 1 ELSE 0 END,
+RETURNING last, came, version, open_until, mark, marked_by,
+	CASE WHEN holder = ?{bytes} THEN 1 ELSE 0 END,
 	length(arrivals), length(arrivals) - length(replace(arrivals, ',"at":', ''))
 		+ length(line) - length(replace(line, '"token":', '""'))`
+
+	// See take.
+	takeSQL = `INSERT INTO fencelock_swap AS f (lock_key, version, last, mark, marked_by, holder, expires,
+	renewals, line, arrivals, came, open_until, capacity)
+VALUES (?, {clock}, {clock} + ? - 1, x'', x'', ?, {clock} + ?, 0, '',
+	'{"token":' || {clock} || ',"at":' || {clock} || ?, {clock}, {clock} * ? + ?, ?)
+ON CONFLICT (lock_key) DO UPDATE SET version = excluded.version, last = excluded.last, holder = excluded.holder,
+	expires = excluded.expires, arrivals = excluded.arrivals, came = excluded.came,
+	open_until = excluded.open_until, capacity = excluded.capacity
+WHERE f.line = '' AND f.arrivals = '' AND f.marked_by = x'' AND f.version < excluded.version
+	AND f.last < excluded.came`
 
 	// MariaDB and MySQL return one number: what has become of the claim, and its token. It is chosen first, because
 	// what comes behind an assignment may or may not see it. A key with a mark is left to a swap.
@@ -61,6 +73,8 @@ ON DUPLICATE KEY UPDATE
 		CONCAT(arrivals, '{"token":', LAST_INSERT_ID() DIV 4, ',"at":', VALUES(came), ?))`
 	messageSQL = `UPDATE fencelock_swap SET arrivals = {append}
 WHERE lock_key = ? AND length(line) + length(arrivals) > 0 AND {alone}`
+	withdrawSQL = `UPDATE fencelock_swap SET {stamp}version = version + 1, arrivals = replace(arrivals, ?{txt}, '')
+WHERE lock_key = ? AND {now} < open_until AND {in}(arrivals, ?{txt}) > 0 AND {alone}`
 	// A claim that is still among the arrivals is not granted yet, so a change of this version is news.
 	placeMySQL = `SELECT version, open_until, (LENGTH(line) - LENGTH(REPLACE(line, '"token":', '""'))
 	+ LENGTH(before_it) - LENGTH(REPLACE(before_it, ',"at":', ''))) DIV 6 - 1
@@ -82,16 +96,20 @@ type arrival struct {
 	Claim    json.RawMessage `json:"claim"`
 }
 
-// tail holds the part of an arrival behind its token and time.
-func tail(a *swaplock.Arrival) (string, error) {
-	text, err := json.Marshal(&arrival{
-		Span: a.Span, Capacity: a.Capacity, ID: a.ID, TTL: a.TTL.Microseconds(), WaitTTL: a.WaitTTL.Microseconds(),
-		Full: a.Full, Claim: a.Claim,
-	})
-	if err != nil {
-		return "", driver.Permanent(err)
+// tail is an arrival as it is written down, but for the token and the time before it.
+func tail(a *swaplock.Arrival) string {
+	b := make([]byte, 0, 160+len(a.Claim))
+	add := func(name string, n int64) { b = strconv.AppendInt(append(b, name...), n, 10) }
+	add(`,"span":`, a.Span)
+	add(`,"capacity":`, a.Capacity)
+	b = append(append(append(b, `,"id":"`...), a.ID...), '"') // letters and digits
+	add(`,"ttl":`, a.TTL.Microseconds())
+	add(`,"wait_ttl":`, a.WaitTTL.Microseconds())
+	if a.Full {
+		b = append(b, `,"full":true`...)
 	}
-	return strings.TrimPrefix(ascii(text), `{"token":0,"at":0`) + "\n", nil
+	b = append(append(b, `,"claim":`...), a.Claim...)
+	return ascii(append(b, "}\n"...))
 }
 
 // parseArrivals reads at most so many of the first arrivals, and where each ends.
@@ -121,7 +139,7 @@ type version struct {
 }
 
 func (v version) String() string {
-	text := strconv.AppendInt(nil, v.number, 10)
+	text := strconv.AppendInt(make([]byte, 0, 40), v.number, 10)
 	if v.opening != 0 {
 		text = strconv.AppendInt(append(text, '@'), v.opening, 10)
 	}
@@ -155,10 +173,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	if a.Message {
 		return s.leaveMessage(ctx, key, a)
 	}
-	text, err := tail(a)
-	if err != nil {
-		return nil, err
-	}
+	text := tail(a)
 	lease := ttl(swaplock.Lease{TTL: a.TTL})
 	full, open := int64(0), int64(0)
 	if a.Full {
@@ -173,8 +188,13 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	}
 	quoted, wait := `"`+a.ID+`"`, a.WaitTTL.Microseconds()
 	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
-	if s.d.args == literals {
+	switch {
+	case s.d.args == literals:
 		return s.arriveMySQL(ctx, key, quoted, append(insert, late, quoted, quoted, wait, text))
+	case s.d.args == marks && !a.Behind:
+		if p, err := s.take(ctx, key, len(text), insert); p != nil || err != nil {
+			return p, err
+		}
 	}
 	q := s.statement("enter the line of", key, strings.ReplaceAll(arriveSQL, "{free}", freeSQL),
 		append(insert, text, wait, late, quoted, quoted, []byte(a.ID))...)
@@ -186,7 +206,8 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 		var last, came, number, open int64
 		var mark, markedBy []byte
 		var granted, length, ahead int
-		if err := scan(&last, &came, &number, &open, &mark, &markedBy, &granted, &length, &ahead); err != nil {
+		err := scan(&last, &came, &number, &open, &mark, &markedBy, &granted, &length, &ahead)
+		if err != nil {
 			return err
 		}
 		p = &swaplock.Place{
@@ -201,8 +222,24 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 		}
 		return nil
 	}
-	_, err = s.conns.Run(ctx, q)
+	_, err := s.conns.Run(ctx, q)
 	return p, err
+}
+
+// take takes a lock on SQLite that is free, has no mark, and was last wanted before now. The statement returns no row,
+// which costs as much as the rest of it: all that it writes is known from the clock.
+func (s *Store) take(ctx context.Context, key string, tail int, args []any) (p *swaplock.Place, err error) {
+	st := s.statement("enter the line of", key, takeSQL, args...)
+	st.Keeps, st.Writes, st.Grants = false, true, func() bool { return true }
+	n, err := s.conns.Run(ctx, st)
+	if n == 0 || err != nil {
+		return nil, err
+	}
+	length := len(`{"token":,"at":`) + 2*len(strconv.FormatInt(st.Clock, 10)) + tail
+	return &swaplock.Place{
+		Token: st.Clock, At: fromMicros(st.Clock), Granted: true, Lost: lostBefore(st.Opening),
+		Version: version{number: st.Clock, opening: st.Opening, ends: []int{length}}.String(),
+	}, nil
 }
 
 // always is longer than any time that is left, in µs.
@@ -219,6 +256,13 @@ func (s *Store) leaveMessage(ctx context.Context, key string, a *swaplock.Arriva
 		return nil, err
 	}
 	return &swaplock.Place{}, nil
+}
+
+// Withdraw takes a claim that waits out of the arrivals.
+func (s *Store) Withdraw(ctx context.Context, key string, a *swaplock.Arrival) (done bool, err error) {
+	text := fmt.Sprintf(`{"token":%d,"at":%d%s`, a.Token, a.At.UnixMicro(), tail(a))
+	n, err := s.write(ctx, "leave the line of", key, withdrawSQL, text, []byte(key), text)
+	return n > 0, err
 }
 
 // arriveMySQL does it on MariaDB and MySQL. Where a claim stands that waits is asked behind; if that cannot be told,

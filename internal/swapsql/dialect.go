@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ type Dialect struct {
 type argStyle int
 
 const (
-	marks    argStyle = iota // ?2, and ?1 is the clock of this host
+	marks    argStyle = iota // ?, and {clock} is the clock of this host
 	numbers                  // $1
 	literals                 // in the text: neither prepared statements nor settings of the driver matter
 )
@@ -145,17 +146,35 @@ func (d *Dialect) replacer(prefix string) func(text string) string {
 // mostTexts bounds how many statements are remembered.
 const mostTexts = 512
 
-// Numbered has the arguments of a statement on SQLite by number, and reports whether the first one is the time.
-func Numbered(text string) (numbered string, clock bool) {
-	bound, args := SQLite.bind(text, nil)
-	return bound, len(args) > 0
+// Clocked is a statement on SQLite with its marks, and which of its arguments is the clock of this host, or -1. The
+// driver asks for the name of each mark that has one.
+func Clocked(text string) (marked string, clock int) {
+	clock = -1
+	var b strings.Builder
+	marks := 0
+	for i, part := range strings.Split(text, "{clock}") {
+		switch {
+		case i == 1:
+			clock = marks
+			marks++
+			fallthrough
+		case i > 1:
+			b.WriteString("?" + strconv.Itoa(clock+1))
+		}
+		b.WriteString(part)
+		marks += strings.Count(part, "?")
+	}
+	return b.String(), clock
 }
 
 // bind puts arguments, which are []byte, string, or int64, into a statement.
 func (d *Dialect) bind(text string, args []any) (string, []any) {
-	first := 1
-	if d.args == marks && strings.Contains(text, "{clock}") {
-		first, args = 2, append([]any{time.Now().UnixMicro()}, args...)
+	if d.args == marks {
+		marked, clock := Clocked(text)
+		if clock >= 0 {
+			args = slices.Insert(slices.Clone(args), clock, any(time.Now().UnixMicro()))
+		}
+		return marked, args
 	}
 	var b strings.Builder
 	for i := 0; ; i++ {
@@ -165,20 +184,16 @@ func (d *Dialect) bind(text string, args []any) (string, []any) {
 			break
 		}
 		text = after
-		switch d.args {
-		case marks:
-			b.WriteString("?" + strconv.Itoa(i+first))
-		case numbers:
-			b.WriteString("$" + strconv.Itoa(i+first))
-		case literals:
+		if d.args == numbers {
+			b.WriteString("$" + strconv.Itoa(i+1))
+		} else {
 			b.WriteString(literal(args[i]))
 		}
 	}
-	text = strings.ReplaceAll(b.String(), "{clock}", "?1")
 	if d.args == literals {
 		args = nil
 	}
-	return text, args
+	return b.String(), args
 }
 
 // literal has nothing in it that a character set, an SQL mode or a key could turn into something
@@ -197,6 +212,9 @@ func literal(arg any) string {
 
 // ascii writes JSON without bytes above 127, so that it fits into a column of any encoding.
 func ascii(json []byte) string {
+	if !slices.ContainsFunc(json, func(b byte) bool { return b >= 0x80 }) {
+		return string(json)
+	}
 	var b strings.Builder
 	for _, r := range string(json) {
 		switch {

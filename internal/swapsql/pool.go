@@ -40,7 +40,8 @@ type Statement struct {
 	// A file may be replaced by another one. Opening is set to the number of that which the statement ran on, from
 	// 1, also before Begin; on others than Only it changes nothing, unless Only is 0. On servers both are 0.
 	Opening, Only int64
-	Tells         bool // other processes have news
+	Clock         int64 // what {clock} in Text was, once the statement has succeeded
+	Tells         bool  // other processes have news
 	// Then are done in the same transaction, if the statement has changed something. Only SQLite is asked for
 	// that: it has no network between the statements.
 	Then []*Statement
@@ -141,6 +142,9 @@ type Result struct {
 // send runs st over conn. It calls none of the functions of st.
 func (st *Statement) send(ctx context.Context, conn *sql.Conn, d *Dialect) (*Result, error) {
 	text, args := d.bind(st.Text, st.Args)
+	if _, clock := Clocked(st.Text); d.args == marks && clock >= 0 {
+		st.Clock = args[clock].(int64)
+	}
 	if st.Row != nil {
 		return query(ctx, conn, text, args)
 	}

@@ -3,14 +3,19 @@ package swapsql
 import (
 	"cmp"
 	"context"
+	"math/bits"
 	"slices"
 	"strings"
 
 	"github.com/fencelock/fencelock/internal/swaplock"
 )
 
-// mostAtOnce is how many leases one statement names: SQLite takes no deeper expression than a thousand.
-const mostAtOnce = 100
+// mostAtOnce is how many leases, IDs or keys one statement names, and mostRows how many leases on SQLite, as rows: it
+// takes no deeper expression than a thousand, and 32,766 arguments.
+const (
+	mostAtOnce = 100
+	mostRows   = 1024
+)
 
 const (
 	holdersSQL = `UPDATE fencelock_swap SET {stamp}expires = {max}(expires, {later} + ?), renewals = renewals + 1
@@ -40,7 +45,11 @@ func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) (alive []bool, e
 		return s.renewAll(ctx, ls)
 	}
 	alive = make([]bool, len(ls))
-	for same := range inOrder(ls) {
+	most := mostAtOnce
+	if s.d.args == marks {
+		most = mostRows
+	}
+	for same := range inOrder(ls, most) {
 		some := make([]swaplock.Lease, len(same))
 		for i, n := range same {
 			some[i] = ls[n]
@@ -56,9 +65,9 @@ func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) (alive []bool, e
 	return alive, nil
 }
 
-// inOrder yields the numbers of leases of one length each. Two programs that renew the same leases lock
+// inOrder yields the numbers of at most so many leases of one length each. Two programs that renew the same leases lock
 // them in one order.
-func inOrder(ls []swaplock.Lease) func(yield func([]int) bool) {
+func inOrder(ls []swaplock.Lease, most int) func(yield func([]int) bool) {
 	order := make([]int, len(ls))
 	for i := range order {
 		order[i] = i
@@ -69,7 +78,7 @@ func inOrder(ls []swaplock.Lease) func(yield func([]int) bool) {
 	return func(yield func([]int) bool) {
 		for len(order) > 0 {
 			n := 1
-			for n < min(len(order), mostAtOnce) && ls[order[n]].TTL == ls[order[0]].TTL {
+			for n < min(len(order), most) && ls[order[n]].TTL == ls[order[0]].TTL {
 				n++
 			}
 			if !yield(order[:n]) {
@@ -83,22 +92,17 @@ func inOrder(ls []swaplock.Lease) func(yield func([]int) bool) {
 // renewSome renews leases of one length. If fewer rows have changed than there are leases, it asks which
 // are alive.
 func (s *Store) renewSome(ctx context.Context, ls []swaplock.Lease) (is func(swaplock.Lease) bool, err error) {
-	var args []any
-	for _, l := range ls {
-		args = append(args, []byte(l.Key), []byte(l.ID))
-	}
-	withTTL := append([]any{ttl(ls[0])}, args...)
 	all := func(swaplock.Lease) bool { return true }
-	holders, err := s.renewal(ctx, named(holdersSQL, len(ls)), withTTL)
+	holders, err := s.renewal(ctx, holdersSQL, ls)
 	if err != nil || holders == int64(len(ls)) {
 		return all, err
 	}
-	records, err := s.renewal(ctx, named(recordsSQL, len(ls)), withTTL)
+	records, err := s.renewal(ctx, recordsSQL, ls)
 	if err != nil || holders+records == int64(len(ls)) {
 		return all, err
 	}
 	found := map[[2]string]bool{}
-	q := s.statement("renew leases", "", named(aliveSQL, len(ls)), append(args, args...)...)
+	q := s.named(aliveSQL, ls)
 	q.Begin = func() { clear(found) }
 	q.Row = func(scan func(to ...any) error) error {
 		var key, id []byte
@@ -110,18 +114,37 @@ func (s *Store) renewSome(ctx context.Context, ls []swaplock.Lease) (is func(swa
 	return func(l swaplock.Lease) bool { return found[[2]string{l.Key, l.ID}] }, err
 }
 
-// renewal runs a statement that renews leases.
-func (s *Store) renewal(ctx context.Context, text string, args []any) (int64, error) {
-	st := s.statement("renew leases", "", text, args...)
+// renewal runs a statement that renews leases of one length.
+func (s *Store) renewal(ctx context.Context, text string, ls []swaplock.Lease) (int64, error) {
+	st := s.named(text, ls, ttl(ls[0]))
 	st.Writes, st.Renews = true, true
 	return s.conns.Run(ctx, st)
 }
 
-// named puts the condition that names n leases into a statement.
-func named(text string, n int) string {
-	any := func(one string) string { return strings.Repeat(one+" OR ", n-1) + one }
-	return strings.NewReplacer("%holders", any("lock_key = ? AND holder = ?"),
+// named is a statement that names leases. SQLite takes them as rows, whose number is a power of two, so that few texts
+// are prepared.
+func (s *Store) named(text string, ls []swaplock.Lease, args ...any) *Statement {
+	pairs := make([]any, 0, 2*len(ls))
+	for _, l := range ls {
+		pairs = append(pairs, []byte(l.Key), []byte(l.ID))
+	}
+	if s.d.args == marks {
+		n := 1 << bits.Len(uint(len(ls)-1))
+		for range n - len(ls) {
+			pairs = append(pairs, pairs[0], pairs[1])
+		}
+		text = "WITH v (k, i) AS (VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ") " + strings.NewReplacer(
+			"%holders", "lock_key IN (SELECT k FROM v) AND (lock_key, holder) IN (SELECT k, i FROM v)",
+			"%records", "(of_key, id) IN (SELECT k, i FROM v)").Replace(text)
+		return s.statement("renew leases", "", text, append(pairs, args...)...)
+	}
+	for range strings.Count(text, "%") {
+		args = append(args, pairs...)
+	}
+	any := func(one string) string { return strings.Repeat(one+" OR ", len(ls)-1) + one }
+	text = strings.NewReplacer("%holders", any("lock_key = ? AND holder = ?"),
 		"%records", any("of_key = ? AND id = ?")).Replace(text)
+	return s.statement("renew leases", "", text, args...)
 }
 
 // renewAll renews leases in the order of their keys, as all programs do.

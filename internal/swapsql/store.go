@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -56,12 +57,14 @@ const (
 	// A line is read by one statement, so that it and the leases are of one moment. The rows of leases have no
 	// time. The bound outdoes sql_select_limit. A standby refuses it, as it does a write, and poolers that send reads
 	// to standbys know that.
-	readSQL = `{sure}SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder, l.expires, l.line,
-	l.arrivals, l.open_until, l.capacity
+	readSQL = `{sure}SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder,
+	l.expires, l.line, l.arrivals, l.open_until, l.capacity
 FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ? WHERE {alone}
-UNION ALL SELECT 0, 0, 0, id, id, id, ending, '', '', 0, 0 FROM fencelock_lease
+UNION ALL SELECT 0, 0, 0, id, '', id, ending, '', '', 0, 0 FROM fencelock_lease
 WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
-	listSQL = `{sure}SELECT lock_key FROM fencelock_swap
+	// readMost is how many bytes of the arrivals are read for some of them: there may be thousands in line.
+	readMost = 8 << 10
+	listSQL  = `{sure}SELECT lock_key FROM fencelock_swap
 WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone} ORDER BY lock_key LIMIT 200`
 	purgeSQL  = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
 	forgetSQL = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) + length(arrivals) = 0
@@ -70,6 +73,9 @@ WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone} ORDER BY
 	AND length(line) + length(arrivals) > 0 AND {alone} LIMIT 200`
 	forgetLeasesSQL = `DELETE FROM fencelock_lease WHERE ending <= {now} AND {alone}`
 )
+
+// readSomeSQL reads one byte more than readMost, so that it shows whether there are others.
+var readSomeSQL = strings.Replace(readSQL, "l.arrivals", fmt.Sprintf("substr(l.arrivals, 1, %d)", readMost+1), 1)
 
 // statement is one that keeps or ends claims.
 func (s *Store) statement(what, key, text string, args ...any) *Statement {
@@ -85,13 +91,25 @@ func (s *Store) write(ctx context.Context, what, key, text string, args ...any) 
 
 // Read reads the row of key, and its leases.
 func (s *Store) Read(ctx context.Context, key string, arrivals int) (st swaplock.State, err error) {
-	q := s.statement("read the line of", key, readSQL, []byte(key), []byte(key))
+	if arrivals >= 0 {
+		st, err = s.read(ctx, key, arrivals, readSomeSQL)
+		if err != nil || arrivals == 0 || !st.More || len(st.Arrivals) > 0 {
+			return st, err
+		}
+	}
+	return s.read(ctx, key, arrivals, readSQL) // the first one may be longer than readMost
+}
+
+// read is Read by one of the two statements.
+func (s *Store) read(ctx context.Context, key string, arrivals int, text string) (st swaplock.State, err error) {
+	q := s.statement("read the line of", key, text, []byte(key), []byte(key))
 	q.Begin = func() { st = swaplock.State{Records: map[string]time.Time{}} }
 	q.Row = func(scan func(to ...any) error) error {
 		var now, number, last, expires, open, capacity sql.NullInt64
 		var mark, markedBy, holder []byte
 		var line, arrived sql.NullString
-		err := scan(&now, &number, &last, &mark, &markedBy, &holder, &expires, &line, &arrived, &open, &capacity)
+		err := scan(&now, &number, &last, &mark, &markedBy, &holder, &expires, &line,
+			&arrived, &open, &capacity)
 		if err != nil {
 			return err
 		}
@@ -109,14 +127,19 @@ func (s *Store) Read(ctx context.Context, key string, arrivals int) (st swaplock
 			return nil
 		}
 		var ends []int
-		if st.Arrivals, ends, err = s.parseArrivals(key, arrived.String, arrivals); err != nil {
+		whole := arrived.String
+		if text == readSomeSQL && len(whole) > readMost {
+			whole = whole[:strings.LastIndexByte(whole[:readMost], '\n')+1]
+		}
+		if st.Arrivals, ends, err = s.parseArrivals(key, whole, arrivals); err != nil {
 			return err
 		}
 		st.More = len(ends) > 0 && ends[len(ends)-1] < len(arrived.String) || len(ends) == 0 && arrived.String != ""
 		st.Version = version{number: number.Int64, opening: q.Opening, ends: ends}.String()
 		return nil
 	}
-	if _, err = s.conns.Run(ctx, q); err == nil {
+	_, err = s.conns.Run(ctx, q)
+	if err == nil {
 		err = s.unbind(ctx, key, arrivals, &st)
 	}
 	return st, err

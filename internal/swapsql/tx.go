@@ -45,8 +45,8 @@ SET l.ending = 1 WHERE l.of_key = ? AND l.ending = ? AND {alone}`
 	WHERE since < {now} - 86400000000 AND {alone} LIMIT 200 FOR UPDATE SKIP LOCKED) unlocked WHERE {alone}`
 	forgetBindingSQL = `DELETE FROM fencelock_binding WHERE id = ? AND {alone}`
 	// searchSQL finds the keys in whose lines a text occurs.
-	searchSQL = `SELECT lock_key FROM fencelock_swap WHERE ({in}(line, ?{txt}) > 0 OR {in}(arrivals, ?{txt}) > 0)
-	AND {alone} LIMIT 1000`
+	searchSQL = `SELECT lock_key FROM fencelock_swap
+WHERE ({in}(line, ?{txt}) > 0 OR {in}(arrivals, ?{txt}) > 0) AND {alone} LIMIT 1000`
 )
 
 // Bindable makes what a transaction locks to keep the claim with id.

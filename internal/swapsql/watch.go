@@ -19,9 +19,11 @@ const pollSQL = `SELECT lock_key, version FROM fencelock_swap WHERE lock_key IN 
 // dialect.
 const (
 	shortestPoll = 2 * time.Millisecond
-	// heardPause is the least time between two looks that notifications cause. A notification concerns every
-	// process, and a lock that is handed over ten thousand times a second must not keep all of them busy.
-	heardPause = 200 * time.Microsecond
+	// heardPause is the least time between two looks that notifications cause, and longestPause the longest: four
+	// times what the last one took. A notification concerns every process, and a lock that is handed over ten
+	// thousand times a second must not keep all of them busy.
+	heardPause   = 200 * time.Microsecond
+	longestPause = 10 * time.Millisecond
 	// lookFor is how long a look may take: a connection may be dead.
 	lookFor = 5 * time.Second
 )
@@ -32,6 +34,7 @@ type watch struct {
 	waiting func() map[string]string
 	hear    func(key string, news []swaplock.News)
 	stirred time.Time // when a line was last seen to change
+	rested  time.Time // when a notification may cause the next look
 }
 
 // Watch looks again and again whether the lines have changed for which somebody waits: when a notification
@@ -50,9 +53,12 @@ func (s *Store) Watch(ctx context.Context, waiting func() map[string]string,
 		if heard && l.begins() {
 			hear("", nil) // what was told before it listened is lost
 		}
+		began := time.Now()
 		if err := w.look(ctx); err != nil {
 			return err
 		}
+		now := time.Now()
+		w.rested = now.Add(min(max(heardPause, 4*now.Sub(began)), longestPause))
 	}
 }
 
@@ -66,7 +72,7 @@ func (w *watch) pause(ctx context.Context, l *listener) (heard bool, err error) 
 	defer t.Stop()
 	select {
 	case <-l.heard:
-		time.Sleep(heardPause)
+		time.Sleep(time.Until(w.rested))
 		return true, nil
 	case <-t.C:
 		return false, nil

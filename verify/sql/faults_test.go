@@ -20,7 +20,6 @@ package sql_test
 //verify:fault MariaDB | requests of a free lock and of its release | TestRoundTrips/MariaDB
 //verify:fault MariaDB | serializable as the database's default | TestLawsUnderAwkwardSettings
 //verify:fault MariaDB | session killed by an administrator | TestSessionKilledByAnAdmin/MariaDB
-//verify:fault MariaDB | statements ended by the server at random moments | TestProceduresHaveNoSubquery
 //verify:fault MariaDB | statements ended by the server at random moments | TestStatementsAreEndedUnderLoad
 //verify:fault MariaDB | statements ended by the server at random moments | TestTryThatIsEndedTakesNoHeldLock
 //verify:fault MariaDB | the first waiter is killed | TestKilledWaiterDelaysNobodyBeyondItsLease/MariaDB

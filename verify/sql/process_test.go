@@ -127,8 +127,9 @@ func TestOtherProcessIsWokenAtOnce(t *testing.T) {
 		p.Succeeds()
 		slices.Sort(took)
 		t.Logf("from Leave to the grant in another process: median %v, longest %v", took[rounds/2], took[rounds-1])
-		if took[rounds/2] >= time.Second {
-			t.Errorf("the median hand-over between processes took %v; want less than the look after a second",
+		// A waiter that nobody wakes looks after about half a second.
+		if took[rounds/2] >= 200*time.Millisecond {
+			t.Errorf("the median hand-over between processes took %v; want less than a waiter takes that looks by itself",
 				took[rounds/2])
 		}
 		empty(t, b)

@@ -126,7 +126,7 @@ func TestStepThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
 // TestTokensRiseWhenTheClockIsSetBack moves rows in time, which to everybody is as if the
 // server's clock were stepped.
 func TestTokensRiseWhenTheClockIsSetBack(t *testing.T) {
-	polled(t, onServers, func(t *testing.T, s *store, b *sqllock.Backend) {
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder := hold(t, b, claim("k"))
 		s.do(t, "UPDATE fencelock_swap SET expires = expires - 61 * 1000000")
 		gone(t, "Renew of what has ended by the server's clock", renew(b, soon(t), holder))

@@ -236,31 +236,33 @@ func TestFileThatIsLockedRefuses(t *testing.T) {
 // TestFewConnectionsAreUsed: a pool without a bound, which is the fastest, stays small: one
 // connection writes, four read.
 func TestFewConnectionsAreUsed(t *testing.T) {
-	s := sqlite.store(t)
+	// Who reads waits inside SQLite while somebody has the whole file.
+	s := sqlite.with("Rollback", "file:%s?_pragma=busy_timeout(60000)").store(t)
+	first := s.one(t)
+	use(t, s.backendOn(t, first), "tables")
+	run(t, first, "PRAGMA journal_mode = DELETE")
 	db := s.open(t)
-	db.SetMaxIdleConns(1000) // those that were opened stay open
 	b := s.backendOn(t, db)
-	holder := hold(t, b, claim("long"))
-	var waiters []driver.Ticket // a long line takes a while to read
-	for range 100 {
-		waiters = append(waiters, wait(t, b, claim("long")))
-	}
+	holder := hold(t, b, claim("k"))
+	other, err := s.open(t).Conn(soon(t))
+	must(t, err)
+	run(t, other, "BEGIN EXCLUSIVE")
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
-			for range 5 {
-				if _, err := b.Line(soon(t), "long"); err != nil {
-					t.Error(err)
-				}
+			if _, err := b.Line(soon(t), "k"); err != nil {
+				t.Error(err)
 			}
 		})
 	}
+	until(t, "four read", func() bool { return db.Stats().InUse >= 4 })
+	pause(100 * time.Millisecond) // for the others
+	n := db.Stats().OpenConnections
+	run(t, other, "COMMIT")
+	other.Close()
 	all.Wait()
-	for _, w := range waiters {
-		leave(t, b, w)
-	}
 	leave(t, b, holder)
-	if n := db.Stats().OpenConnections; n > 5 {
+	if n > 5 {
 		t.Errorf("%d connections were opened; want 5 at most", n)
 	}
 }

@@ -54,7 +54,7 @@ func TestLocksNeedFourRights(t *testing.T) {
 // stays if the connection is closed.
 func TestTransactionThatWasLeftOpen(t *testing.T) {
 	each(t, onServers, func(t *testing.T, s *store) {
-		others, db := s.polling(t), s.one(t)
+		others, db := s.polling(t), s.open(t) // of a pool without a bound each step takes the last one given back
 		b := s.backendOn(t, db)
 		leaveOpen := func() {
 			conn, err := db.Conn(soon(t))

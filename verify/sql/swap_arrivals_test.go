@@ -1,0 +1,119 @@
+package sql_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/internal/swapsql"
+)
+
+// arrivals is a line of a holder and of those who wait behind it.
+type arrivals struct {
+	t  *testing.T
+	st *swapsql.Store
+}
+
+func newArrivals(t *testing.T, s *store) *arrivals {
+	use(t, s.backend(t), "tables")
+	d := swapDialects[s.dialect]
+	x := &arrivals{t, swapsql.New(swapsql.NewPool(s.open(t), d), d, swapsql.Options{})}
+	t.Cleanup(func() {
+		st, err := x.st.Read(context.Background(), "k", -1)
+		must(t, err)
+		_, err = x.st.Swap(context.Background(), "k", &swaplock.Change{
+			If: st.Version, Arrivals: len(st.Arrivals), Content: swaplock.Content{Last: st.Last},
+		})
+		must(t, err)
+	})
+	return x
+}
+
+// add has a claim arrive whose owner has a name of that length.
+func (x *arrivals) add(id string, length int) *swaplock.Arrival {
+	x.t.Helper()
+	a := &swaplock.Arrival{
+		ID: id, Claim: fmt.Appendf(nil, `{"id":%q,"owner":%q,"ttl":"1m0s"}`, id, strings.Repeat("o", length)),
+		Span: 1, Capacity: 4, TTL: time.Minute, WaitTTL: time.Minute, Waits: true, Full: true,
+	}
+	p, err := x.st.Arrive(soon(x.t), "k", a)
+	must(x.t, err)
+	if p == nil {
+		x.t.Fatalf("%s may not arrive", id)
+	}
+	a.Token, a.At = p.Token, p.At
+	return a
+}
+
+// read must find those among the first arrivals.
+func (x *arrivals) read(most int, more bool, want ...string) swaplock.State {
+	x.t.Helper()
+	st, err := x.st.Read(soon(x.t), "k", most)
+	must(x.t, err)
+	var got []string
+	for _, a := range st.Arrivals {
+		got = append(got, a.ID)
+	}
+	if !slices.Equal(got, want) || st.More != more {
+		x.t.Errorf("of the arrivals %v were read, and there are more: %v; want %v and %v", got, st.More, want, more)
+	}
+	return st
+}
+
+func (x *arrivals) withdraw(a *swaplock.Arrival, want bool) {
+	x.t.Helper()
+	if done, err := x.st.Withdraw(soon(x.t), "k", a); done != want || err != nil {
+		x.t.Errorf("%s was withdrawn: %v, %v; want %v", a.ID, done, err, want)
+	}
+}
+
+// TestWaiterIsWithdrawnOnce: who gives up is taken out of the middle of a line. A swap of what was read before
+// would cut the others at the wrong place, so it does nothing.
+func TestWaiterIsWithdrawnOnce(t *testing.T) {
+	each(t, []kind{sqlite, postgres, mariaDB}, func(t *testing.T, s *store) {
+		x := newArrivals(t, s)
+		x.add("holder", 1)
+		a, _, c := x.add("a", 1), x.add("b", 1), x.add("c", 1)
+		before := x.read(16, false, "holder", "a", "b", "c")
+		x.withdraw(a, true)
+		version, err := x.st.Swap(soon(t), "k", &swaplock.Change{If: before.Version, Content: before.Content, Arrivals: 2})
+		if version != "" || err != nil {
+			t.Errorf("a swap of what was read before a claim left answered %q, %v", version, err)
+		}
+		x.withdraw(a, false)
+		after := x.read(16, false, "holder", "b", "c")
+		// The lease of the holder may have ended: somebody may be granted, by a step.
+		after.Content.Open = after.Now.Add(-time.Second)
+		_, err = x.st.Swap(soon(t), "k", &swaplock.Change{If: after.Version, Content: after.Content})
+		must(t, err)
+		x.withdraw(c, false)
+		x.read(-1, false, "holder", "b", "c")
+	})
+}
+
+// TestLongLineIsReadInPart: of thousands who wait only the first ones are read, and each of them whole.
+func TestLongLineIsReadInPart(t *testing.T) {
+	each(t, []kind{sqlite, postgres, mariaDB}, func(t *testing.T, s *store) {
+		x := newArrivals(t, s)
+		x.add("holder", 9000)
+		x.read(16, false, "holder")
+		x.add("a", 3000)
+		x.read(1, true, "holder")
+		x.read(16, false, "holder", "a")
+		x.read(-1, false, "holder", "a")
+		st := x.read(16, false, "holder", "a")
+		st.Content.Document = []byte(`{"format":1}`)
+		_, err := x.st.Swap(soon(t), "k", &swaplock.Change{If: st.Version, Content: st.Content, Arrivals: 1})
+		must(t, err)
+		x.add("b", 3000)
+		x.read(16, false, "a", "b")
+		x.add("c", 3000)
+		x.read(16, true, "a", "b")
+		x.read(1, true, "a")
+		x.read(-1, false, "a", "b", "c")
+	})
+}

@@ -33,7 +33,7 @@ ON CONFLICT (lock_key) DO UPDATE SET
 	capacity = CASE WHEN {free} THEN excluded.capacity ELSE f.capacity END
 WHERE {free} OR {now} < f.open_until + ?{int} AND f.capacity = excluded.capacity
 	AND {in}(f.line, ?{txt}) = 0 AND {in}(f.arrivals, ?{txt}) = 0
-RETURNING last, came, version, open_until, mark, marked_by,
+RETURNING last, came, version, open_until, {hex}mark{/hex}, {hex}marked_by{/hex},
 	CASE WHEN holder = ?{bytes} THEN 1 ELSE 0 END,
 	length(arrivals), length(arrivals) - length(replace(arrivals, ',"at":', ''))
 		+ length(line) - length(replace(line, '"token":', '""'))`
@@ -206,7 +206,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 		var last, came, number, open int64
 		var mark, markedBy []byte
 		var granted, length, ahead int
-		err := scan(&last, &came, &number, &open, &mark, &markedBy, &granted, &length, &ahead)
+		err := scan(&last, &came, &number, &open, s.bytes(&mark), s.bytes(&markedBy), &granted, &length, &ahead)
 		if err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ var (
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
 				"entry = json_patch(fencelock_history.entry, excluded.entry)",
 			"{text}", "entry",
-			"{now}", "{clock}", "{later}", "{clock}", "{append}", "arrivals || ?",
+			"{hex}", "", "{/hex}", "", "{now}", "{clock}", "{later}", "{clock}", "{append}", "arrivals || ?",
 			"{max}", "max", "{min}", "min", "{in}", "instr", "{bytes}", "", "{int}", "", "{txt}", "", "{no}", "x''",
 			"{alone}", "1 = 1", "{sure}", "", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{rows}", "VALUES (", "{ends}", ")",
@@ -75,7 +75,7 @@ var (
 			"{entry}", "SELECT ?::bytea AS a, ?::bigint AS b, {now} AS c, ?::text AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
 				"entry = (fencelock_history.entry::jsonb || excluded.entry::jsonb)::text",
-			"{text}", "entry",
+			"{text}", "entry", "{hex}", "encode(", "{/hex}", ", 'hex')",
 			"{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{later}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{max}", "GREATEST", "{min}", "LEAST", "{in}", "strpos", "{bytes}", "::bytea", "{int}", "::bigint",
@@ -97,7 +97,7 @@ var (
 			"{merge}", "ON DUPLICATE KEY UPDATE written = VALUES(written), " +
 				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
 			"{text}", "CAST(entry AS BINARY)", // whatever the character set of the session is
-			"{now}", nowMySQL, "{later}", nowMySQL,
+			"{hex}", "", "{/hex}", "", "{now}", nowMySQL, "{later}", nowMySQL,
 			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{txt}", "", "{int}", "",
 			"{sure}", "", "{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
 			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}", "{stamp}", "", "{came}", "0",

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"iter"
 	"slices"
@@ -57,19 +58,19 @@ const (
 	// A line is read by one statement, so that it and the leases are of one moment. The rows of leases have no
 	// time. The bound outdoes sql_select_limit. A standby refuses it, as it does a write, and poolers that send reads
 	// to standbys know that.
-	readSQL = `{sure}SELECT {now}, l.version, l.last, l.mark, l.marked_by, l.holder,
+	readSQL = `{sure}SELECT {now}, l.version, l.last, {hex}l.mark{/hex}, {hex}l.marked_by{/hex}, {hex}l.holder{/hex},
 	l.expires, l.line, l.arrivals, l.open_until, l.capacity
 FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ? WHERE {alone}
-UNION ALL SELECT 0, 0, 0, id, '', id, ending, '', '', 0, 0 FROM fencelock_lease
+UNION ALL SELECT 0, 0, 0, {hex}id{/hex}, '', {hex}id{/hex}, ending, '', '', 0, 0 FROM fencelock_lease
 WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
 	// readMost is how many bytes of the arrivals are read for some of them: there may be thousands in line.
 	readMost = 8 << 10
-	listSQL  = `{sure}SELECT lock_key FROM fencelock_swap
+	listSQL  = `{sure}SELECT {hex}lock_key{/hex} FROM fencelock_swap
 WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone} ORDER BY lock_key LIMIT 200`
 	purgeSQL  = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
 	forgetSQL = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) + length(arrivals) = 0
 	AND length(mark) = 0 AND {alone}`
-	staleSQL = `SELECT lock_key FROM fencelock_swap WHERE last < ?
+	staleSQL = `SELECT {hex}lock_key{/hex} FROM fencelock_swap WHERE last < ?
 	AND length(line) + length(arrivals) > 0 AND {alone} LIMIT 200`
 	forgetLeasesSQL = `DELETE FROM fencelock_lease WHERE ending <= {now} AND {alone}`
 )
@@ -108,7 +109,7 @@ func (s *Store) read(ctx context.Context, key string, arrivals int, text string)
 		var now, number, last, expires, open, capacity sql.NullInt64
 		var mark, markedBy, holder []byte
 		var line, arrived sql.NullString
-		err := scan(&now, &number, &last, &mark, &markedBy, &holder, &expires, &line,
+		err := scan(&now, &number, &last, s.bytes(&mark), s.bytes(&markedBy), s.bytes(&holder), &expires, &line,
 			&arrived, &open, &capacity)
 		if err != nil {
 			return err
@@ -210,12 +211,32 @@ func (s *Store) keys(ctx context.Context, what, text string, args ...any) (keys 
 	q.Begin = func() { keys = nil }
 	q.Row = func(scan func(to ...any) error) error {
 		var key []byte
-		err := scan(&key)
+		err := scan(s.bytes(&key))
 		keys = append(keys, string(key))
 		return err
 	}
 	_, err = s.conns.Run(ctx, q)
 	return keys, err
+}
+
+// bytes scans a column between {hex} and {/hex} into to.
+func (s *Store) bytes(to *[]byte) any {
+	if s.d.notifies {
+		return hexed{to}
+	}
+	return to
+}
+
+// hexed is a column of PostgreSQL that is asked for in hex: what bytes are as text depends on bytea_output, and not
+// all drivers read both.
+type hexed struct{ to *[]byte }
+
+func (h hexed) Scan(v any) (err error) {
+	var text sql.NullString
+	if err = text.Scan(v); err == nil {
+		*h.to, err = hex.DecodeString(text.String)
+	}
+	return err
 }
 
 // micros rounds up: a lease ends a moment late, and not early.

@@ -29,7 +29,7 @@ const (
 	bindSQL = `UPDATE fencelock_lease SET ending = ?{int}
 WHERE of_key = ? AND id = ? AND ending > {now} AND NOT {unlocked}`
 	unboundSQL = `UPDATE fencelock_lease SET ending = 1
-WHERE of_key = ? AND ending = ?{int} AND {unlocked} RETURNING id`
+WHERE of_key = ? AND ending = ?{int} AND {unlocked} RETURNING {hex}id{/hex}`
 	holdSQL = `SELECT CASE WHEN pg_advisory_xact_lock(hashtextextended($3::text, 0)) IS NULL THEN false
 	ELSE EXISTS (SELECT FROM fencelock_swap WHERE lock_key = $1::bytea AND version >= $2::bigint) END`
 	// On MariaDB and MySQL it is the lock on a row. It is looked for in FROM, with a LIMIT, so that it is a table of
@@ -45,7 +45,7 @@ SET l.ending = 1 WHERE l.of_key = ? AND l.ending = ? AND {alone}`
 	WHERE since < {now} - 86400000000 AND {alone} LIMIT 200 FOR UPDATE SKIP LOCKED) unlocked WHERE {alone}`
 	forgetBindingSQL = `DELETE FROM fencelock_binding WHERE id = ? AND {alone}`
 	// searchSQL finds the keys in whose lines a text occurs.
-	searchSQL = `SELECT lock_key FROM fencelock_swap
+	searchSQL = `SELECT {hex}lock_key{/hex} FROM fencelock_swap
 WHERE ({in}(line, ?{txt}) > 0 OR {in}(arrivals, ?{txt}) > 0) AND {alone} LIMIT 1000`
 )
 
@@ -119,7 +119,7 @@ func (s *Store) ended(ctx context.Context, key string, f func(id string)) error 
 	q.Begin = func() { ids = nil }
 	q.Row = func(scan func(to ...any) error) error {
 		var id []byte
-		err := scan(&id)
+		err := scan(s.bytes(&id))
 		ids = append(ids, string(id))
 		return err
 	}

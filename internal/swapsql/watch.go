@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/internal/swaplock"
 )
 
-const pollSQL = `SELECT lock_key, version FROM fencelock_swap WHERE lock_key IN (%s) AND {alone} LIMIT 1000`
+const pollSQL = `SELECT {hex}lock_key{/hex}, version FROM fencelock_swap WHERE lock_key IN (%s) AND {alone} LIMIT 1000`
 
 // How often the lines are looked at for which somebody waits: often while a hand-over is likely, which is
 // soon after the last one, and ever less so. A wait is prolonged by an eighth of itself, up to longestPoll of the
@@ -96,7 +96,7 @@ func (w *watch) look(ctx context.Context) error {
 		q.Row = func(scan func(to ...any) error) error {
 			var key []byte
 			var number int64
-			err := scan(&key, &number)
+			err := scan(w.s.bytes(&key), &number)
 			// A standby that lags behind may answer. What it says is not news.
 			seen, bad := readVersion(known[string(key)])
 			if err == nil && (bad != nil || seen.number < number || seen.opening != q.Opening) {

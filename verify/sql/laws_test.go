@@ -34,6 +34,7 @@ var awkward = []kind{
 	postgres.with("SimpleProtocol", "default_query_exec_mode=simple_protocol", "extra_float_digits=0"),
 	postgres.with("EscapedBytes", "bytea_output=escape", "standard_conforming_strings=off",
 		"intervalstyle=sql_standard"),
+	postgres.with("EscapedText", "bytea_output=escape", "default_query_exec_mode=exec"),
 	postgres.with("OtherPlans", "enable_indexscan=off", "enable_indexonlyscan=off", "enable_nestloop=off",
 		"plan_cache_mode=force_generic_plan"),
 	postgres.with("ImpatientRole", "lock_timeout=50", "synchronous_commit=off", "statement_timeout=20s",

@@ -46,6 +46,7 @@ func New(store Store) *Backend {
 		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true,
 		MinTTL: line.MinTTL, MaxTTL: line.MaxTTL,
 	}}
+	b.claims.began = time.Now()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.arriver, _ = store.(Arriver)
 	b.queues, b.lateUntil = make(map[string][]*job), make(map[string]time.Time)

@@ -34,6 +34,7 @@ type claims struct {
 	versions map[string]string          // of those keys, as last seen
 	alarms   driverutil.Alarms
 	alarmed  time.Time // when versions of granted claims were last asked for
+	began    time.Time
 }
 
 // proof is News.Grant of the claim with id.
@@ -148,11 +149,12 @@ func (cs *claims) heard(o *own) bool {
 	return fresh
 }
 
-// wait is how long an Await of o may sleep.
+// wait is how long an Await of o may sleep. All that hear nothing look at the same moment, once a second, so that one
+// reading of a line serves all who wait in it.
 func (cs *claims) wait(o *own) time.Duration {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return min(maxAwait, time.Until(o.look))
+	return min(maxAwait-time.Since(cs.began)%maxAwait, time.Until(o.look))
 }
 
 // hear delivers news of key, and returns the granted claims that may have been broken. Without news it

@@ -2,7 +2,6 @@ package torture
 
 import (
 	"context"
-	"database/sql"
 	_ "embed"
 	"fmt"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/storeurl"
-	"github.com/fencelock/fencelock/verify/traffic"
 )
 
 // stepClock returns what makes the clock of the store at u step forward as its claims see
@@ -45,48 +43,6 @@ func stepClock(u *storeurl.URL) func(context.Context, time.Duration) error {
 		}
 	}
 	return nil
-}
-
-// stepSQL moves rows. It may be the victim of a deadlock, and tries again then: what it
-// had changed is undone.
-func stepSQL(ctx context.Context, u *storeurl.URL, d time.Duration) error {
-	db, err := u.SQL()
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	us := fmt.Sprint(d.Microseconds())
-	var steps []string
-	switch u.Scheme {
-	case "sqlite":
-		steps = []string{"UPDATE fencelock_claim SET expires = expires - " + us + ", until = until - " + us}
-	case "mysql", "postgres": // a lease in the text of a line, of who has not been renewed yet, stays as it is
-		steps = []string{
-			"UPDATE fencelock_swap SET expires = expires - " + us + ", open_until = open_until - " + us,
-			"UPDATE fencelock_lease SET ending = ending - " + us + " WHERE ending < 9007199254740992",
-		}
-	}
-	for try := 0; ; try++ {
-		if err = together(ctx, db, steps); err == nil || try == 20 {
-			return err
-		}
-		traffic.Sleep(ctx, 20*time.Millisecond)
-	}
-}
-
-// together executes statements in one transaction.
-func together(ctx context.Context, db *sql.DB, statements []string) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	for _, s := range statements {
-		if _, err := tx.ExecContext(ctx, s); err != nil {
-			return err
-		}
-	}
-	return tx.Commit()
 }
 
 //go:embed step.lua

@@ -4,11 +4,14 @@ package torture
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/storeurl"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -70,5 +73,83 @@ func TestTheStoresClockSteps(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A claim that holds a lock alone, claims that have just come behind it, claims that a release has moved, and claims
+// that were renewed have their leases in different places. A step ends each of them earlier.
+func TestEveryLeaseIsStepped(t *testing.T) {
+	const lease = time.Hour
+	for name, start := range map[string]func(t *testing.T) string{
+		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "locks.db") },
+		"redis":    func(t *testing.T) string { return testserver.Redis(t).URL() },
+		"postgres": func(t *testing.T) string { return testserver.Postgres(t).URL() },
+		"mariadb":  func(t *testing.T) string { return testserver.MariaDB(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, err := traffic.ParseURL(start(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := u.Open(t.Context(), storeurl.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			if err := s.Backend.Open(); err != nil {
+				t.Fatal(err)
+			}
+			look := manyLeases(t, s.Backend, lease)
+			before := look()
+			if err := stepClock(u)(t.Context(), lease/2); err != nil {
+				t.Fatal(err)
+			}
+			for place, left := range look() {
+				if got := before[place] - left; got < lease/2 || got > lease*3/4 {
+					t.Errorf("the lease of claim %s ended in %v, and ends in %v after a step of %v", place, before[place], left, lease/2)
+				}
+			}
+			if len(before) < 25 {
+				t.Errorf("only %d claims are in line", len(before))
+			}
+		})
+	}
+}
+
+// manyLeases has claims stand in the lines of three keys, and returns what tells how much is left of each lease.
+func manyLeases(t *testing.T, b driver.Backend, lease time.Duration) func() map[string]time.Duration {
+	t.Helper()
+	keys := map[string]int{"alone": 1, "came": 3, "moved": 25}
+	tickets := map[string][]driver.Ticket{}
+	for key, n := range keys {
+		for i := range n {
+			one, err := b.Enter(t.Context(), driver.Claim{
+				Key: key, ID: fmt.Sprintf("%032x", i+1), Capacity: driver.RW, Weight: driver.RW, TTL: lease, Span: 1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tickets[key] = append(tickets[key], one)
+		}
+	}
+	moved := tickets["moved"]
+	for i, err := range append(b.Renew(t.Context(), moved[3:6]), b.Leave(t.Context(), moved[0], driver.Exit{})) {
+		if err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	return func() map[string]time.Duration {
+		left := map[string]time.Duration{}
+		for key := range keys {
+			l, err := b.Line(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range l.Claims {
+				left[fmt.Sprint(key, " ", c.Token)] = c.Left
+			}
+		}
+		return left
 	}
 }

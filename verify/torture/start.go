@@ -32,7 +32,7 @@ type store struct {
 // Stores are what Run starts by itself.
 func Stores() []string {
 	return []string{
-		"memory", "sqlite", "redis", "postgres", "mariadb", "etcd", "zookeeper", "redlock",
+		"memory", "sqlite", "redis", "postgres", "pgbouncer", "mariadb", "etcd", "zookeeper", "redlock",
 		"sentinel", "cluster", "etcd3", "zookeeper3",
 	}
 }
@@ -122,6 +122,11 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		return s.own(testserver.Redis(h, keep)), nil
 	case "postgres":
 		return s.own(testserver.Postgres(h)), nil
+	case "pgbouncer":
+		behind := testserver.Postgres(h)
+		s.own(behind)
+		// Each transaction may run on another connection, which has other prepared statements.
+		return testserver.PgBouncer(h, behind).URL() + "&default_query_exec_mode=exec", nil
 	case "mariadb":
 		return s.own(testserver.MariaDB(h)), nil
 	case "etcd":

@@ -49,6 +49,10 @@ type Driver struct {
 	// error, the lock is released and nothing is migrated. Nil: nothing is called.
 	Begin func(ctx context.Context) error
 
+	open    context.Context // until Close
+	close   context.CancelFunc
+	running sync.RWMutex // read-locked while a migration or a version is written
+
 	mu    sync.Mutex
 	lease *fencelock.Lease
 }
@@ -63,7 +67,9 @@ const wait = 14 * time.Second
 // Wrap puts the lock of key around d. opts are given to Client.Lock, after
 // Wait(14*time.Second).
 func Wrap(d database.Driver, client *fencelock.Client, key string, opts ...fencelock.Option) *Driver {
-	return &Driver{Driver: d, client: client, key: key, opts: append([]fencelock.Option{fencelock.Wait(wait)}, opts...)}
+	open, end := context.WithCancel(context.Background())
+	return &Driver{Driver: d, client: client, key: key, open: open, close: end,
+		opts: append([]fencelock.Option{fencelock.Wait(wait)}, opts...)}
 }
 
 // EndSessions returns a Begin for PostgreSQL. It ends every session of the database of db that has
@@ -74,9 +80,9 @@ func EndSessions(db *sql.DB, application string) func(context.Context) error {
 }
 
 // Lock waits for the lock. If another client holds it for too long, the error matches
-// database.ErrLocked.
+// database.ErrLocked. Close ends the waiting.
 func (d *Driver) Lock() error {
-	lease, err := d.client.Lock(context.Background(), d.key, d.opts...)
+	lease, err := d.client.Lock(d.open, d.key, d.opts...)
 	if errors.Is(err, fencelock.ErrNotAcquired) {
 		return fmt.Errorf("%w: %w", database.ErrLocked, err)
 	}
@@ -90,6 +96,9 @@ func (d *Driver) Lock() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.open.Err(); err != nil { // migrate had given up, and nobody would release it
+		return errors.Join(err, lease.Release(context.Background()))
+	}
 	d.lease = lease
 	return nil
 }
@@ -111,6 +120,9 @@ func (d *Driver) Unlock() error {
 func (d *Driver) held() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.open.Err(); err != nil {
+		return err
+	}
 	if d.lease == nil {
 		return nil // Run without Lock is between migrate and its caller
 	}
@@ -119,6 +131,8 @@ func (d *Driver) held() error {
 
 // Run applies a migration, unless the lock has been lost.
 func (d *Driver) Run(migration io.Reader) error {
+	d.running.RLock()
+	defer d.running.RUnlock()
 	if err := d.held(); err != nil {
 		return err
 	}
@@ -127,16 +141,23 @@ func (d *Driver) Run(migration io.Reader) error {
 
 // SetVersion notes the version, unless the lock has been lost.
 func (d *Driver) SetVersion(version int, dirty bool) error {
+	d.running.RLock()
+	defer d.running.RUnlock()
 	if err := d.held(); err != nil {
 		return err
 	}
 	return d.Driver.SetVersion(version, dirty)
 }
 
-// Close releases the lock if it is still held, and closes the driver within.
+// Close closes the driver within, and then releases the lock if it is still held. A migration
+// that runs meanwhile keeps the lock until its end, and Close waits for that.
 func (d *Driver) Close() error {
-	if err := d.Unlock(); err != nil && !errors.Is(err, database.ErrNotLocked) {
-		return errors.Join(err, d.Driver.Close())
+	d.close()
+	err := d.Driver.Close()
+	d.running.Lock()
+	defer d.running.Unlock()
+	if released := d.Unlock(); !errors.Is(released, database.ErrNotLocked) {
+		err = errors.Join(err, released)
 	}
-	return d.Driver.Close()
+	return err
 }

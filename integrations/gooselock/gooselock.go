@@ -13,14 +13,13 @@
 //
 // A pod that is killed in a migration without a transaction (-- +goose NO TRANSACTION) leaves
 // its statement running in PostgreSQL and MariaDB, and the next pod runs the migration again
-// next to it. On PostgreSQL, give the pool of the migrations an application_name of its own and
-// end what is left of the earlier pod:
+// next to it. Give the pool of the migrations an application_name of its own (PostgreSQL), or a user of
+// its own (MariaDB, MySQL), and end what is left of the earlier pod:
 //
 //	locker := gooselock.New(client, "migrate/shop")
 //	locker.Begin = gooselock.EndSessions("migrate/shop")
 //
-// On MariaDB and MySQL, have Begin KILL what the user of the migrations still runs. A
-// client_connection_check_interval in the DSN (PostgreSQL 14 and later) ends such a statement
+// A client_connection_check_interval in the DSN (PostgreSQL 14 and later) ends such a statement
 // without the next pod.
 package gooselock
 
@@ -33,7 +32,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/internal/pgsession"
+	"github.com/fencelock/fencelock/internal/dbsession"
 )
 
 // Locker is a lock.Locker of goose. goose does not stop when its lock is lost: a
@@ -59,11 +58,12 @@ func New(client *fencelock.Client, key string, opts ...fencelock.Option) *Locker
 	return &Locker{client: client, key: key, opts: opts}
 }
 
-// EndSessions returns a Begin for PostgreSQL. It ends every session of the database that has this
-// application_name and runs a statement or is in a transaction, and returns when none is left. The
-// pool of the migrations, and no other, must have that application_name.
-func EndSessions(application string) func(context.Context, *sql.DB) error {
-	return func(ctx context.Context, db *sql.DB) error { return pgsession.End(ctx, db, application) }
+// EndSessions returns a Begin that ends what an earlier pod has left, and returns when none is left.
+// On PostgreSQL that is every session of the database that has name as its application_name and runs
+// a statement or is in a transaction. On MariaDB and MySQL it is every session of the user name that
+// runs a statement. The pool of the migrations, and no other, must have that name.
+func EndSessions(name string) func(context.Context, *sql.DB) error {
+	return func(ctx context.Context, db *sql.DB) error { return dbsession.End(ctx, db, name) }
 }
 
 // Lock waits for the lock until ctx ends.

@@ -10,15 +10,14 @@
 // transaction mode, where such a lock may be left behind and stop all others.
 //
 // A pod that is killed in the middle of a statement leaves that statement running in PostgreSQL
-// and MariaDB, and the next pod may run the migration again next to it. On PostgreSQL, give the
-// database of the migrations an application_name of its own and end what is left of the earlier
-// pod:
+// and MariaDB, and the next pod may run the migration again next to it. Give the database of the
+// migrations an application_name of its own (PostgreSQL), or a user of its own (MariaDB, MySQL), and
+// end what is left of the earlier pod:
 //
 //	d := migratelock.Wrap(driver, client, "migrate/shop")
 //	d.Begin = migratelock.EndSessions(db, "migrate/shop")
 //
-// On MariaDB and MySQL, have Begin KILL what the user of the migrations still runs. A
-// client_connection_check_interval in the DSN (PostgreSQL 14 and later) ends such a statement
+// A client_connection_check_interval in the DSN (PostgreSQL 14 and later) ends such a statement
 // without the next pod.
 package migratelock
 
@@ -34,7 +33,7 @@ import (
 	"github.com/golang-migrate/migrate/v4/database"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/internal/pgsession"
+	"github.com/fencelock/fencelock/internal/dbsession"
 )
 
 // Driver is a database.Driver whose Lock and Unlock are a lease of fencelock's. The rest
@@ -72,11 +71,12 @@ func Wrap(d database.Driver, client *fencelock.Client, key string, opts ...fence
 		opts: append([]fencelock.Option{fencelock.Wait(wait)}, opts...)}
 }
 
-// EndSessions returns a Begin for PostgreSQL. It ends every session of the database of db that has
-// this application_name and runs a statement or is in a transaction, and returns when none is left.
-// The migrations, and nothing else, must have that application_name.
-func EndSessions(db *sql.DB, application string) func(context.Context) error {
-	return func(ctx context.Context) error { return pgsession.End(ctx, db, application) }
+// EndSessions returns a Begin that ends what an earlier pod has left, and returns when none is left.
+// On PostgreSQL that is every session of the database of db that has name as its application_name and
+// runs a statement or is in a transaction. On MariaDB and MySQL it is every session of the user name
+// that runs a statement. The migrations, and nothing else, must have that name.
+func EndSessions(db *sql.DB, name string) func(context.Context) error {
+	return func(ctx context.Context) error { return dbsession.End(ctx, db, name) }
 }
 
 // Lock waits for the lock. If another client holds it for too long, the error matches

@@ -133,15 +133,15 @@ func (c *crowd) turn(b *swaplock.Backend, n int) {
 	c.note(history.Left, &wish, t.Token)
 }
 
-// play has two processes of twelve goroutines take three locks.
-func (c *crowd) play(store swaplock.Store) {
+// play has two processes of n goroutines take three locks by turns.
+func (c *crowd) play(store swaplock.Store, n, turns int) {
 	var all sync.WaitGroup
 	for range 2 {
 		b := swaplock.New(store)
 		defer b.Close()
-		for range 12 {
+		for range n {
 			all.Go(func() {
-				for i := range 20 {
+				for i := range turns {
 					c.turn(b, i%3)
 				}
 			})
@@ -153,22 +153,22 @@ func (c *crowd) play(store swaplock.Store) {
 func TestCutConnectionsLetNoTwoIn(t *testing.T) {
 	for _, arrive := range []bool{false, true} {
 		t.Run(fmt.Sprint("Arrive=", arrive), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { letNoTwoIn(t, arrive) })
+			synctest.Test(t, func(t *testing.T) { letNoTwoIn(t, arrive, 8, 12) })
 		})
 	}
 }
 
-func letNoTwoIn(t *testing.T, arrive bool) {
+func letNoTwoIn(t *testing.T, arrive bool, goroutines, turns int) {
 	toy := newToy()
 	var store swaplock.Store = cut{losing{toy}}
 	if !arrive {
 		store = onlySwaps{store}
 	}
 	c := &crowd{t: t, start: time.Now()}
-	c.play(store)
+	c.play(store, goroutines, turns)
 	c.judge()
-	if n := c.granted.Load(); n != 2*12*20 {
-		t.Errorf("%d grants; want %d", n, 2*12*20)
+	if n, want := c.granted.Load(), int64(2*goroutines*turns); n != want {
+		t.Errorf("%d grants; want %d", n, want)
 	}
 	for l, err := range swaplock.New(toy).Lines(t.Context(), "") {
 		t.Errorf("somebody is left: %+v, error %v", l, err)

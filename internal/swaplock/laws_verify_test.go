@@ -4,6 +4,7 @@ package swaplock_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock/drivertest"
@@ -11,6 +12,10 @@ import (
 
 func TestLawsInRealTime(t *testing.T) {
 	drivertest.Run(t, views(newToy()), drivertest.ExpiryLag(time.Millisecond))
+}
+
+func TestLawsWhenNothingArrives(t *testing.T) {
+	drivertest.Run(t, views(onlySwaps{newToy()}), drivertest.InBubbles(), drivertest.ExpiryLag(0))
 }
 
 func TestLawsWhenSwapsAreLost(t *testing.T) {
@@ -27,4 +32,10 @@ func TestAnswersAreThoseOfTheModelAlways(t *testing.T) {
 		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, seeds(200)...) })
 	})
 	t.Run("SwapsAreLost", func(t *testing.T) { drivertest.Model(t, views(losing{newToy()}), seeds(20)...) })
+}
+
+func TestCutConnectionsOfACrowdLetNoTwoIn(t *testing.T) {
+	for _, arrive := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { letNoTwoIn(t, arrive, 12, 20) })
+	}
 }

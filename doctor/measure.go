@@ -63,11 +63,7 @@ type moment struct{ sent, answered, since time.Time }
 
 // take takes a lock that nobody else wants.
 func (c *check) take(ctx context.Context, key string) (m moment, t driver.Ticket, err error) {
-	info := c.backend.Info()
-	ttl := max(measureTTL, info.MinTTL)
-	if info.MaxTTL > 0 {
-		ttl = min(ttl, info.MaxTTL)
-	}
+	ttl := leaseOf(c.backend)
 	m.sent = time.Now()
 	err = within(ctx, func(ctx context.Context) error {
 		t, err = c.backend.Enter(ctx, driver.Claim{
@@ -91,6 +87,16 @@ func (c *check) take(ctx context.Context, key string) (m moment, t driver.Ticket
 		err = errors.Join(err, c.leave(ctx, t))
 	}
 	return m, t, err
+}
+
+// leaseOf returns the lease of a lock of this package.
+func leaseOf(b driver.Backend) time.Duration {
+	info := b.Info()
+	ttl := max(measureTTL, info.MinTTL)
+	if info.MaxTTL > 0 {
+		ttl = min(ttl, info.MaxTTL)
+	}
+	return ttl
 }
 
 // leave releases a lock, whatever became of ctx.

@@ -24,7 +24,7 @@ type pool struct {
 	swap     *swapsql.Dialect
 	tables   tables
 	errors   *serverErrors
-	spare    *spare
+	use      *poolUse // nil if no call can succeed
 	sessions swapsql.Sessions
 
 	open  atomic.Bool   // the tables are there
@@ -54,7 +54,11 @@ type tables interface {
 }
 
 func newPool(c config, d *swapsql.Dialect, t tables, errs *serverErrors) *pool {
-	return &pool{config: c, swap: d, tables: t, errors: errs, spare: newSpare(c), first: make(chan struct{}, 1)}
+	p := &pool{config: c, swap: d, tables: t, errors: errs, first: make(chan struct{}, 1)}
+	if c.bad == nil {
+		p.use = usePool(c.name, c.db)
+	}
+	return p
 }
 
 // listener is Options.Listen, or nil.
@@ -97,7 +101,7 @@ func (p *pool) close() {
 	p.calls.Wait()
 	p.statements.Wait()
 	if !was {
-		p.spare.close()
+		p.use.end()
 	}
 }
 
@@ -155,7 +159,7 @@ func (p *pool) explain(caller context.Context, err error) error {
 		out.err = ended
 		return out
 	case ended != nil:
-		return p.spare.starved(ended)
+		return p.use.starved(ended)
 	case p.ctx.Err() != nil:
 		return driver.ErrClosed
 	}
@@ -301,7 +305,7 @@ const (
 // with many of them. So a statement goes on for a while after its caller, unless the server is quick.
 // Half of the pool is left to others: a connection may be dead, or a line locked for long.
 func (p *pool) send(ctx context.Context, st *swapsql.Statement) (int64, error) {
-	conn, err := p.spare.take(ctx, st.Keeps, st.Renews)
+	conn, err := p.use.take(ctx, st.Keeps)
 	if err != nil {
 		return 0, err
 	}
@@ -316,24 +320,20 @@ func (p *pool) send(ctx context.Context, st *swapsql.Statement) (int64, error) {
 }
 
 // take gives conn back, and has st take what came over it.
-func (p *pool) take(conn *sql.Conn, st *swapsql.Statement, r *swapsql.Result, err error) (changed int64, _ error) {
+func (p *pool) take(conn *sql.Conn, st *swapsql.Statement, r *swapsql.Result, err error) (int64, error) {
+	p.giveBack(conn, err)
 	if err != nil {
-		p.giveBack(conn, false, err)
 		return 0, err
 	}
-	changed, err = st.Take(r)
-	p.giveBack(conn, err == nil && st.Grants != nil && st.Grants(), nil)
-	return changed, err
+	return st.Take(r)
 }
 
 // giveBack gives conn back after a statement that has returned err.
-func (p *pool) giveBack(conn *sql.Conn, granted bool, err error) {
-	broken := err != nil && p.errors.code(err) == ""
+func (p *pool) giveBack(conn *sql.Conn, err error) {
 	if err != nil && p.mustClose(err) {
-		broken = true
 		closeConn(conn)
 	}
-	p.spare.giveBack(conn, granted, broken)
+	p.use.giveBack(conn)
 	if p.moved(err) {
 		p.relisten()
 	}
@@ -355,7 +355,7 @@ func (p *pool) sendSlow(ctx context.Context, conn *sql.Conn, st *swapsql.Stateme
 		select {
 		case done <- outcome{r, err}:
 		case <-left:
-			p.giveBack(conn, false, err)
+			p.giveBack(conn, err)
 		}
 	})
 	select {

@@ -11,14 +11,11 @@
 // the program's own statements too, and may have a single connection. A program that
 // waits for a lock while it holds that single connection waits for itself.
 //
-// On PostgreSQL, MariaDB and MySQL, a Backend keeps one connection of the pool from the first
-// grant until Close, for renewals, releases and waiters. Transactions of the program that wait
-// for a lock may have all the others, and no lease is lost. Count that connection when you size
-// the pool. In a pool of one or two connections (SetMaxOpenConns) it comes on top: the Backend
-// raises the bound by one meanwhile, so call SetMaxOpenConns before the first lock. A Backend
-// that has had no grant yet needs a connection that the program leaves free; an error of a step
-// that got none names the pool. ConnMaxLifetime holds for the kept connection, within a minute,
-// while the pool is not full.
+// SetMaxOpenConns may be called at any time. While transactions of the program have all
+// connections of the pool, and may wait for a lock, no lease is lost: on PostgreSQL, MariaDB and
+// MySQL a renewal, a release or a look of a waiter opens one connection on top of the bound, and
+// closes it afterwards. The server must have room for it. A call that begins to want a lock needs
+// a connection that the program leaves free; the error of a call that got none names the pool.
 //
 // # SQLite
 //

@@ -201,7 +201,6 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	q.Keeps, q.Writes = false, true
 	var p *swaplock.Place
 	q.Begin = func() { p = nil }
-	q.Grants = func() bool { return p != nil && p.Granted }
 	q.Row = func(scan func(to ...any) error) error {
 		var last, came, number, open int64
 		var mark, markedBy []byte
@@ -230,7 +229,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 // which costs as much as the rest of it: all that it writes is known from the clock.
 func (s *Store) take(ctx context.Context, key string, tail int, args []any) (p *swaplock.Place, err error) {
 	st := s.statement("enter the line of", key, takeSQL, args...)
-	st.Keeps, st.Writes, st.Grants = false, true, func() bool { return true }
+	st.Keeps, st.Writes = false, true
 	n, err := s.conns.Run(ctx, st)
 	if n == 0 || err != nil {
 		return nil, err
@@ -271,7 +270,6 @@ func (s *Store) arriveMySQL(ctx context.Context, key, quoted string, args []any)
 	var got int64
 	q := s.statement("enter the line of", key, arriveMySQL, args...)
 	q.Keeps, q.Writes, q.Inserted = false, true, &got
-	q.Grants = func() bool { return got%4 == 1 }
 	if _, err := s.conns.Run(ctx, q); err != nil || got == 0 {
 		return nil, err
 	}

@@ -26,7 +26,6 @@ type Conns interface {
 type Statement struct {
 	What, Key string // for errors: what the statement does, and to which key, if to one
 	Keeps     bool   // it keeps or ends claims, or serves who waits: it may not wait for the program's connections
-	Renews    bool   // it renews leases
 	Writes    bool
 	Text      string
 	Args      []any
@@ -35,8 +34,6 @@ type Statement struct {
 	Row   func(scan func(to ...any) error) error // nil: there are no rows
 	// Inserted takes what MariaDB and MySQL return as LAST_INSERT_ID.
 	Inserted *int64
-	// Grants reports, once the statement has succeeded, whether a claim of this process may hold a lock now.
-	Grants func() bool
 	// A file may be replaced by another one. Opening is set to the number of that which the statement ran on, from
 	// 1, also before Begin; on others than Only it changes nothing, unless Only is 0. On servers both are 0.
 	Opening, Only int64

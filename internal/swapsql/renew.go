@@ -117,7 +117,7 @@ func (s *Store) renewSome(ctx context.Context, ls []swaplock.Lease) (is func(swa
 // renewal runs a statement that renews leases of one length.
 func (s *Store) renewal(ctx context.Context, text string, ls []swaplock.Lease) (int64, error) {
 	st := s.named(text, ls, ttl(ls[0]))
-	st.Writes, st.Renews = true, true
+	st.Writes = true
 	return s.conns.Run(ctx, st)
 }
 
@@ -160,7 +160,7 @@ func (s *Store) renewAll(ctx context.Context, ls []swaplock.Lease) (alive []bool
 	}
 	q := s.statement("renew leases", "", renewAllSQL, array(sorted, leaseKey), array(sorted, leaseID),
 		array(sorted, leaseTTL))
-	q.Writes, q.Renews = true, true
+	q.Writes = true
 	q.Begin = func() { alive = make([]bool, len(ls)) }
 	q.Row = func(scan func(to ...any) error) error {
 		var n int

@@ -90,7 +90,7 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (new
 	st := s.statement("write the line of", key, insertSQL, []byte(key), first, content.Last, []byte(content.Mark),
 		[]byte(content.MarkedBy), []byte(content.Holder), micros(content.Expires), ascii(content.Document), "",
 		floorMicros(content.Open), content.Capacity)
-	st.Writes, st.Grants = true, inLine(c)
+	st.Writes = true
 	n, err := s.conns.Run(ctx, st)
 	newVersion = version{number: first, opening: st.Opening}.String()
 	switch {
@@ -112,9 +112,6 @@ func lost(st *Statement, err error) error {
 	}
 	return err
 }
-
-// inLine reports that somebody is in line after a swap.
-func inLine(c *swaplock.Change) func() bool { return func() bool { return len(c.Document) > 0 } }
 
 // swap is the statement of a swap.
 func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Statement {
@@ -143,7 +140,7 @@ func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Stateme
 		b.add(beforeSQL, c.Before.UnixMicro())
 	}
 	st := &Statement{
-		What: "write the line of", Key: key, Keeps: true, Writes: true, Grants: inLine(c),
+		What: "write the line of", Key: key, Keeps: true, Writes: true,
 		Tells: len(c.News) > 0 && len(c.Document) > 0, // else there is nobody to tell
 	}
 	switch {

@@ -27,14 +27,6 @@ func fill(t *testing.T, db *sql.DB, n int) (txs []*sql.Tx) {
 	return txs
 }
 
-// forProgram is how many connections of a pool of n the program has while backends have a grant each.
-func forProgram(n, backends int) int {
-	if n < 3 {
-		return n // theirs come on top
-	}
-	return n - backends
-}
-
 // poolOf opens a pool of at most n connections.
 func (s *store) poolOf(t *testing.T, n int) *sql.DB {
 	t.Helper()
@@ -65,12 +57,10 @@ func onPools(t *testing.T, sizes []int, f func(t *testing.T, s *store, db *sql.D
 
 // TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal: a program holds a
 // lock. Goroutines with transactions have all other connections, and wait for a second lock. The
-// first lock is renewed and released all the same, and what cannot go on says why. On a small pool
-// they have all connections of the program, and stand in line.
+// first lock is renewed and released all the same, and what cannot go on says why.
 func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
 	onPools(t, []int{1, 2, 5}, func(t *testing.T, s *store, db *sql.DB) {
 		n := db.Stats().MaxOpenConnections
-		small := n < 3
 		c := testclient.New(t, s.backendOn(t, db), nil)
 		mine, err := c.Lock(soon(t), "mine")
 		must(t, err)
@@ -80,7 +70,7 @@ func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
 		var waiting []<-chan error
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		txs := fill(t, db, forProgram(n, 1))
+		txs := fill(t, db, n)
 		for range txs {
 			waiting = append(waiting, behind(func() error { return second(c.Lock(ctx, "theirs")) }))
 		}
@@ -90,18 +80,14 @@ func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
 		named := 0 // the others wait behind one of them
 		for _, w := range waiting {
 			err := <-w
-			want := fencelock.ErrUnavailable
-			if small {
-				want = fencelock.ErrNotAcquired
-			}
-			if !errors.Is(err, want) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the lock that waited returned %v; want %v", err, want)
+			if !errors.Is(err, fencelock.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the lock that waited returned %v; want ErrUnavailable", err)
 			}
 			if strings.Contains(err.Error(), "connections of the *sql.DB") {
 				named++
 			}
 		}
-		if !small && named == 0 {
+		if named == 0 {
 			t.Error("nobody is told that transactions have all connections")
 		}
 		well(t, "a release while transactions have all connections", mine.Release(soon(t)))
@@ -127,7 +113,7 @@ func TestWaiterIsGrantedWhileTransactionsHaveAllConnections(t *testing.T) {
 		other := s.polling(t)
 		theirs := hold(t, other, claim("theirs"))
 		w := wait(t, b, claim("theirs"))
-		txs := fill(t, db, forProgram(n, 1))
+		txs := fill(t, db, n)
 		leave(t, other, theirs)
 		w = granted(t, b, w)
 		renewed(t, b, mine, w)
@@ -139,8 +125,8 @@ func TestWaiterIsGrantedWhileTransactionsHaveAllConnections(t *testing.T) {
 	})
 }
 
-// TestFullPoolNamesItself: transactions of the program have all connections before a Backend has had
-// a grant.
+// TestFullPoolNamesItself: transactions of the program have all connections, and a call that neither keeps nor ends a
+// claim gets none.
 func TestFullPoolNamesItself(t *testing.T) {
 	onPools(t, []int{1, 2, 3}, func(t *testing.T, s *store, db *sql.DB) {
 		b := s.backendOn(t, db)
@@ -149,7 +135,6 @@ func TestFullPoolNamesItself(t *testing.T) {
 		first := s.new(t, db, &sqllock.Options{CreateTables: true})
 		for name, call := range map[string]func(context.Context) error{
 			"Enter":                       func(ctx context.Context) error { return second(b.Enter(ctx, claim("free"))) },
-			"Line":                        func(ctx context.Context) error { return second(b.Line(ctx, "free")) },
 			"the first call of a Backend": func(ctx context.Context) error { return second(first.Line(ctx, "free")) },
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -163,44 +148,41 @@ func TestFullPoolNamesItself(t *testing.T) {
 	})
 }
 
-// TestBoundOfASmallPoolIsPutBack: the connection on top of a small pool goes with the Backend.
-func TestBoundOfASmallPoolIsPutBack(t *testing.T) {
-	onPools(t, []int{1, 2, 3}, func(t *testing.T, s *store, db *sql.DB) {
-		n := db.Stats().MaxOpenConnections
-		b, other := s.backendOn(t, db), s.backendOn(t, db)
-		use(t, b, "k")
-		use(t, other, "k")
-		for _, tx := range fill(t, db, forProgram(n, 2)) {
-			must(t, tx.Rollback())
-		}
-		must(t, other.Close())
-		must(t, b.Close())
-		if most := db.Stats().MaxOpenConnections; most != n {
-			t.Errorf("the pool had %d connections at most, and has %d now", n, most)
-		}
-	})
-}
-
-// TestBrokenSpareConnectionIsReplaced: the server ends the connection that renewals have.
-func TestBrokenSpareConnectionIsReplaced(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		db := s.poolOf(t, 4)
-		b := s.backendOn(t, db)
-		mine := hold(t, b, claim("mine"))
-		for range 3 {
-			for _, id := range column[int64](t, s.db, s.sql("{sessions}")) {
-				s.kill(t, id)
+// TestBoundOfThePoolIsSetAfterTheFirstLock: from then on the program has all connections that it has asked for, and
+// the pool has no more of them, but for one while transactions of the program have all. On SQLite such transactions
+// have the file, too.
+func TestBoundOfThePoolIsSetAfterTheFirstLock(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		for _, bounds := range [][2]int{{0, 1}, {0, 2}, {0, 5}, {1, 1}, {1, 3}, {5, 1}} {
+			db, most := s.poolOf(t, bounds[0]), bounds[1]
+			c := testclient.New(t, s.backendOn(t, db), nil)
+			mine, err := c.Lock(soon(t), "mine")
+			must(t, err)
+			db.SetMaxOpenConns(most)
+			for range 2 {
+				var conns []*sql.Conn
+				for range most {
+					conn, err := db.Conn(soon(t))
+					if err != nil {
+						t.Fatalf("of %d connections, bounded to %d after the lock, the program got %d: %v",
+							bounds[0], most, len(conns), err)
+					}
+					conns = append(conns, conn)
+				}
+				if s.on != nil {
+					well(t, "a renewal while the program has all connections", mine.Renew(soon(t)))
+				}
+				for _, conn := range conns {
+					must(t, conn.Close())
+				}
+				well(t, "a renewal", mine.Renew(soon(t)))
+				use(t, s.backendOn(t, db), "other")
 			}
-			until(t, "the lease is renewed", func() bool { return renew(b, soon(t), mine) == nil })
-			txs := fill(t, db, forProgram(4, 1))
-			if len(txs) != 3 {
-				t.Errorf("the program got %d connections of its pool of four; want that one is kept", len(txs))
+			well(t, "a release", mine.Release(soon(t)))
+			if st := db.Stats(); st.MaxOpenConnections != most || st.OpenConnections > most || st.InUse > 0 {
+				t.Errorf("the program has set a bound of %d, and the pool has %+v", most, st)
 			}
-			renewed(t, b, mine)
-			for _, tx := range txs {
-				must(t, tx.Rollback())
-			}
+			must(t, db.Close())
 		}
-		leave(t, b, mine)
 	})
 }

@@ -62,27 +62,15 @@ func TestPodKilledInAMigrationOfMariaDB(t *testing.T) {
 				}
 			}
 			store := memlock.New()
-			migrates := func(db *sql.DB, client *fencelock.Client, begin func(context.Context, *sql.DB) error) error {
-				locker := gooselock.New(client, "migrate/shop")
-				locker.Begin = begin
-				p, err := goose.NewProvider(goose.DialectMySQL, db, slowMariaDB, goose.WithLocker(locker))
-				if err != nil {
-					return err
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				_, err = p.Up(ctx)
-				return err
-			}
 			pod, killed := &killedPod{}, make(chan error, 1)
-			go func() { killed <- migrates(pool("migrate", pod), testclient.New(t, store, nil), nil) }()
+			go func() { killed <- migrateMariaDB(t, pool("migrate", pod), testclient.New(t, store, nil), nil) }()
 			testserver.Eventually(t, time.Minute, "the first pod migrates", func() bool { return count(t, admin, runningMariaDB) > 0 })
 			pod.kill()
 			if err := <-killed; err == nil {
 				t.Fatal("the killed pod has migrated")
 			}
 			second := testclient.New(t, store, nil)
-			if err := migrates(pool("migrate", nil), second, c.begin); err != nil {
+			if err := migrateMariaDB(t, pool("migrate", nil), second, c.begin); err != nil {
 				t.Fatal(err)
 			}
 			if n := count(t, admin, runningMariaDB); n != c.left {
@@ -93,4 +81,17 @@ func TestPodKilledInAMigrationOfMariaDB(t *testing.T) {
 			}
 		})
 	}
+}
+
+func migrateMariaDB(t *testing.T, db *sql.DB, client *fencelock.Client, begin func(context.Context, *sql.DB) error) error {
+	locker := gooselock.New(client, "migrate/shop")
+	locker.Begin = begin
+	p, err := goose.NewProvider(goose.DialectMySQL, db, slowMariaDB, goose.WithLocker(locker))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = p.Up(ctx)
+	return err
 }

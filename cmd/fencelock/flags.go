@@ -349,5 +349,5 @@ func (f *holdFlags) cannotRun(err error) error {
 	case errors.As(err, &ee):
 		err = ee.Err
 	}
-	return fail(exitNotExecutable, "%s: %s cannot be executed: %v", quote(f.name), quote(name), err)
+	return fail(exitNotExecutable, "%s: %s cannot be executed: %v%s", quote(f.name), quote(name), err, remedy(err))
 }

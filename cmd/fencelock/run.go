@@ -2,6 +2,9 @@ package main
 
 import (
 	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -147,7 +150,7 @@ func (h *holding) runUnder(l *fencelock.Lease, path string) (*job, error) {
 	}
 	command := child.Command{Path: path, Args: f.command, Env: env, Signals: h.signals}
 	if j.progress, err = f.watchProgress(l, &command); err != nil {
-		return nil, fail(exitNotExecutable, "%s: no pipe for --progress: %v", quote(f.name), err)
+		return nil, fail(exitNotExecutable, "%s: no pipe for --progress: %v%s", quote(f.name), err, remedy(err))
 	}
 	h.progress = j.progress
 	err = j.run(command)
@@ -156,7 +159,20 @@ func (h *holding) runUnder(l *fencelock.Lease, path string) (*job, error) {
 	case errors.As(err, &exec):
 		return nil, f.cannotRun(exec.Err)
 	case err != nil:
-		return nil, fail(exitNotExecutable, "%s: %v", quote(f.name), err)
+		return nil, fail(exitNotExecutable, "%s: %v%s", quote(f.name), err, remedy(err))
 	}
 	return j, nil
+}
+
+// remedy says what to do about a limit of this process or its machine.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return "; raise the limit: ulimit -n, or LimitNOFILE= of its unit"
+	case errors.Is(err, syscall.EAGAIN):
+		return "; raise the limit of processes: ulimit -u, TasksMax= of its unit, or the pids limit of its container"
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "/proc/"):
+		return "; mount /proc"
+	}
+	return ""
 }

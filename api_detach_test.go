@@ -355,6 +355,7 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		late := w.detach(a, w.lock(a, "k"))
 		ok(t, b.Detached(late).Finish(bg, slot.Add(-time.Nanosecond), "bob"))
 		ok(t, b.Detached(late).Finish(bg, slot.Add(-time.Nanosecond), "bob"))
+		w.is(b.Detached(late).Finish(bg, slot.Add(time.Nanosecond), "bob"), fencelock.ErrLost)
 		if line := line(); !line.Slot.Equal(slot) || line.DoneBy != "alice" {
 			t.Errorf("the last run, after that of an older slot, is %+v", line.Done)
 		}

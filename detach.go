@@ -336,19 +336,34 @@ func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	p.ticket.TTL = tombstoneTTL(p.ticket.TTL)
 	call := c.life.leaving.Call(ctx, c.clock.Now(), leaveTimeout(p.ticket.TTL))
 	defer call.End()
-	if err := c.backend.Leave(call, p.ticket, e); err != nil {
+	err := c.backend.Leave(call, p.ticket, e)
+	if err == nil && e.Mark != "" {
+		err = p.marked(call, c, e.Mark)
+	}
+	if err != nil {
 		return p.failure(ctx, c, err)
 	}
 	c.events.send(EventHandleReleased, Event{Context: ctx, Key: p.ticket.Key, Standing: Standing{Token: p.token}})
 	return nil
 }
 
+// marked returns an error if the line has no such mark, nor a later one. A Leave of a claim that has left with an
+// earlier mark returns nil, too.
+func (p *handle) marked(ctx context.Context, c *Client, m driver.Mark) error {
+	line, err := c.backend.Line(ctx, p.ticket.Key)
+	if err == nil && line.Mark < m[:len(markTime)] { // its slot
+		err = driver.GoneError{Reason: "it has ended before, and was finished for an earlier slot"}
+	}
+	return err
+}
+
 // Finish releases the lease as Release does, and records in the same step that slot is
 // done: Once and Line.Done report that. If a later slot is done already, the record of that
 // slot stays. It is for an f of Once that detached its lease, so that another process
-// finishes the work. owner names who has done the work; empty stands for Options.Owner. The
-// error is ErrInvalid if the backend keeps no slots, or if the handle is not of an exclusive
-// lease.
+// finishes the work. owner names who has done the work; empty stands for Options.Owner. It
+// costs two round trips. The error is ErrInvalid if the backend keeps no slots, or if the handle
+// is not of an exclusive lease. It is ErrLost as of Release, and if the lease was finished for an
+// earlier slot: one lease finishes one slot.
 func (d *Detached) Finish(ctx context.Context, slot time.Time, owner string) error {
 	return d.do("finish", func(c *Client, p *handle) error {
 		if err := cmp.Or(c.info.canOnce(slot), checkOwner(owner)); err != nil {

@@ -104,3 +104,41 @@ func TestReentrantShareDuringADetach(t *testing.T) {
 		})
 	}
 }
+
+// A program finishes one detached lease for two slots. The second one was noted nowhere, and the program was told that
+// it is done.
+func TestDetachedLeaseFinishesOneSlot(t *testing.T) {
+	for name, store := range map[string]string{
+		"Redis":      testserver.Redis(t).URL(),
+		"PostgreSQL": testserver.Postgres(t).URL(),
+		"MariaDB":    testserver.MariaDB(t).URL(),
+		"SQLite":     "sqlite:" + filepath.Join(t.TempDir(), "locks.db"),
+		"etcd":       testserver.Etcd(t).URL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := openedClient(t, store, func(b driver.Backend) driver.Backend { return b })
+			l, err := c.Lock(t.Context(), "report")
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := c.Detach(t.Context(), l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC)
+			second := first.Add(time.Hour)
+			for _, f := range []struct {
+				slot time.Time
+				want error
+			}{{first, nil}, {first, nil}, {second, fencelock.ErrLost}, {first, nil}} {
+				if err := c.Detached(h).Finish(t.Context(), f.slot, ""); !errors.Is(err, f.want) {
+					t.Errorf("the slot of %v: %v; want %v", f.slot, err, f.want)
+				}
+			}
+			ran, err := c.Once(t.Context(), "report", second, func(context.Context, *fencelock.Lease) error { return nil })
+			if !ran || err != nil {
+				t.Errorf("the second slot ran: %v, %v; want that it was not done before", ran, err)
+			}
+		})
+	}
+}

@@ -105,8 +105,8 @@ func sqliteAdvice(err error) (advice string, v verdict) {
 	case errors.Is(err, errAllInUse):
 		return "the program has all connections of the *sql.DB: end its transactions, or raise SetMaxOpenConns", refused
 	case cannotOpen(err):
-		return "the database file cannot be opened: see that its folder is there and may be written to, and that this " +
-			"process may open more files (ulimit -n)", refused
+		return "the database file cannot be opened: see that its folder is there and may be written to, and that " +
+			"this process may open more files (ulimit -n)", refused
 	case says(err, "disk I/O error"):
 		return "the database file or its -wal could not be read or written: check the disk; if -wal or -shm was " +
 			"deleted while processes used the database, end them, then try again", unknown

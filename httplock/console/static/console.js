@@ -11,6 +11,7 @@
 	const offline = document.getElementById("offline");
 	let shownAt = performance.now(); // when the times on the page were true
 	let seenAt = new Date();
+	let events = null;
 	let loading = false;
 	let again = false;
 
@@ -88,8 +89,11 @@
 		loading = false;
 	}
 
+	// follow keeps one request open, while the page is in view: a browser has at most six connections
+	// to one server without TLS, and a hidden tab would keep one from a tab that is read.
 	function follow() {
-		const events = new EventSource(stream);
+		if (document.hidden || events && events.readyState !== EventSource.CLOSED) return;
+		events = new EventSource(stream);
 		events.addEventListener("change", load);
 		events.onopen = () => { offline.hidden = true; };
 		events.onerror = () => {
@@ -108,6 +112,13 @@
 		tick();
 		if (again) load();
 	}, 1000);
-	document.addEventListener("visibilitychange", () => { if (!document.hidden) load(); });
+	document.addEventListener("visibilitychange", () => {
+		if (document.hidden) {
+			events?.close();
+			return;
+		}
+		follow();
+		load();
+	});
 	follow();
 })();

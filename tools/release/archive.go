@@ -26,11 +26,11 @@ func (r *release) base(t platform) string {
 	return "fencelock-" + r.version + "-" + t.os + "-" + t.arch
 }
 
-// makeArchive packs the command with its texts: zip for Windows, else tar.gz.
-func (r *release) makeArchive(t platform, binary string) error {
-	entries := []entry{
-		{t.exe("fencelock"), binary, 0o755},
-		{"INSTALL.txt", filepath.Join(r.source, "tools", "release", "INSTALL.txt"), 0o644},
+// makeArchive packs the programs with their texts: zip for Windows, else tar.gz.
+func (r *release) makeArchive(t platform, binaries []string) error {
+	entries := []entry{{"INSTALL.txt", filepath.Join(r.source, "tools", "release", "INSTALL.txt"), 0o644}}
+	for _, binary := range binaries {
+		entries = append(entries, entry{filepath.Base(binary), binary, 0o755})
 	}
 	for _, pattern := range []string{
 		"LICENSE", "clients/python/pyproject.toml", "clients/python/fencelock/*",

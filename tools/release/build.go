@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -68,16 +69,24 @@ func fileURL(dir string) string {
 	return "file://" + dir
 }
 
-// build builds the command from the module proxy, as go install does for a user, and
+// programs are the command, and on systems that have a redis-server the lab with it.
+func (t platform) programs() []string {
+	if t.os == "windows" {
+		return []string{commandPath}
+	}
+	return []string{commandPath, labPath}
+}
+
+// build builds a program from the module proxy, as go install does for a user, and
 // returns where it is. grpcnotrace leaves the trace pages of gRPC out. They need
 // html/template, with which the linker keeps every method of every type: 10 MB.
-func (r *release) build(ctx context.Context, t platform) (string, error) {
+func (r *release) build(ctx context.Context, t platform, program string) (string, error) {
 	env, err := r.outside(ctx)
 	if err != nil {
 		return "", err
 	}
 	args := []string{
-		"install", "-ldflags=-s -w", "-tags=grpcnotrace", commandPath + "@" + r.version,
+		"install", "-ldflags=-s -w", "-tags=grpcnotrace", program + "@" + r.version,
 	}
 	env = append(env, "GOOS="+t.os, "GOARCH="+t.arch)
 	if _, err := output(ctx, command{dir: r.work(), env: env, name: "go", args: args}); err != nil {
@@ -87,7 +96,7 @@ func (r *release) build(ctx context.Context, t platform) (string, error) {
 	if t != thisPlatform {
 		bin = filepath.Join(bin, t.os+"_"+t.arch)
 	}
-	binary := filepath.Join(bin, t.exe("fencelock"))
+	binary := filepath.Join(bin, t.exe(path.Base(program)))
 	_, err = os.Stat(binary)
 	return binary, err
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // makePackages makes the deb and the rpm that nfpm.yaml describes.
-func (r *release) makePackages(ctx context.Context, t platform, binary string) error {
+func (r *release) makePackages(ctx context.Context, t platform, binaries []string) error {
 	nfpm, err := r.tool(ctx, "nfpm")
 	if err != nil {
 		return err
@@ -16,7 +16,7 @@ func (r *release) makePackages(ctx context.Context, t platform, binary string) e
 	env := []string{
 		"SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10),
 		"VERSION=" + strings.TrimPrefix(r.version, "v"), "ARCH=" + t.arch,
-		"BINARY=" + binary, "CLONE=" + r.clone(), "TEXTS=" + r.texts(),
+		"BINARY=" + binaries[0], "LAB=" + binaries[1], "CLONE=" + r.clone(), "TEXTS=" + r.texts(),
 		"MAN=" + r.man(), "COMPLETIONS=" + r.completions(),
 	}
 	for _, kind := range []string{"deb", "rpm"} {

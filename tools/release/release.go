@@ -83,18 +83,22 @@ func (r *release) make(ctx context.Context, targets []platform) error {
 
 // makePlatform makes all files of one platform.
 func (r *release) makePlatform(ctx context.Context, t platform) error {
-	binary, err := r.build(ctx, t)
-	if err != nil {
-		return err
+	var binaries []string
+	for _, program := range t.programs() {
+		binary, err := r.build(ctx, t, program)
+		if err != nil {
+			return err
+		}
+		if err := r.makeSBOM(ctx, t, binary); err != nil {
+			return err
+		}
+		binaries = append(binaries, binary)
 	}
-	if err := r.makeArchive(t, binary); err != nil {
-		return err
-	}
-	if err := r.makeSBOM(ctx, t, binary); err != nil {
+	if err := r.makeArchive(t, binaries); err != nil {
 		return err
 	}
 	if t.os != "linux" {
 		return nil
 	}
-	return r.makePackages(ctx, t, binary)
+	return r.makePackages(ctx, t, binaries)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"strings"
 )
 
 // makeSBOM lists, in CycloneDX, the modules that the linker put into a binary. It has
@@ -12,7 +13,8 @@ func (r *release) makeSBOM(ctx context.Context, t platform, binary string) error
 	if err != nil {
 		return err
 	}
-	target := filepath.Join(r.files(), r.base(t)+".cdx.json")
+	name := strings.TrimSuffix(filepath.Base(binary), ".exe") + strings.TrimPrefix(r.base(t), "fencelock")
+	target := filepath.Join(r.files(), name+".cdx.json")
 	args := []string{
 		"bin", "-json", "-std", "-noserial", "-notimestamp", "-version", r.version, "-output", target, binary,
 	}

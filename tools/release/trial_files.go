@@ -62,10 +62,14 @@ func (t *trial) runs(ctx context.Context, binary string) error {
 	run := command{dir: t.dir, name: binary, env: []string{"FENCELOCK_URL=" + t.redis},
 		args: []string{"run", "rehearsal", "--", "sh", "-c", "echo under $FENCELOCK_TOKEN"}}
 	out, err := output(ctx, run)
-	if err == nil && len(strings.Fields(out)) != 2 {
-		err = fmt.Errorf("%s run printed %q", binary, out)
+	if err != nil || len(strings.Fields(out)) != 2 {
+		return errors.Join(err, fmt.Errorf("%s run printed %q", binary, out))
 	}
-	return err
+	lab := command{dir: t.dir, name: binary, args: []string{"lab", "4", "--lang", "en"}}
+	if out, err = output(ctx, lab); err != nil || !strings.Contains(out, "As told: the scheme breaks I1") {
+		return errors.Join(err, fmt.Errorf("%s lab 4 printed %q", binary, out))
+	}
+	return nil
 }
 
 // deb installs the package on this machine, and removes it.

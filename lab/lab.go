@@ -1,7 +1,8 @@
 // Package lab shows why the locks of well-known tutorials fail.
 //
 // Each [Experiment] has a scheme as it is taught, written out as small Go functions that
-// run on a real Redis (9, 17 and 18 in memory), and the schedule of events that breaks it.
+// run on a real Redis, PostgreSQL (19, 20) or etcd (21), or in memory (9, 17, 18), and the
+// schedule of events that breaks it.
 // One goroutine drives the schedule, so that it plays the same way each time; the time that
 // must pass is moved by PEXPIRE instead of waiting. What the clients believed is recorded
 // as a history and judged by package history, which also judges the tests of the
@@ -37,7 +38,7 @@ func All() []Experiment {
 		setnxThenExpire, getSetWithClientTime, luaWithoutOwner, plainDelete, getThenDelete, noWatchdog,
 		oneMaster, redlockWithoutToken, pausedHolder, tokenAsLuaNumber, goroutineID, countInTwoSteps,
 		pubSubOnly, headOfTheQueue, watchdogOutlivesWork, sharedStopChannel,
-		uniqueRow, bareNode,
+		uniqueRow, bareNode, rowLock, versionColumn, oneSession, leaseTimeWithoutWatchdog,
 	}
 	for i := range all {
 		all[i].Number, all[i].Story = i+1, story(i+1)
@@ -77,7 +78,7 @@ func (r Result) AsTold(e Experiment) bool {
 	return slices.Equal(r.Scheme.Broken(), e.Breaks) && len(r.Ours.Violations) == 0
 }
 
-// Play plays an experiment in dir, an empty folder in which it starts the Redis
+// Play plays an experiment in dir, an empty folder in which it starts the
 // servers it needs, each on a free loopback port; they have ended when it returns. It
 // takes a second or two, and a minute at most.
 func (e Experiment) Play(ctx context.Context, dir string) (r Result, err error) {

@@ -29,6 +29,10 @@ var told = map[int][]history.Rule{
 	16: {history.Exclusion},
 	17: {history.Exclusion},
 	18: {history.Exclusion},
+	19: {history.Exclusion},
+	20: {history.Exclusion},
+	21: {history.Exclusion},
+	22: {history.Exclusion},
 }
 
 func TestMain(m *testing.M) {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,9 +71,17 @@ func (s *stage) content(n *node) (all []Text) {
 }
 
 // lines shows the lines that fencelock keeps on a server.
-func (s *stage) lines(n *node) (all []Text) {
+func (s *stage) lines(n *node) []Text { return s.lineOf(redislock.New(n.rdb, nil)) }
+
+// liner is a backend that describes lines.
+type liner interface {
+	Line(ctx context.Context, key string) (driver.Line, error)
+}
+
+// lineOf shows the lines that fencelock keeps in a store.
+func (s *stage) lineOf(b liner) (all []Text) {
 	for _, key := range s.keys {
-		l, err := redislock.New(n.rdb, nil).Line(s.ctx, key)
+		l, err := b.Line(s.ctx, key)
 		s.check(err)
 		for _, c := range l.Claims {
 			all = append(all, standing(c))

@@ -146,8 +146,8 @@ var noWatchdog = Experiment{
 	ours: func(s *stage) {
 		a, b, _ := s.users()
 		a.ttl = watchedLease
-		a.step("takes the lock for 1s; the work takes longer", "拿到锁 1 秒；活儿更长", a.locks)
-		s.step("more than 1s passes", "过了 1 秒多", a.outlives)
+		a.step("takes the lock for 3s; the work takes longer", "拿到锁 3 秒；活儿更长", a.locks)
+		s.step("more than 3s pass", "过了 3 秒多", a.outlives)
 		b.step("A was renewed, and holds it", "A 已续租，仍然持有", b.refused)
 		a.step("has finished", "干完了", a.releases)
 		b.step("now it is free", "现在空闲了", b.tries)

@@ -72,9 +72,9 @@ var goroutineID = Experiment{
 		n := s.redis("")
 		a, b := s.userAs(n, "A", "goroutine 1"), s.userAs(n, "B", "goroutine 1")
 		a.ttl = watchedLease
-		a.step("takes the lock for 1s, as “goroutine 1”", "以 “goroutine 1” 之名拿到锁 1 秒", a.locks)
+		a.step("takes the lock for 3s, as “goroutine 1”", "以 “goroutine 1” 之名拿到锁 3 秒", a.locks)
 		b.step("has the same name, and is refused", "名字相同，仍被拒绝", b.refused)
-		s.step("more than 1s passes", "过了 1 秒多", a.outlives)
+		s.step("more than 3s pass", "过了 3 秒多", a.outlives)
 		b.step("A was renewed, and holds it", "A 已续租，仍然持有", b.refused)
 		passesOn(a, b)
 	},

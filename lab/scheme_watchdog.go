@@ -118,14 +118,14 @@ var sharedStopChannel = Experiment{
 	ours: func(s *stage) {
 		a, b, _ := s.users()
 		a.ttl = watchedLease
-		a.step("takes the lock for 1s; the work takes longer", "拿到锁 1 秒；活儿更长", a.locks)
+		a.step("takes the lock for 3s; the work takes longer", "拿到锁 3 秒；活儿更长", a.locks)
 		first := a.lease
 		s.turnTo("another")
 		a.step("takes another lock", "又拿到另一把锁", a.locks)
 		a.step("gives the other back", "释放后一把", a.releases)
 		s.turnTo(firstKey)
 		a.lease = first
-		s.step("more than 1s passes", "过了 1 秒多", a.outlives)
+		s.step("more than 3s pass", "过了 3 秒多", a.outlives)
 		b.step("A was renewed, and holds it", "A 已续租，仍然持有", b.refused)
 		passesOn(a, b)
 	},

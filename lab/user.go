@@ -86,7 +86,9 @@ func (s *stage) userOn(b driver.Backend, wire *faultproxy.Proxy, name, owner str
 	}
 	u.locker = locks
 	s.closers = append(s.closers, func() error {
-		wire.Resume()
+		if wire != nil {
+			wire.Resume()
+		}
 		_ = u.locker.Close() // a lease that is lost may be reported again
 		return nil
 	})

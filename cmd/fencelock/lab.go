@@ -23,9 +23,10 @@ func newLab(*cli) *cobra.Command {
 one, step by step: what clients A and B do, what the store holds after it, where it
 broke, and the same schedule against fencelock. --all plays all of them.
 
-It needs no store of yours and touches none: it starts a redis-server of its own, in a
-temporary folder, on loopback ports, and ends it. The exit code is 0 if everything
-behaved as the text says, 1 if not.
+It needs no store of yours and touches none: it starts servers of its own, in a
+temporary folder, on loopback ports, and ends them: redis-server, for 19 and 20
+PostgreSQL, for 21 etcd. The exit code is 0 if everything behaved as the text says, 1 if
+not, and 78 if such a server is not installed.
 
 A program of its own plays it, ` + labProgram + `. fencelock looks for it in its own
 directory, then in PATH. Inside a clone of the repository it builds it with go.`,

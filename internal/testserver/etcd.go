@@ -91,16 +91,25 @@ func etcdIsHealthy(ctx context.Context, s *Server) error {
 var firstEnviron = os.Environ()
 
 // etcdProgram has Go build the server, and returns its path in Go's cache. That takes a
-// minute or more on a new machine. FENCELOCK_ETCD names an etcd to take instead.
+// minute or more on a new machine. FENCELOCK_ETCD names an etcd to take instead. A program
+// that runs where there is no clone takes the etcd of PATH.
 var etcdProgram = sync.OnceValues(func() (string, error) {
 	if program := os.Getenv("FENCELOCK_ETCD"); program != "" {
 		return program, nil
 	}
 	_, here, _, _ := runtime.Caller(0)
+	source := filepath.Join(filepath.Dir(here), "..", "..", "verify", "etcdserver")
+	if _, err := os.Stat(source); err != nil {
+		path, err := exec.LookPath("etcd")
+		if err != nil {
+			return "", &MissingError{"etcd", "see https://etcd.io/docs/latest/install/"}
+		}
+		return path, nil
+	}
 	for range 2 { // a call that links the program names a file that ends with the call
 		build := exec.Command("go", "run", "-exec", "echo", ".")
 		build.Env = firstEnviron
-		build.Dir = filepath.Join(filepath.Dir(here), "..", "..", "verify", "etcdserver")
+		build.Dir = source
 		var errs strings.Builder
 		build.Stderr = &errs
 		out, err := build.Output()

@@ -300,10 +300,18 @@ func (s *Server) signal(doing string, send func(*os.Process) error) error {
 	return nil
 }
 
+// MissingError says that the program of a server is not installed.
+type MissingError struct {
+	Program string
+	install string // what to do
+}
+
+func (e *MissingError) Error() string { return e.Program + " is not installed: " + e.install }
+
 // run starts the program once and waits until it answers.
 func (s *Server) run(ctx context.Context) error {
 	if _, err := exec.LookPath(s.kind.program); err != nil {
-		return fmt.Errorf("%s is not installed: %s", s.kind.program, s.kind.install)
+		return &MissingError{s.kind.program, s.kind.install}
 	}
 	if !s.kind.keeps && !s.opts.persist {
 		if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fencelock/fencelock/internal/terminal"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/lab"
 )
 
@@ -30,11 +30,12 @@ after it, where it broke, and the same schedule against fencelock.
   --all   play all schemes, one after the other
   --lang  en or zh (default from LC_ALL, LC_MESSAGES, LANG)
 
-It needs no store of yours and touches none: it starts a redis-server of its own, in a
-temporary folder, on loopback ports, and ends it.
+It needs no store of yours and touches none: it starts servers of its own, in a
+temporary folder, on loopback ports, and ends them: redis-server, for 19 and 20
+PostgreSQL, for 21 etcd.
 
 Exit codes: 0 everything behaved as the text says, 1 not so, 64 usage, 74 the output
-could not be written, 78 there is no redis-server.
+could not be written, 78 a server is not installed.
 `
 
 // The exit codes are those of the command fencelock, and one more.
@@ -140,9 +141,6 @@ func language(asked string) (lab.Lang, error) {
 
 // play plays schemes and shows each as it ends.
 func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		return fail(exitConfig, "%s", l.Say("noRedis"))
-	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
@@ -159,15 +157,19 @@ func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 	say("%s", l.Say("starting", dir))
 	logging.Disable() // nodes that cannot be reached are part of the play
 
-	var wrong []string
+	var wrong, leftOut []string
 	for i, e := range all {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		r, err := e.Play(ctx, dir)
+		var missing *testserver.MissingError
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case errors.As(err, &missing):
+			leftOut = append(leftOut, l.Say("missing", strconv.Itoa(e.Number), missing.Program, l.Say(missing.Program)))
+			continue
 		case err != nil:
 			say("%v", err)
 			wrong = append(wrong, strconv.Itoa(e.Number))
@@ -181,6 +183,9 @@ func play(w io.Writer, all []lab.Experiment, l lab.Lang) error {
 	}
 	if len(wrong) > 0 {
 		return fail(exitNotAsTold, "%s", l.Say("wrong", strings.Join(wrong, ", ")))
+	}
+	if len(leftOut) > 0 {
+		return fail(exitConfig, "%s", strings.Join(leftOut, "; "))
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ func TestPagesShowWhatIsPlayed(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	checkPictures(t, all, played)
 	for l, name := range map[lab.Lang]string{lab.English: "lab.md", lab.Chinese: "lab.zh-CN.md"} {
 		name = filepath.Join("..", "..", "..", "docs", name)
 		got := page(all, played, l)
@@ -76,6 +77,8 @@ func page(all []lab.Experiment, played []lab.Result, l lab.Lang) string {
 	for i, e := range all {
 		fmt.Fprintf(&b, "\n<a id=\"scheme-%d\"></a>\n\n## %d. %s\n\n", e.Number, e.Number, strings.ReplaceAll(e.Title.In(l), "<", `\<`))
 		b.WriteString(l.Say("taught", e.Taught.In(l)) + "\n\n")
+		fmt.Fprintf(&b, `<picture><source media="(prefers-color-scheme: dark)" srcset="%s"><img alt="%s" src="%s"></picture>`+"\n\n",
+			pictureName(e.Number, themes[1]), l.Say("picture", strconv.Itoa(e.Number)), pictureName(e.Number, themes[0]))
 		b.WriteString(pageRun(played[i].Scheme, l) + "\n")
 		b.WriteString(bold(l.Say("why", e.Flaw.In(l))) + "\n\n")
 		b.WriteString(bold(l.Say("cure", e.Cure.In(l))) + "\n")
@@ -138,5 +141,5 @@ func (k tokens) cell(text string) string {
 		}
 		return k[token]
 	})
-	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(secondsOf.ReplaceAllString(text, "(30s)"))
+	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(unhurried(text))
 }

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,7 @@ const (
 	// silence is how long the subscription may be silent before it is asked whether
 	// it is still there, and how long it may take to answer that.
 	silence = 3 * time.Second
-	// resubscribe is the pause between two attempts to subscribe, at first; it
+	// resubscribe is about the pause between two attempts to subscribe, at first; it
 	// doubles up to resubscribeMax.
 	resubscribe    = 50 * time.Millisecond
 	resubscribeMax = 2 * time.Second
@@ -95,20 +96,37 @@ func (s *subscriber) keep() {
 		}
 		s.setEpoch(0)
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause/2 + rand.N(pause)):
 		case <-s.ctx.Done():
 		}
 		pause = min(2*pause, resubscribeMax)
 	}
 }
 
+// subscribe subscribes until hangUp, or until ctx ends.
+func (s *subscriber) subscribe(ctx context.Context) (ps *redis.PubSub, hangUp func()) {
+	ps = s.b.rdb.Subscribe(ctx, s.channel)
+	stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
+	return ps, func() {
+		stop()
+		_ = ps.Close()
+	}
+}
+
+// hasRoom reports whether the server takes one more connection. A waiter can do without a subscription, and a holder
+// whose connection broke cannot do without one more: the last place of a server that is full (maxclients) is its.
+func (s *subscriber) hasRoom(ctx context.Context) bool {
+	spare, hangUp := s.subscribe(ctx)
+	defer hangUp()
+	_, err := spare.ReceiveTimeout(ctx, s.silence)
+	return err == nil
+}
+
 // receive subscribes, and handles messages until the connection breaks. It reports
 // whether the subscription was confirmed.
 func (s *subscriber) receive(ctx context.Context) (confirmed bool) {
-	ps := s.b.rdb.Subscribe(ctx, s.channel)
-	hangUp := sync.OnceFunc(func() { _ = ps.Close() })
+	ps, hangUp := s.subscribe(ctx)
 	defer hangUp()
-	defer context.AfterFunc(ctx, hangUp)()
 	asked := false
 	for {
 		got, err := ps.ReceiveTimeout(ctx, s.silence)
@@ -127,10 +145,14 @@ func (s *subscriber) receive(ctx context.Context) (confirmed bool) {
 		}
 		switch m := got.(type) {
 		case *redis.Subscription:
-			if m.Kind == "subscribe" {
-				confirmed = true
-				s.confirmed()
+			if m.Kind != "subscribe" {
+				continue
 			}
+			if !confirmed && !s.hasRoom(ctx) {
+				return false
+			}
+			confirmed = true
+			s.confirmed()
 		case *redis.Message:
 			s.handle(m.Payload)
 		}

@@ -66,6 +66,7 @@ func (u *URL) clusterClient(c *Config) (*redis.ClusterClient, error) {
 	}
 	o.Addrs, o.Username, o.Password = strings.Split(u.Host, ","), u.user, u.password
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	c.oneConn(&o.MaxIdleConns, &o.PipelinePoolSize)
 	if c.DialTimeout != 0 {
 		o.DialTimeout = c.DialTimeout
 	}

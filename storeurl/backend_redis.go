@@ -133,6 +133,7 @@ func (u *URL) redisClient(c *Config) (*redis.Client, error) {
 	}
 	o.DB, _ = strconv.Atoi(u.Path)
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	c.oneConn(&o.MaxIdleConns, &o.PipelinePoolSize)
 	if c.DialTimeout != 0 {
 		o.DialTimeout = c.DialTimeout
 	}

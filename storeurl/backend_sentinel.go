@@ -87,6 +87,7 @@ func (u *URL) sentinelOptions(ctx context.Context, c *Config) (*redis.FailoverOp
 	o.Username, o.Password = u.user, u.password
 	o.DB, _ = strconv.Atoi(db)
 	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
+	c.oneConn(&o.MaxIdleConns, &o.PipelinePoolSize)
 	if c.DialTimeout != 0 {
 		o.DialTimeout = c.DialTimeout
 	}

@@ -1,6 +1,7 @@
 package storeurl
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"time"
@@ -19,6 +20,7 @@ type Config struct {
 	DialTimeout time.Duration
 	// MaxConns bounds the connections to a database server. Zero means 2. PostgreSQL has one more
 	// for notifications while somebody waits or holds, but with 1 it has none, and is polled.
+	// With 1, a client of Redis keeps one connection open between requests, and one for notifications.
 	MaxConns int
 	// Prepare lets PostgreSQL prepare statements. It saves time in a process that asks often,
 	// and not every pooler allows it.
@@ -45,6 +47,14 @@ func (c *Config) maxConns() int {
 		return 2
 	}
 	return c.MaxConns
+}
+
+// oneConn has a Redis client of one command keep one connection open between requests, unless the URL says otherwise:
+// go-redis has a pool of its own for pipelines.
+func (c *Config) oneConn(maxIdle, pipelines *int) {
+	if c.MaxConns == 1 {
+		*maxIdle, *pipelines = cmp.Or(*maxIdle, 1), cmp.Or(*pipelines, -1)
+	}
 }
 
 // Store is an open store.

@@ -265,7 +265,7 @@ func TestAdviceForSetsOfTablesAndStandbysCanBeFollowed(t *testing.T) {
 	byHand(t, "postgres-read-splitting", "connect to the primary, or past the pooler", time.Minute, here, func() { url = s.URL() })
 
 	run("CREATE SCHEMA other")
-	for _, table := range []string{"meta", "line", "claim", "tombstone", "history"} {
+	for _, table := range []string{"meta", "swap", "lease", "history"} {
 		run("CREATE TABLE other.fencelock_" + table + " (LIKE public.fencelock_" + table + " INCLUDING ALL)")
 	}
 	for _, f := range found(t, here(), time.Minute) {

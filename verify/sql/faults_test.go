@@ -72,7 +72,6 @@ package sql_test
 //verify:fault Processes | a session is killed whose transaction holds a lock | TestRandomTransactionsAndLeases
 //verify:fault Processes | a session is killed whose transaction holds a lock | TestTransactionsExcludeOneAnother
 //verify:fault Processes | kill -9 while being handed the lock, at any moment | TestKilledAtAnyMomentNothingIsTorn
-//verify:fault Processes | kill -9 while being handed the lock, at any moment | TestPurgeGrantsWhoNobodyAwaits
 //verify:fault SQLite | answers as the model does | TestLaws/SQLite
 //verify:fault SQLite | answers as the model does | TestLawsOnOneConnection
 //verify:fault SQLite | answers as the model does | TestLawsWithBusyTimeout

@@ -73,9 +73,6 @@ var (
 	readCommitted  = postgres.with("ReadCommitted", "default_transaction_isolation=read committed")
 )
 
-// isolations are what a role or a DSN may ask for.
-var isolations = []kind{readCommitted, repeatableRead, serializable}
-
 // newFile chooses a path for a database that does not exist yet. A parameter is the DSN, with
 // a place for the path.
 func newFile(t testing.TB, s *store) {

@@ -98,31 +98,3 @@ func (s *store) handOversAt(t *testing.T, db *sql.DB, addr string) {
 	}
 	must(t, held.Release(soon(t)))
 }
-
-// TestDoctorFindsASplitterOfReads: some reads are answered by a standby, though steps go to the primary.
-func TestDoctorFindsASplitterOfReads(t *testing.T) {
-	t.Parallel()
-	t.Run("Postgres", func(t *testing.T) {
-		t.Parallel()
-		primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
-		standby := testserver.PostgresStandby(t, primary, primary.Addr())
-		s := &store{kind: postgres, on: primary}
-		split := testserver.SplitReads(t, primary, standby, reads("txid_current"))
-		for _, c := range []struct{ addr, code string }{
-			{primary.Addr(), ""}, {standby.Addr(), "postgres-standby"}, {split.Addr(), "postgres-read-splitting"},
-		} {
-			b := s.new(t, s.openDSN(t, strings.Replace(primary.URL(), primary.Addr(), c.addr, 1)+"&default_query_exec_mode=exec"), nil)
-			e, err := b.Examine(soon(t), time.Minute)
-			must(t, err)
-			var found string
-			for _, f := range e.Findings {
-				if f.Code == "postgres-standby" || f.Code == "postgres-read-splitting" {
-					found += f.Code
-				}
-			}
-			if found != c.code {
-				t.Errorf("the findings at %s are %q; want %q: %+v", c.addr, found, c.code, e.Findings)
-			}
-		}
-	})
-}

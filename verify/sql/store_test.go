@@ -24,6 +24,7 @@ type kind struct {
 	server  func(t testing.TB) *testserver.Server // the one that tests share
 	make    func(t testing.TB, s *store)
 	pooled  bool // behind PgBouncer, where nobody can listen
+	rare    bool // a way to a database that only make verify takes
 }
 
 var (
@@ -31,6 +32,15 @@ var (
 	onServers = []kind{postgres, mariaDB}
 	everyWay  = []kind{sqlite, postgres, pgBouncer, mariaDB}
 )
+
+// rarely returns kinds on which only make verify runs a test: other ways to a database that the test has
+// another way to.
+func rarely(kinds ...kind) []kind {
+	for i := range kinds {
+		kinds[i].rare = true
+	}
+	return kinds
+}
 
 // with returns a kind whose programs have other DSNs.
 func (k kind) with(name string, params ...string) kind {
@@ -54,6 +64,9 @@ func each(t *testing.T, kinds []kind, f func(t *testing.T, s *store)) {
 	t.Helper()
 	t.Parallel()
 	for _, k := range kinds {
+		if k.rare && !verifying {
+			continue
+		}
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			f(t, k.store(t))

@@ -13,15 +13,9 @@ var swapDialects = map[sqllock.Dialect]*swapsql.Dialect{
 	sqllock.SQLite: swapsql.SQLite, sqllock.Postgres: swapsql.Postgres, sqllock.MySQL: swapsql.MySQL,
 }
 
-// swapped are the kinds whose lines are swapped.
-var swapped = []kind{postgres, pgBouncer, mariaDB}
-
 // TestLocksNeedFourRights: who uses the tables may read and write rows, and nothing else.
 func TestLocksNeedFourRights(t *testing.T) {
-	each(t, swapped, func(t *testing.T, s *store) {
-		if s.pooled {
-			return // it knows one user
-		}
+	each(t, onServers, func(t *testing.T, s *store) {
 		user := s.name + "_plain"
 		create, drop := []string{
 			"CREATE ROLE " + user + " LOGIN PASSWORD 's3cret'",

@@ -47,12 +47,12 @@ func (x *schedule) count(way, key string, committed bool) {
 	}
 }
 
-// goesOn reports that four seconds are not over, or, on a busy machine, that a way was not taken yet.
+// goesOn reports that a spell is not over, or, on a busy machine, that a way was not taken yet.
 func (x *schedule) goesOn() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	took := time.Since(x.began)
-	return took < 4*time.Second || len(x.ways) < 4 && took < time.Minute
+	return took < spell || len(x.ways) < 4 && took < time.Minute
 }
 
 // add reads the number of a key, and writes the next one.

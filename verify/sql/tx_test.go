@@ -14,7 +14,7 @@ import (
 )
 
 // txWays are the ways to a database whose transactions can have locks.
-var txWays = []kind{postgres, pgBouncer, mariaDB}
+var txWays = append(rarely(pgBouncer), onServers...)
 
 // transaction is one of a program, and what takes locks for it.
 type transaction struct {

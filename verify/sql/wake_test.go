@@ -44,16 +44,6 @@ func handOvers(t *testing.T, a, b *sqllock.Backend) {
 	empty(t, a)
 }
 
-func TestWaiterIsWokenInItsOwnProcess(t *testing.T) {
-	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
-		handOvers(t, b, b)
-	})
-}
-
-func TestWaiterOfAnotherBackendIsWoken(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) { handOvers(t, s.backend(t), s.backend(t)) })
-}
-
 // TestWaiterIsWokenWithoutListen has nobody to tell it: it asks, again and again. So it is with
 // a database of SQLite without a file, to which nothing can be attached.
 func TestWaiterIsWokenWithoutListen(t *testing.T) {
@@ -112,80 +102,8 @@ func TestOneReleaseWakesEveryReader(t *testing.T) {
 	})
 }
 
-// TestDeadWaiterIsPurgedByATry has a waiter with a short lease die behind a holder with a
-// long one, and in front of nobody who would look.
-func TestDeadWaiterIsPurgedByATry(t *testing.T) {
-	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
-		holder := hold(t, b, claim("k"))
-		wait(t, b, ttl(claim("k"), 200*time.Millisecond))
-		pause(300 * time.Millisecond)
-		leave(t, b, holder)
-		leave(t, b, hold(t, b, noWait(claim("k"))))
-
-		// The same with one that lingers for less than its lease.
-		holder = hold(t, b, claim("k"))
-		must(t, b.Leave(soon(t), holder, driver.Exit{Linger: 200 * time.Millisecond}))
-		pause(300 * time.Millisecond)
-		leave(t, b, hold(t, b, noWait(claim("k"))))
-	})
-}
-
-// TestLeaveGrantsAllWhoNobodyAwaits has three readers wait behind a writer that leaves, and
-// asks about none of them. Were one of them left waiting, a fourth would be refused, though
-// nobody but readers is in line.
-func TestLeaveGrantsAllWhoNobodyAwaits(t *testing.T) {
-	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
-		writer := hold(t, b, claim("k"))
-		readers := []driver.Ticket{wait(t, b, reader("k")), wait(t, b, reader("k")), wait(t, b, reader("k"))}
-		leave(t, b, writer)
-		leave(t, b, append(readers, hold(t, b, noWait(reader("k"))))...)
-	})
-}
-
-// TestPurgeGrantsWhoNobodyAwaits has a reader wait behind a writer that dies, and asks
-// about it for no longer. A second reader purges the writer, and both hold the lock:
-// were the first left waiting, the second would have to wait behind it.
-func TestPurgeGrantsWhoNobodyAwaits(t *testing.T) {
-	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
-		hold(t, b, claim("k"))
-		first := wait(t, b, reader("k"))
-		s.do(t, "UPDATE fencelock_swap SET expires = 1")
-		until(t, "the writer's lease ends", func() bool {
-			l, err := b.Line(soon(t), "k")
-			must(t, err)
-			return len(l.Claims) == 1
-		})
-		leave(t, b, hold(t, b, noWait(reader("k"))), hold(t, b, first.Claim))
-	})
-}
-
-func TestAlarmHearsOfABreakByAnotherProcess(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		mine, other := s.backend(t), s.backend(t)
-		heard := make(chan driver.GoneError, 10)
-		defer mine.Alarm(func(_ string, gone driver.GoneError) { heard <- gone })()
-		for _, by := range []*sqllock.Backend{other, mine} {
-			holder := hold(t, mine, claim("k"))
-			must(t, by.Break(soon(t), "k", holder.Token, "out of order", 0))
-			select {
-			case gone := <-heard:
-				if !gone.Broken || gone.Reason != "out of order" {
-					t.Errorf("the alarm says %+v; want what the operator wrote", gone)
-				}
-			case <-time.After(15 * time.Second):
-				t.Fatal("the alarm did not hear of the break")
-			}
-		}
-		// Nothing is heard twice, also when there are other news.
-		handOvers(t, mine, other)
-		if n := len(heard); n > 0 {
-			t.Errorf("the alarm heard %d times more of what it knew", n)
-		}
-	})
-}
-
 func TestStoppedAlarmHearsNothing(t *testing.T) {
-	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
+	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
 		stop := b.Alarm(func(string, driver.GoneError) { t.Error("a stopped alarm was called") })
 		stop()
 		stop()

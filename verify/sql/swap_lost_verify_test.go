@@ -1,3 +1,5 @@
+//go:build verify
+
 package sql_test
 
 import (
@@ -23,7 +25,7 @@ func (s losing) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 
 // Where swaps are lost, others are asked by messages to do the step.
 func TestSwapAnswersAsTheModelSaysWhenSwapsAreLost(t *testing.T) {
-	each(t, swapped, func(t *testing.T, s *store) {
+	each(t, []kind{postgres, pgBouncer, mariaDB}, func(t *testing.T, s *store) {
 		use(t, s.backend(t), "tables")
 		d := swapDialects[s.dialect]
 		drivertest.Model(t, func(t *testing.T) driver.Backend {

@@ -289,3 +289,19 @@ func TestOptionsOfLockAllApplyToEachKey(t *testing.T) {
 		}
 	})
 }
+
+// A job takes two keys for an hour each, and another process has the second. Nothing runs, so the first
+// key is free for the next try.
+func TestLockAllThatFailsKeepsNoMinHold(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c, other := w.client(nil), w.client(nil)
+		held := w.lock(other, "b")
+		_, err := c.LockAll(bg, []string{"a", "b"}, fencelock.Wait(0), fencelock.MinHold(time.Hour))
+		w.is(err, fencelock.ErrNotAcquired)
+		ok(t, held.Release(bg))
+		m := w.lockAll(other, bg, []string{"a", "b"}, fencelock.Wait(0), fencelock.MinHold(time.Hour))
+		ok(t, m.Release(bg))
+		_, err = c.TryLock(bg, "a")
+		w.is(err, fencelock.ErrNotAcquired)
+	})
+}

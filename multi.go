@@ -19,8 +19,8 @@ type MultiLease []*Lease
 //
 // It takes the options of Lock but ClaimID, which names one claim. Options apply to each key;
 // Wait bounds the whole. It costs a round trip per key
-// that is free. If it fails, it has given back what it had, as Release does. If ctx has
-// ended, it returns at once and gives back in the background.
+// that is free. If it fails, it has given back what it had, without the rest of a MinHold. If
+// ctx has ended, it returns at once and gives back in the background.
 func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (MultiLease, error) {
 	const op = "lock all"
 	if len(keys) == 0 {
@@ -50,6 +50,11 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (Mu
 			each = append(slices.Clip(opts), Wait(left))
 		}
 		l, err := c.Lock(under, key, each...)
+		if err != nil {
+			for _, held := range m {
+				held.dropMinHold() // nothing runs, so nothing is held apart
+			}
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			go m.Release(ctx) // the caller does not wait for the store any longer

@@ -57,7 +57,7 @@ func feedsBack(t *testing.T, codes ...string) {
 // found returns the findings of a store.
 func found(t *testing.T, b driver.Backend, ttl time.Duration) []health.Finding {
 	t.Helper()
-	r, err := doctor.Check(t.Context(), b, &doctor.Options{TTL: ttl, Requests: 20, For: 100 * time.Millisecond})
+	r, err := doctor.Check(t.Context(), b, &doctor.Options{TTL: ttl, Requests: 10, For: 100 * time.Millisecond})
 	must(t, err)
 	return r.Findings
 }

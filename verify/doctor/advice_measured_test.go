@@ -26,13 +26,13 @@ import (
 // A network in between is slow, or breaks.
 func TestAdviceForASlowOrBrokenNetworkCanBeFollowed(t *testing.T) {
 	t.Parallel()
-	feedsBack(t, "request-tail", "requests-failed", "etcd-latency")
+	feedsBack(t, "request-tail", "requests-failed")
 	s := testserver.Redis(t, testserver.Persist(true))
 	proxy := faultproxy.Start(t, s.Addr(), faultproxy.Redis)
 	url := strings.Replace(s.URL(), s.Addr(), proxy.Addr(), 1)
 	at := func() driver.Backend { return open(t, url).Backend }
-	proxy.Delay(400 * time.Millisecond)
-	ttl := time.Second
+	proxy.Delay(200 * time.Millisecond)
+	ttl := 500 * time.Millisecond
 	if left := followFrom(t, &ttl, at, func(statements []string) (err error) {
 		ttl, err = time.ParseDuration(strings.TrimSuffix(strings.TrimPrefix(statements[0], "a TTL of "), " or more"))
 		return err
@@ -53,11 +53,16 @@ func TestAdviceForASlowOrBrokenNetworkCanBeFollowed(t *testing.T) {
 		steps.Store(0)
 		return at()
 	}, func() { url = s.URL() })
+}
 
+func TestAdviceForAnEtcdThatIsSlowCanBeFollowed(t *testing.T) {
+	t.Parallel()
+	feedsBack(t, "etcd-latency")
 	etcd := testserver.Etcd(t)
 	slow := faultproxy.Start(t, etcd.Addr(), faultproxy.Framer{})
 	slow.Delay(550 * time.Millisecond)
-	url = "etcd://" + slow.Addr()
+	url := "etcd://" + slow.Addr()
+	at := func() driver.Backend { return open(t, url).Backend }
 	byHand(t, "etcd-latency", "run doctor on the host of a member", time.Minute, at, func() { url = etcd.URL() })
 }
 

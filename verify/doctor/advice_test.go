@@ -51,7 +51,7 @@ func followFrom(
 	followed := map[string]bool{}
 	for again := true; again; {
 		again, left = false, nil
-		r, err := doctor.Check(t.Context(), open(), &doctor.Options{TTL: *ttl, Requests: 20, For: 100 * time.Millisecond})
+		r, err := doctor.Check(t.Context(), open(), &doctor.Options{TTL: *ttl, Requests: 10, For: 100 * time.Millisecond})
 		must(t, err)
 		for _, f := range r.Findings {
 			texts, name := statements(f.Remedy), strings.TrimSpace(fmt.Sprint(f.Severity, " ", f.Code, " ", f.Setting, " ", f.Server))

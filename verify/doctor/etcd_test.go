@@ -13,8 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/fencelock/fencelock/driver/health"
-	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -99,24 +97,6 @@ func TestEtcdCluster(t *testing.T) {
 	})
 	if r := finds(t, b, 30*time.Second, "warning etcd-member-down"); !strings.Contains(r.Findings[0].Server, members[2].Addr()) {
 		t.Errorf("it is said of %s", r.Findings[0].Server)
-	}
-}
-
-func TestEtcdThatIsSlow(t *testing.T) {
-	t.Parallel()
-	proxy := faultproxy.Start(t, testserver.Etcd(t).Addr(), faultproxy.Framer{})
-	b := open(t, "etcd://"+proxy.Addr()).Backend
-	_, err := b.Line(t.Context(), "key")
-	must(t, err)
-	proxy.Delay(550 * time.Millisecond)
-	e, err := b.(health.Examiner).Examine(t.Context(), 30*time.Second)
-	must(t, err)
-	var codes []string
-	for _, f := range e.Findings {
-		codes = append(codes, f.Severity.String()+" "+f.Code)
-	}
-	if got := strings.Join(codes, ", "); got != "warning etcd-latency, note etcd-single" {
-		t.Errorf("it finds %s", got)
 	}
 }
 

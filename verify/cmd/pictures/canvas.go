@@ -51,6 +51,12 @@ func (c *canvas) sized(x, y, size int, anchor, colour, text string) {
 		x, y, size, anchor, colour, escape(text))
 }
 
+// onPaper writes over what is behind it.
+func (c *canvas) onPaper(x, y, size int, colour, text string) {
+	c.add(`<text x="%d" y="%d" font-size="%d" fill="%s" stroke="%s" stroke-width="6" paint-order="stroke">%s</text>`,
+		x, y, size, colour, c.paper, escape(text))
+}
+
 func (c *canvas) bold(x, y int, anchor, colour, text string) {
 	c.add(`<text x="%d" y="%d" font-size="16" font-weight="600" text-anchor="%s" fill="%s">%s</text>`,
 		x, y, anchor, colour, escape(text))

@@ -97,17 +97,8 @@ func (b barChart) picture(bars []bar) picture {
 	return picture{name: b.name, width: 600, height: height, english: true, draw: func(c *canvas) {
 		const left = 190
 		c.bold(20, 32, "start", c.ink, b.title)
-		for i, one := range bars {
-			y, colour := 54+34*i, c.waits
-			if strings.HasPrefix(one.name, "fencelock") {
-				colour = c.holds
-			}
-			c.text(left-8, y+17, "end", c.ink, one.name)
-			c.add(`<rect x="%d" y="%d" width="%d" height="22" fill="%s"/>`, left, y, scale(one.value), colour)
-			c.sized(left+scale(one.value)+8, y+16, 14, "start", c.ink, fmt.Sprintf(b.format+" %s", one.value, b.unit))
-		}
 		end, kind := 54+34*len(bars), "linear, from 0"
-		if logarithmic {
+		if logarithmic { // the lines are behind the bars and their figures
 			kind = "logarithmic: 1"
 			for x := 10.0; x < most; x *= 10 {
 				c.moment(left+scale(x), 50, left+scale(x), end)
@@ -115,5 +106,14 @@ func (b barChart) picture(bars []bar) picture {
 			}
 		}
 		c.sized(left, end+24, 13, "start", c.muted, kind)
+		for i, one := range bars {
+			y, colour := 54+34*i, c.waits
+			if strings.HasPrefix(one.name, "fencelock") {
+				colour = c.holds
+			}
+			c.text(left-8, y+17, "end", c.ink, one.name)
+			c.add(`<rect x="%d" y="%d" width="%d" height="22" fill="%s"/>`, left, y, scale(one.value), colour)
+			c.onPaper(left+scale(one.value)+8, y+16, 14, c.ink, fmt.Sprintf(b.format+" %s", one.value, b.unit))
+		}
 	}}
 }

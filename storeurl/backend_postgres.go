@@ -167,9 +167,8 @@ const (
 )
 
 // Listen is an Options.Listen of package sqllock. It waits for notifications on a
-// connection of its own. With db it notifies itself, first and in every quiet half minute. Through a
-// pooler in transaction mode no notification arrives, and none from a server that is not the primary
-// any more. Listen fails then, and sqllock asks for news itself meanwhile.
+// connection of its own. With db it notifies itself, first and in every quiet half minute: none arrives from a server
+// that is not the primary any more. Listen fails then, and behind a pooler, and sqllock asks for news itself meanwhile.
 func Listen(config *pgx.ConnConfig, db *sql.DB) func(context.Context, string, func()) error {
 	return func(ctx context.Context, channel string, heard func()) error {
 		conn, err := pgx.ConnectConfig(ctx, config.Copy())
@@ -177,6 +176,9 @@ func Listen(config *pgx.ConnConfig, db *sql.DB) func(context.Context, string, fu
 			return err
 		}
 		defer conn.Close(context.WithoutCancel(ctx))
+		if err := unpooled(ctx, conn); err != nil {
+			return err
+		}
 		if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
 			return err
 		}
@@ -192,6 +194,18 @@ func Listen(config *pgx.ConnConfig, db *sql.DB) func(context.Context, string, fu
 			heard()
 		}
 	}
+}
+
+// unpooled returns an error if conn leads to a pooler, such as PgBouncer, which has a number of its own for it. In
+// transaction mode a LISTEN would stay in a session that others use next: PgBouncer logs each notification that comes
+// when nobody uses it, and PgBouncer 1.18 may end at one.
+func unpooled(ctx context.Context, conn *pgx.Conn) error {
+	var pid uint32
+	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
+	if err == nil && pid != conn.PgConn().PID() {
+		err = errors.New("the server is behind a pooler")
+	}
+	return err
 }
 
 // waitUntilQuiet passes notifications on until there was none for that long.

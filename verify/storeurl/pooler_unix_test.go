@@ -1,0 +1,54 @@
+//go:build unix
+
+package storeurl_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/storeurl"
+)
+
+// A program waits for locks behind PgBouncer in transaction pooling. A LISTEN would stay in a session that other
+// programs use next. They had notifications that they had not asked for, PgBouncer logged each one that came between
+// two of them, and PgBouncer 1.18 ended at some.
+func TestNobodyListensThroughAPooler(t *testing.T) {
+	server := testserver.Postgres(t)
+	front := testserver.PgBouncer(t, server, testserver.Config("default_pool_size = 1"))
+	for name, tt := range map[string]struct {
+		url    string
+		listen bool
+	}{
+		"behind a pooler": {front.URL() + "&default_query_exec_mode=exec", false},
+		"directly":        {server.URL(), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, err := pgx.ParseConfig(tt.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, err := sql.Open("pgx", tt.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			heard := false
+			err = storeurl.Listen(config, db)(ctx, "news", func() { heard = true; cancel() })
+			if heard != tt.listen || err == nil {
+				t.Errorf("Listen has heard: %v, and returned %v", heard, err)
+			}
+			var channels int
+			if err := db.QueryRow("SELECT count(*) FROM pg_listening_channels()").Scan(&channels); err != nil || channels > 0 {
+				t.Errorf("a session that others use listens to %d channels, %v", channels, err)
+			}
+		})
+	}
+}

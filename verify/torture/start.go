@@ -21,6 +21,7 @@ import (
 type store struct {
 	service string // in the table
 	url     string
+	direct  string                   // what the torture itself asks, if that is not url
 	alone   bool                     // one process sees it only
 	proxies bool                     // workers are sent through proxies
 	ours    bool                     // nobody else uses it
@@ -95,7 +96,11 @@ func (s *store) plan() error {
 		return err
 	}
 	if s.ours {
-		s.world.clock, s.world.endStatements = stepClock(u), statementEnder(u)
+		direct, err := traffic.ParseURL(cmp.Or(s.direct, s.url))
+		if err != nil {
+			return err
+		}
+		s.world.clock, s.world.endStatements = stepClock(direct), statementEnder(direct)
 	}
 	s.service = cmp.Or(s.service, u.Scheme)
 	switch u.Scheme {
@@ -124,9 +129,11 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		return s.own(testserver.Postgres(h)), nil
 	case "pgbouncer":
 		behind := testserver.Postgres(h)
-		s.own(behind)
-		// Each transaction may run on another connection, which has other prepared statements.
-		return testserver.PgBouncer(h, behind).URL() + "&default_query_exec_mode=exec", nil
+		s.direct = s.own(behind)
+		// A pooler that has seen its server end tries again after 15 s, and says so to everybody until then. Each
+		// transaction may run on another connection, which has other prepared statements.
+		front := testserver.PgBouncer(h, behind, testserver.Config("server_login_retry = 1"))
+		return front.URL() + "&default_query_exec_mode=exec", nil
 	case "mariadb":
 		return s.own(testserver.MariaDB(h)), nil
 	case "etcd":

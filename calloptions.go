@@ -165,9 +165,6 @@ func (a *acquisition) prepare(opts []Option) error {
 	if err := a.fitTimes(); err != nil {
 		return err
 	}
-	if n := len(joinNote(a.note, "", a.lockDelay)); n > driver.MaxNote {
-		return invalid("the note leaves no room for the LockDelay: %d bytes with both; at most %d", n, driver.MaxNote)
-	}
 	if a.ctx.Err() != nil {
 		return errContext(a.ctx)
 	}
@@ -270,6 +267,25 @@ func (a *acquisition) queuesLocally() bool {
 		a.enterTTL == a.c.info.clampTTL(a.c.options.TTL)
 }
 
+// readTrace asks Options.Trace for the trace of the call. A trace that cannot be kept is left
+// out, because no lock fails for its trace.
+func (a *acquisition) readTrace() {
+	f := a.c.options.Trace
+	if f == nil {
+		return
+	}
+	trace := f(a.ctx)
+	switch {
+	case !isText(trace):
+		a.c.events.warnOnce(a.event(), fmt.Errorf("Options.Trace returned no text; the claims go without it"))
+	case len(trace) > driver.MaxOwner:
+		a.c.events.warnOnce(a.event(), fmt.Errorf("Options.Trace returned more than %d bytes; the claims go without it",
+			driver.MaxOwner))
+	default:
+		a.trace = trace
+	}
+}
+
 // newClaim makes a claim for the call.
 func (a *acquisition) newClaim() *claim {
 	cl := &claim{
@@ -288,7 +304,7 @@ func (a *acquisition) newClaim() *claim {
 	}
 	if a.note != "" || a.owner != "" || a.trace != "" || a.lockDelay > 0 {
 		rare := cl.writeRare()
-		rare.note, rare.owner, rare.lockDelay = joinNote(a.note, a.trace, a.lockDelay), a.owner, a.lockDelay
+		rare.note, rare.owner, rare.trace, rare.lockDelay = a.note, a.owner, a.trace, a.lockDelay
 	}
 	return cl
 }

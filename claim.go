@@ -95,7 +95,8 @@ type turn struct {
 
 // rareFields are those of a claim that waits, fails, or has options.
 type rareFields struct {
-	owner, note string        // the note with the trace of the call that made the claim
+	owner, note string        // of the call that made the claim
+	trace       string        // of Options.Trace for that call
 	longestTTL  time.Duration // longest lease that an Enter of the claim may start; 0 if it is ttl
 	lockDelay   time.Duration // of the lease in the store, this much at its end is not counted on
 	said        lineView
@@ -150,6 +151,7 @@ func (cl *claim) requestLocked() driver.Claim {
 	rare := cl.readRare()
 	d := driver.Claim{
 		Key: cl.key, ID: cl.id, Owner: cmp.Or(rare.owner, cl.c.options.Owner), Note: rare.note,
+		Trace: rare.trace, LockDelay: rare.lockDelay,
 		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl,
 		NoWait: cl.noWait, Span: int64(cl.span), Named: cl.named,
 	}

@@ -297,7 +297,7 @@ func (a *acquisition) heldBy(b *driver.BusyError) *HeldError {
 // describe fills in what b says of the holder.
 func (h *HeldError) describe(b *driver.BusyError) {
 	h.Owner, h.Token, h.Since, h.Left = b.Owner, fence.Token(b.Token), b.Since, b.Left
-	h.Note, h.Trace, _ = splitNote(b.Note)
+	h.Note, h.Trace = b.Note, b.Trace
 }
 
 // endedError is the error of a call whose context ended: the context's error with its cause,

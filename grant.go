@@ -61,8 +61,8 @@ func (t *terms) trace() string {
 func (l *Lease) event() Event {
 	cl := l.claim
 	e := Event{Context: l.ctx.parent, Key: cl.key}
-	e.Token, e.Owner = l.token, cl.readRare().owner
-	e.Note, e.Trace, _ = splitNote(cl.readRare().note)
+	rare := cl.readRare()
+	e.Token, e.Owner, e.Note, e.Trace = l.token, rare.owner, rare.note, rare.trace
 	e.setKind(int64(cl.capacity), int64(cl.weight))
 	return e
 }

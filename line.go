@@ -53,10 +53,9 @@ func lineOf(d *driver.Line) Line {
 	var waiters []Standing
 	for _, c := range d.Claims {
 		s := Standing{
-			ID: c.ID, Owner: c.Owner, Token: fence.Token(c.Token), span: c.Span,
+			ID: c.ID, Owner: c.Owner, Note: c.Note, Trace: c.Trace, lockDelay: c.LockDelay, Token: fence.Token(c.Token), span: c.Span,
 			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left,
 		}
-		s.Note, s.Trace, s.lockDelay = splitNote(c.Note)
 		s.setKind(c.Capacity, c.Weight)
 		if c.Granted {
 			l.Claims = append(l.Claims, s)

@@ -259,15 +259,13 @@ func Retry(b Backoff) LeaseOption {
 }
 
 // Note adds free text to the claim, which is shown next to the owner: UTF-8 without zero
-// bytes and without U+001F, at most 1024 bytes.
+// bytes, at most 1024 bytes.
 func Note(s string) LeaseOption {
 	return ofLease(optionNote, func(o *callOptions) error {
 		o.note = s
 		switch {
 		case !isText(s):
 			return invalid("Note is not text: it must be UTF-8 without zero bytes")
-		case strings.Contains(s, traceSeparator):
-			return invalid("Note has the character U+001F, which ends notes in the store; leave it out")
 		case len(s) > driver.MaxNote:
 			return invalid("Note has %d bytes; at most %d", len(s), driver.MaxNote)
 		}

@@ -18,7 +18,7 @@ const RW = 1 << 20
 // Limits of a claim. The core checks them, and so does Validate.
 const (
 	MaxKey   = 1024  // bytes in a key; any byte may occur
-	MaxOwner = 256   // bytes in an owner
+	MaxOwner = 256   // bytes in an owner, and in a trace
 	MaxNote  = 1024  // bytes in a note, and in the reason given to Break
 	MaxMark  = 512   // bytes in a mark
 	MaxSpan  = 65535 // tokens that one claim may reserve
@@ -42,8 +42,12 @@ type Claim struct {
 	// it until its lease ends. Only a Detacher is asked for such claims, and one Backend for
 	// no two claims with one ID at a time.
 	Named bool
-	// Owner and Note are text shown to people: UTF-8 without zero bytes.
-	Owner, Note string
+	// Owner and Note are text shown to people, and Trace is text for other programs: UTF-8
+	// without zero bytes.
+	Owner, Note, Trace string
+	// LockDelay is for how long Break keeps the key closed after this claim, if it holds the lock.
+	// It is part of TTL already. Backends without Info.Linger only show it.
+	LockDelay time.Duration
 	// Capacity and Weight decide the grant; 1 ≤ Weight ≤ Capacity ≤ RW.
 	Capacity, Weight int64
 	// TTL is the lease: how long the claim lives without being renewed.
@@ -87,6 +91,7 @@ func (c *Claim) invalid(info *Info) error {
 		within("bytes of ID", int64(len(c.ID)), 1, maxID),
 		within("bytes of owner", int64(len(c.Owner)), 0, MaxOwner),
 		within("bytes of note", int64(len(c.Note)), 0, MaxNote),
+		within("bytes of trace", int64(len(c.Trace)), 0, MaxOwner),
 		within("tokens", c.Span, 1, MaxSpan),
 		within("of capacity", c.Capacity, 1, RW),
 		within("of weight", c.Weight, 1, c.Capacity),
@@ -111,6 +116,8 @@ func (c *Claim) invalidTTL(info *Info) error {
 		return fmt.Errorf("has a lease of %v; want %v to %v", c.TTL, info.MinTTL, info.MaxTTL)
 	case c.WaitTTL != 0 && (c.WaitTTL < max(info.MinTTL, 1) || c.WaitTTL > c.TTL):
 		return fmt.Errorf("waits with a lease of %v; want %v to its %v", c.WaitTTL, info.MinTTL, c.TTL)
+	case c.LockDelay < 0 || c.LockDelay > c.TTL:
+		return fmt.Errorf("has a lock-delay of %v; want at most its lease of %v", c.LockDelay, c.TTL)
 	}
 	return nil
 }
@@ -174,8 +181,8 @@ type Line struct {
 	Claims []Standing // live claims in order of arrival
 }
 
-// Standing is a claim as seen from outside. Of the Claim it has ID, Owner, Note, Capacity, Weight
-// and Span. The ID is cut to 8 characters: enough to tell claims apart, too little to leave with.
+// Standing is a claim as seen from outside. Of the Claim it has ID, Owner, Note, Trace, LockDelay,
+// Capacity, Weight and Span. The ID is cut to 8 characters: enough to tell claims apart, too little to leave with.
 type Standing struct {
 	Claim
 

@@ -25,6 +25,9 @@ func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
 		{"long ID", func(c *driver.Claim, _ *driver.Info) { c.ID = strings.Repeat("i", 256+1) }},
 		{"long owner", func(c *driver.Claim, _ *driver.Info) { c.Owner = strings.Repeat("o", driver.MaxOwner+1) }},
 		{"long note", func(c *driver.Claim, _ *driver.Info) { c.Note = strings.Repeat("n", driver.MaxNote+1) }},
+		{"long trace", func(c *driver.Claim, _ *driver.Info) { c.Trace = strings.Repeat("t", driver.MaxOwner+1) }},
+		{"negative lock-delay", func(c *driver.Claim, _ *driver.Info) { c.LockDelay = -1 }},
+		{"long lock-delay", func(c *driver.Claim, _ *driver.Info) { c.LockDelay = time.Minute + 1 }},
 		{"no capacity", func(c *driver.Claim, _ *driver.Info) { c.Capacity = 0 }},
 		{"capacity above RW", func(c *driver.Claim, _ *driver.Info) { c.Capacity = driver.RW + 1 }},
 		{"no weight", func(c *driver.Claim, _ *driver.Info) { c.Weight = 0 }},
@@ -56,6 +59,7 @@ func TestValidateTakesTheLimitsThemselves(t *testing.T) {
 	c := driver.Claim{
 		Key: strings.Repeat("\xff", driver.MaxKey), ID: strings.Repeat("i", 256),
 		Owner: strings.Repeat("o", driver.MaxOwner), Note: strings.Repeat("n", driver.MaxNote),
+		Trace: strings.Repeat("t", driver.MaxOwner), LockDelay: time.Second,
 		Capacity: driver.RW - 1, Weight: driver.RW - 1, Span: driver.MaxSpan, Ballot: 1,
 	}
 	for _, ttl := range []time.Duration{time.Second, time.Hour} {

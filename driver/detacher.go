@@ -34,8 +34,8 @@ type Detacher interface {
 	// the store, if Ticket.Detached is set.
 	Detach(ctx context.Context, t Ticket) error
 
-	// Adopt gives the detached claim of t the ID, the owner and the note of by, and starts
-	// its lease again with by.TTL. Token, place and span stay. From then on the claim is
+	// Adopt gives the detached claim of t the ID, the owner, the note, the trace and the
+	// lock-delay of by, and starts its lease again with by.TTL. Token, place and span stay. From then on the claim is
 	// one of this Backend, as if it had entered here, and t.ID has a tombstone: for at
 	// least by.TTL, Renew, Leave, Adopt and Enter of it return a GoneError with the Reason
 	// "another process has adopted it".

@@ -33,8 +33,10 @@
 //     two Enters through one Backend value.
 //   - ReusedID: Enter of an ID that is in line with another capacity or weight returns
 //     ErrReused, and that claim goes on as it was: its lease, its place, its wake-up.
-//   - RepeatedEnter: Enter of an ID that is in line changes neither the owner nor the note of
-//     that claim.
+//   - RepeatedEnter: Enter of an ID that is in line changes neither the owner, the note, the trace
+//     nor the lock-delay of that claim.
+//   - TextIsKept: Line shows the owner, the note, the trace and the lock-delay of each claim as they
+//     were entered, and so do Enter's refusal and Ticket.Head, but for the lock-delay.
 //   - LeftFromSending: Left counts from the moment the call was sent, never from
 //     when the answer came.
 //   - NoResurrection: Renew returns GoneError for a claim that is not in line,

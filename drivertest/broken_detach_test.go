@@ -21,11 +21,13 @@ func (b *broken) adopts(f func(t *driver.Ticket, by *driver.Claim) (after func(g
 }
 
 var brokenDetaches = []breaker{
-	{"an adopted claim keeps its owner and its note", func(b *broken) {
+	{"an adopted claim keeps what it carries", func(b *broken) {
 		b.adopts(func(t *driver.Ticket, by *driver.Claim) func(*driver.Ticket, *error) {
-			owner, note := by.Owner, by.Note
-			by.Owner, by.Note = t.Owner, t.Note
-			return func(got *driver.Ticket, _ *error) { got.Owner, got.Note = owner, note }
+			asked := *by
+			by.Owner, by.Note, by.Trace, by.LockDelay = t.Owner, t.Note, t.Trace, t.LockDelay
+			return func(got *driver.Ticket, _ *error) {
+				got.Owner, got.Note, got.Trace, got.LockDelay = asked.Owner, asked.Note, asked.Trace, asked.LockDelay
+			}
 		})
 	}, "AdoptedClaimGoesOn"},
 	{"Adopt keeps the old ID alive", func(b *broken) {

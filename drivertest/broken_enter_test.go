@@ -160,7 +160,7 @@ var brokenEnters = []breaker{
 		refusals(b, func(_ driver.Claim, busy *driver.BusyError) error {
 			return &driver.BusyError{Standing: driver.Standing{Left: busy.Left}, Ahead: busy.Ahead}
 		})
-	}, "NoWaitIsRefusedWithTheHead OwnerAndNoteAreKept Model"},
+	}, "NoWaitIsRefusedWithTheHead TextIsKept Model"},
 	{"the head is somebody else", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) {
 			if t.Head != nil {
@@ -315,7 +315,7 @@ var brokenEnters = []breaker{
 	}, "HugeSums"},
 	{"long text is cut", func(b *broken) {
 		b.sends(func(c *driver.Claim) { c.Note = c.Note[:min(len(c.Note), 255)] })
-	}, "OwnerAndNoteAreKept"},
+	}, "TextIsKept"},
 	{"context is not heeded", func(b *broken) {
 		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 			return b.Member.Enter(context.WithoutCancel(ctx), c)

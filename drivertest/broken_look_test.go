@@ -23,7 +23,19 @@ func (b *broken) shows(f func(s *driver.Standing)) {
 
 var brokenLooks = []breaker{
 	{"owners are not shown", func(b *broken) { b.shows(func(s *driver.Standing) { s.Owner, s.Note = "", "" }) },
-		"LinesShowTheHolder OwnerAndNoteAreKept LinesShowClaimsInOrder Model"},
+		"LinesShowTheHolder TextIsKept LinesShowClaimsInOrder Model"},
+	{"traces are not shown", func(b *broken) { b.shows(func(s *driver.Standing) { s.Trace = "" }) },
+		"LinesShowTheHolder TextIsKept AdoptedClaimGoesOn"},
+	{"lock-delays are not shown", func(b *broken) { b.shows(func(s *driver.Standing) { s.LockDelay = 0 }) },
+		"LinesShowTheHolder AdoptedClaimGoesOn"},
+	{"the trace is kept behind the note", func(b *broken) {
+		b.sends(func(c *driver.Claim) {
+			if c.Trace != "" {
+				c.Note, c.Trace = c.Note[:min(len(c.Note), driver.MaxNote-1-len(c.Trace))]+"\x1f"+c.Trace, ""
+			}
+		})
+		b.shows(func(s *driver.Standing) { s.Note, s.Trace, _ = strings.Cut(s.Note, "\x1f") })
+	}, "TextIsKept NoWaitIsRefusedWithTheHead"},
 	{"ids are shown in full", func(b *broken) {
 		b.shows(func(s *driver.Standing) {
 			if t, ok := b.find(func(t driver.Ticket) bool { return driverutil.ShortID(t.ID) == s.ID }); ok {

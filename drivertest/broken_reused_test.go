@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -49,6 +50,11 @@ var brokenReuses = []breaker{
 		b.changed(func(c driver.Claim, _ *driver.Ticket) { notes[driverutil.ShortID(c.ID)] = c.Note })
 		b.shows(func(s *driver.Standing) { s.Note = notes[s.ID] })
 	}, "RepeatedNameKeepsItsText"},
+	{"a repeated Enter changes the lock-delay", func(b *broken) {
+		delays := map[string]time.Duration{}
+		b.changed(func(c driver.Claim, _ *driver.Ticket) { delays[driverutil.ShortID(c.ID)] = c.LockDelay })
+		b.shows(func(s *driver.Standing) { s.LockDelay = delays[s.ID] })
+	}, "RepeatedNameKeepsItsText AdoptedClaimGoesOn"},
 	{"a reused ID ends its claim", func(b *broken) {
 		b.whenReused(func(ctx context.Context, _ driver.Claim, t driver.Ticket, err error) (driver.Ticket, error) {
 			_ = b.Member.Leave(ctx, t, driver.Exit{})

@@ -14,7 +14,7 @@ var detachLaws = []law{
 		x := w.b.adopts(t)
 		x.stillHolds()
 		seen := w.a.line(key).Claims
-		w.wrongIf(len(seen) != 1 || seen[0].Owner != x.Owner || seen[0].Note != x.Note || seen[0].Token != t.Token,
+		w.wrongIf(len(seen) != 1 || carried(&seen[0].Claim) != carried(&x.Claim) || seen[0].Token != t.Token,
 			"the line of an adopted claim is %+v; want one claim of %s with token %d", seen, x.Owner, t.Token)
 		x.leaves()
 		w.a.empty(key)
@@ -246,7 +246,8 @@ func (x *inLine) detach() *inLine {
 // adopter is another process that wants the claim of x.
 func (w *world) adopter(x *inLine) driver.Claim {
 	by := x.Claim
-	by.ID, by.Owner, by.Note = newID(), "another@elsewhere", "taken over"
+	by.ID, by.Owner, by.Note, by.Trace = newID(), "another@elsewhere", "taken over", "another's"
+	by.LockDelay = w.info.MinTTL
 	return by
 }
 
@@ -267,7 +268,8 @@ func (v *view) adopts(x *inLine) *inLine {
 	y, err := v.adopt(x)
 	w.must("Adopt", err)
 	by := y.Claim
-	by.Owner, by.Note = "another@elsewhere", "taken over"
+	by.Owner, by.Note, by.Trace = "another@elsewhere", "taken over", "another's"
+	by.LockDelay = w.info.MinTTL
 	w.sound(by, y.Ticket)
 	w.wrongIf(!y.Granted || y.Detached || y.Token != x.Token || y.Span < x.Span || y.ID == x.ID,
 		"Adopt of %+v answered %+v; want it granted, with the token and another ID", x.Ticket, y.Ticket)

@@ -87,10 +87,10 @@ var grantLaws = []law{
 	}, "the weights of all holders together never exceed the size, and every slot can be used"},
 	{"NoWaitIsRefusedWithTheHead", nil, func(w *world, key string) {
 		c := w.claim(key)
-		c.Owner, c.Note = "the holder", "is busy"
+		c.Owner, c.Note, c.Trace = "the holder", "is busy", "of the holder"
 		first := w.a.holds(c)
 		busy := w.b.refused(w.claim(key))
-		w.wrongIf(busy.Owner != c.Owner || busy.Note != c.Note || busy.Token != first.Token,
+		w.wrongIf(busy.Owner != c.Owner || busy.Note != c.Note || busy.Trace != c.Trace || busy.Token != first.Token,
 			"refused with %+v; want owner %q, note %q, token %d", busy, c.Owner, c.Note, first.Token)
 		same(w, "how many are ahead", busy.Ahead, 1)
 		w.wrongIf(busy.Left <= 0 || !w.info.SharedLease && busy.Left > first.TTL,

@@ -45,21 +45,23 @@ var limitLaws = []law{
 		w.a.entomb(c)
 		w.a.keptOut(c)
 	}, "the same for the tombstone of a claim with the longest lease"},
-	{"OwnerAndNoteAreKept", nil, func(w *world, _ string) {
-		for _, text := range [][2]string{ // owner and note
-			{"", ""},
-			{fill("o", driver.MaxOwner), fill("n", driver.MaxNote)},
-			{fill("☂", driver.MaxOwner), fill("é", driver.MaxNote)},
-			{" spaces ", "tab\tnewline\nreturn\resc\x1b[31m\x1funit"},
-			{`'"` + "`" + `\;--%_{}[]$1?:`, `{"json": [1, "two"]}`},
-			{"1e3", "007"},
+	{"TextIsKept", nil, func(w *world, _ string) {
+		for _, text := range [][3]string{ // owner, note and trace
+			{"", "", ""},
+			{"", "", "a trace"},
+			{"", "a note", ""},
+			{fill("o", driver.MaxOwner), fill("n", driver.MaxNote), fill("t", driver.MaxOwner)},
+			{fill("☂", driver.MaxOwner), fill("é", driver.MaxNote), fill("轨", driver.MaxOwner)},
+			{" spaces ", "tab\tnewline\nreturn\resc\x1b[31m\x1funit", "\x1funit "},
+			{`'"` + "`" + `\;--%_{}[]$1?:`, `{"json": [1, "two"]}`, `' "$1`},
+			{"1e3", "007", "5 12345 x"},
 		} {
 			c := w.claim(w.key())
-			c.Owner, c.Note = text[0], text[1]
+			c.Owner, c.Note, c.Trace = text[0], text[1], text[2]
 			s := w.a.holds(c).stillThere()
-			same(w, "owner and note as shown", [2]string{s.Owner, s.Note}, text)
+			same(w, "owner, note and trace as shown", [3]string{s.Owner, s.Note, s.Trace}, text)
 			busy := w.b.refused(w.claim(c.Key))
-			same(w, "owner and note as a refusal has them", [2]string{busy.Owner, busy.Note}, text)
+			same(w, "owner, note and trace as a refusal has them", [3]string{busy.Owner, busy.Note, busy.Trace}, text)
 		}
 	}, "they are written by one person for another: cut, folded or mangled they mislead"},
 	{"LargestSemaphore", fair, func(w *world, key string) {

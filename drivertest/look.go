@@ -13,6 +13,7 @@ var lookLaws = []law{
 	{"LinesShowTheHolder", nil, func(w *world, key string) {
 		c := w.claim(key)
 		c.Owner, c.Note, c.Span = "web-3/812", "report for 2030", 7
+		c.Trace, c.LockDelay = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", w.info.MinTTL
 		t := w.a.holds(c)
 		l := w.b.line(c.Key)
 		if len(l.Claims) != 1 {
@@ -21,12 +22,14 @@ var lookLaws = []law{
 		s := l.Claims[0]
 		same(w, "the holder as shown", s, driver.Standing{
 			Claim: driver.Claim{
-				ID:       driverutil.ShortID(t.ID),
-				Owner:    c.Owner,
-				Note:     c.Note,
-				Capacity: c.Capacity,
-				Weight:   c.Weight,
-				Span:     c.Span,
+				ID:        driverutil.ShortID(t.ID),
+				Owner:     c.Owner,
+				Note:      c.Note,
+				Trace:     c.Trace,
+				LockDelay: c.LockDelay,
+				Capacity:  c.Capacity,
+				Weight:    c.Weight,
+				Span:      c.Span,
 			},
 			Token:   t.Token,
 			Granted: true,

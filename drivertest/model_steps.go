@@ -289,12 +289,14 @@ func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
 		c := want.claims[i]
 		shown := driver.Standing{
 			Claim: driver.Claim{
-				ID:       driverutil.ShortID(c.ID),
-				Owner:    c.Owner,
-				Note:     s.Note,
-				Capacity: c.Capacity,
-				Weight:   c.Weight,
-				Span:     c.Span,
+				ID:        driverutil.ShortID(c.ID),
+				Owner:     c.Owner,
+				Note:      s.Note,
+				Trace:     s.Trace,
+				LockDelay: s.LockDelay,
+				Capacity:  c.Capacity,
+				Weight:    c.Weight,
+				Span:      c.Span,
 			},
 			Token:     c.token,
 			Granted:   want.granted(i),

@@ -93,12 +93,13 @@ var reusedLaws = []law{
 		keeps := func(x *inLine) {
 			for _, v := range w.views() {
 				again := x.Claim
-				again.Owner, again.Note = "another", "of the repeated request"
+				again.Owner, again.Note, again.Trace = "another", "of the repeated request", "another's"
+				again.LockDelay = w.info.MinTTL
 				_, err := v.Enter(w.ctx, again)
 				w.wrongIf(err != nil, "a repeated Enter: %v", err)
 				for _, c := range v.line(key).Claims {
 					if c.ID == driverutil.ShortID(x.ID) {
-						same(w, "the text of a claim after a repeated Enter", c.Owner+": "+c.Note, x.Owner+": "+x.Note)
+						same(w, "what a claim carries after a repeated Enter", carried(&c.Claim), carried(&x.Claim))
 					}
 				}
 			}
@@ -108,6 +109,11 @@ var reusedLaws = []law{
 		waiter.leaves()
 		holder.leaves()
 	}, "a server keeps with the claim what the first request was for, such as its slot"},
+}
+
+// carried returns what a claim carries for others.
+func carried(c *driver.Claim) driver.Claim {
+	return driver.Claim{Owner: c.Owner, Note: c.Note, Trace: c.Trace, LockDelay: c.LockDelay}
 }
 
 // reuses sends c with the ID of x, which must be refused.

@@ -94,7 +94,8 @@ func (b *Backend) adopt(ctx context.Context, t *driver.Ticket, by *driver.Claim,
 	if err := decode(p.own, &r); err != nil {
 		return got, false, err
 	}
-	r.ID, r.Owner, r.Note, r.TTL = by.ID, by.Owner, by.Note, int64(l.ttl/time.Second)
+	r.ID, r.Owner, r.Note, r.Trace, r.LockDelay = by.ID, by.Owner, by.Note, by.Trace, driverutil.Duration(by.LockDelay)
+	r.TTL = int64(l.ttl / time.Second)
 	old := p.line.tombstone(t.ID)
 	answer, err := b.etcd.Txn(ctx).
 		If(unchanged(p.name, p.own), absent(old)).

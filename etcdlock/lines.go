@@ -145,12 +145,14 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 		sum += c.Weight
 		d.Claims = append(d.Claims, driver.Standing{
 			Claim: driver.Claim{
-				ID:       driverutil.ShortID(c.ID),
-				Owner:    c.Owner,
-				Note:     c.Note,
-				Capacity: c.Capacity,
-				Weight:   c.Weight,
-				Span:     c.Span,
+				ID:        driverutil.ShortID(c.ID),
+				Owner:     c.Owner,
+				Note:      c.Note,
+				Trace:     c.Trace,
+				LockDelay: time.Duration(c.LockDelay),
+				Capacity:  c.Capacity,
+				Weight:    c.Weight,
+				Span:      c.Span,
 			},
 			Token:     tokenOf(kv.CreateRevision),
 			Granted:   sum <= c.Capacity,

@@ -198,7 +198,7 @@ func (p *position) busy(ahead int) (*driver.BusyError, error) {
 	}
 	return &driver.BusyError{
 		Standing: driver.Standing{
-			Claim: driver.Claim{Owner: r.Owner, Note: r.Note},
+			Claim: driver.Claim{Owner: r.Owner, Note: r.Note, Trace: r.Trace},
 			Token: tokenOf(p.head.CreateRevision),
 			Since: time.UnixMilli(r.Since),
 			Left:  r.left(),

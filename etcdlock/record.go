@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 type keyValue = mvccpb.KeyValue
@@ -20,17 +21,19 @@ const format = 1
 // record is what the key of a claim holds. Its place in line is the revision that created
 // the key, and its token comes from that revision (tokenOf).
 type record struct {
-	Format    int    `json:"v"`
-	ID        string `json:"id"`
-	Owner     string `json:"owner,omitempty"`
-	Note      string `json:"note,omitempty"`
-	Capacity  int64  `json:"capacity"`
-	Weight    int64  `json:"weight"`
-	Span      int64  `json:"span"`
-	TTL       int64  `json:"ttl"`               // seconds, as granted
-	Since     int64  `json:"since"`             // ms since 1970 by its process's clock: when the wait or the hold began
-	Granted   bool   `json:"granted,omitempty"` // set once it had waited
-	Lingering bool   `json:"lingering,omitempty"`
+	Format    int                 `json:"v"`
+	ID        string              `json:"id"`
+	Owner     string              `json:"owner,omitempty"`
+	Note      string              `json:"note,omitempty"`
+	Trace     string              `json:"trace,omitempty"`
+	LockDelay driverutil.Duration `json:"lock_delay,omitempty"`
+	Capacity  int64               `json:"capacity"`
+	Weight    int64               `json:"weight"`
+	Span      int64               `json:"span"`
+	TTL       int64               `json:"ttl"`               // seconds, as granted
+	Since     int64               `json:"since"`             // ms since 1970 by its process's clock: when the wait or the hold began
+	Granted   bool                `json:"granted,omitempty"` // set once it had waited
+	Lingering bool                `json:"lingering,omitempty"`
 }
 
 // tombstone keeps an ID out of the line.
@@ -50,7 +53,8 @@ type markRecord struct {
 // newRecord describes c, which begins to wait or to hold now.
 func newRecord(c *driver.Claim, ttl time.Duration) record {
 	return record{
-		Format: format, ID: c.ID, Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight, Span: c.Span,
+		Format: format, ID: c.ID, Owner: c.Owner, Note: c.Note, Trace: c.Trace,
+		LockDelay: driverutil.Duration(c.LockDelay), Capacity: c.Capacity, Weight: c.Weight, Span: c.Span,
 		TTL: int64(ttl / time.Second), Since: time.Now().UnixMilli(),
 	}
 }

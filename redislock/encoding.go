@@ -12,10 +12,11 @@ import (
 // maxToken is the largest token: Lua counts to there without loss.
 const maxToken = 1 << 53
 
-// encodeText writes the end of a claim, as keys.go says: where its process listens, and what people
-// read.
+// encodeText writes the end of a claim, as keys.go says: where its process listens, its lock-delay, and
+// what people read.
 func encodeText(c *driver.Claim, process string) string {
-	return process + " " + strconv.Itoa(len(c.Owner)) + " " + c.Owner + " " + c.Note
+	return process + " " + micros(c.LockDelay) + " " + strconv.Itoa(len(c.Owner)) + " " + c.Owner + " " +
+		strconv.Itoa(len(c.Trace)) + " " + c.Trace + " " + c.Note
 }
 
 // claimText is a claim as a lock keeps it.
@@ -23,7 +24,14 @@ type claimText struct {
 	ends, since  time.Time
 	token        int64
 	span, weight int64
-	owner, note  string
+	lockDelay    time.Duration
+
+	owner, trace, note string
+}
+
+// carries returns what people and programs read of the claim.
+func (c *claimText) carries() driver.Claim {
+	return driver.Claim{Owner: c.owner, Note: c.note, Trace: c.trace}
 }
 
 // parseClaim reads a claim. It reports whether s is one.
@@ -32,7 +40,11 @@ func parseClaim(s string) (c claimText, ok bool) {
 	c.ends, c.token, c.since = f.time(), f.number(" "), f.time()
 	c.span, c.weight = f.number(" "), f.number(" ")
 	f.until(" ") // its channel
+	delay := f.number(" ")
+	c.lockDelay = time.Duration(min(delay, maxTTL.Microseconds())) * time.Microsecond
 	c.owner = f.take(f.number(" "))
+	f.until(" ")
+	c.trace = f.take(f.number(" "))
 	f.until(" ")
 	c.note = f.rest
 	sane := c.span >= 1 && c.span <= driver.MaxSpan && c.token >= 1 && c.token < maxToken && c.weight >= 1
@@ -119,8 +131,7 @@ func (r *reply) busy(now time.Time, ahead int) *driver.BusyError {
 		// Gone by now, or damaged: it is for people only.
 		return &driver.BusyError{Ahead: ahead}
 	}
-	holder := driver.Claim{Owner: c.owner, Note: c.note}
-	first := driver.Standing{Claim: holder, Token: c.token, Since: c.since, Left: left(now, c.ends)}
+	first := driver.Standing{Claim: c.carries(), Token: c.token, Since: c.since, Left: left(now, c.ends)}
 	return &driver.BusyError{Standing: first, Ahead: ahead}
 }
 

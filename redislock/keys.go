@@ -28,7 +28,8 @@ import (
 //	                                      a another process has adopted it, b and the reason it was broken
 //	   fencelock:{orders/42}h     STREAM  the history, if there is one
 //
-// A claim is: ends token since span weight channel #owner owner note. Times are µs since 1970.
+// A claim is: ends token since span weight channel lock-delay #owner owner #trace trace note. Times are µs
+// since 1970, a lock-delay is µs, and #owner is the number of bytes of the owner.
 //
 // What is in braces is the hash tag: a Cluster puts all in one hash slot. The
 // lock's key is escaped there, so that it cannot hold a brace itself.

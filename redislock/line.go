@@ -74,11 +74,11 @@ func parseLine(key string, answer any) (driver.Line, error) {
 	for i := int64(0); len(r.parts) > 0 && !r.bad; i++ {
 		kind, id, _ := strings.Cut(r.text(), ":")
 		c, ok := parseClaim(r.text())
+		claim := c.carries()
+		claim.ID, claim.LockDelay = driverutil.ShortID(id), c.lockDelay
+		claim.Capacity, claim.Weight, claim.Span = size, c.weight, c.span
 		line.Claims = append(line.Claims, driver.Standing{
-			Claim: driver.Claim{
-				ID: driverutil.ShortID(id), Owner: c.owner, Note: c.note,
-				Capacity: size, Weight: c.weight, Span: c.span,
-			},
+			Claim:     claim,
 			Token:     c.token,
 			Granted:   i < hold,
 			Lingering: kind == "l",

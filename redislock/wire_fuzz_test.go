@@ -40,11 +40,12 @@ func FuzzKey(f *testing.F) {
 
 // FuzzClaim: what a claim writes is read again, whatever its texts hold.
 func FuzzClaim(f *testing.F) {
-	f.Add("ABCDEFGH", "host/1", "note", int64(driver.RW), int64(1), int64(64))
-	f.Add("1:2;3", "4 5 6", "", int64(3), int64(2), int64(1))
-	f.Add("", "锁", "\x00\xff;", int64(1), int64(1), int64(65535))
-	f.Fuzz(func(t *testing.T, id, owner, note string, capacity, weight, span int64) {
-		c := driver.Claim{Key: "k", ID: id, Owner: owner, Note: note, Capacity: capacity, Weight: weight, Span: span, TTL: time.Second}
+	f.Add("ABCDEFGH", "host/1", "note", "00-4bf9", int64(20e6), int64(driver.RW), int64(1), int64(64))
+	f.Add("1:2;3", "4 5 6", "", "7 8 9", int64(0), int64(3), int64(2), int64(1))
+	f.Add("", "锁", "\x00\xff;", "", int64(1), int64(1), int64(1), int64(65535))
+	f.Fuzz(func(t *testing.T, id, owner, note, trace string, delay, capacity, weight, span int64) {
+		c := driver.Claim{Key: "k", ID: id, Owner: owner, Note: note, Trace: trace,
+			LockDelay: time.Duration(delay) * time.Microsecond, Capacity: capacity, Weight: weight, Span: span, TTL: time.Second}
 		if id == "" || c.Validate(New(nil, nil).Info()) != nil {
 			return
 		}
@@ -55,8 +56,8 @@ func FuzzClaim(f *testing.F) {
 			t.Fatalf("%q is read as %+v, %v", kept, line, err)
 		}
 		want := driver.Standing{
-			Claim: driver.Claim{ID: driverutil.ShortID(id), Owner: owner, Note: note, Capacity: capacity, Weight: weight,
-				Span: span},
+			Claim: driver.Claim{ID: driverutil.ShortID(id), Owner: owner, Note: note, Trace: trace, LockDelay: c.LockDelay,
+				Capacity: capacity, Weight: weight, Span: span},
 			Token: start, Granted: true, Since: time.UnixMicro(start), Left: c.TTL,
 		}
 		if got := line.Claims[0]; got != want {
@@ -66,7 +67,7 @@ func FuzzClaim(f *testing.F) {
 }
 
 // keptClaim is a claim as a lock keeps it.
-const keptClaim = "1800000030000000 1800000000000000 1800000000000000 64 1048576 chan 1 o n"
+const keptClaim = "1800000030000000 1800000000000000 1800000000000000 64 1048576 chan 0 1 o 1 t n"
 
 // FuzzLine: what a server, or whoever writes into it, makes of a line is an error or a
 // line, never a panic.
@@ -76,7 +77,7 @@ func FuzzLine(f *testing.F) {
 	f.Add(now, last, "l:ABC", "4", keptClaim)
 	f.Add("", last, "ABC", "NaN", keptClaim[:60])
 	f.Add("1", "-1", "c", "1e300", keptClaim)
-	f.Add(now, last, "c:ABC", "4", strings.Replace(keptClaim, "chan 1", "chan 9223372036854775807", 1))
+	f.Add(now, last, "c:ABC", "4", strings.Replace(keptClaim, "chan 0 1", "chan 0 9223372036854775807", 1))
 	f.Fuzz(func(t *testing.T, now, last, id, size, claim string) {
 		if line, err := parseLine("k", []any{now, last, "mark", size, int64(1), id, claim}); err == nil {
 			plausible(t, line)

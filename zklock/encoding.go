@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/escape"
 )
 
@@ -118,13 +119,15 @@ var formatData = []byte{'0' + format}
 
 // claimRecord is what a claim's node holds beside what its name says.
 type claimRecord struct {
-	Format int    `json:"v"`
-	Owner  string `json:"owner,omitempty"`
-	Note   string `json:"note,omitempty"`
-	Span   int64  `json:"span"`
-	TTL    int64  `json:"ttl"`            // ms, as granted
-	AtOnce bool   `json:"now,omitempty"`  // it was granted as it joined
-	Held   int64  `json:"held,omitempty"` // otherwise: for how many ms it held when this was written
+	Format    int                 `json:"v"`
+	Owner     string              `json:"owner,omitempty"`
+	Note      string              `json:"note,omitempty"`
+	Trace     string              `json:"trace,omitempty"`
+	LockDelay driverutil.Duration `json:"lock_delay,omitempty"`
+	Span      int64               `json:"span"`
+	TTL       int64               `json:"ttl"`            // ms, as granted
+	AtOnce    bool                `json:"now,omitempty"`  // it was granted as it joined
+	Held      int64               `json:"held,omitempty"` // otherwise: for how many ms it held when this was written
 }
 
 // markRecord is what the node m holds.

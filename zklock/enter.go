@@ -226,7 +226,8 @@ func (e *entry) makeNode(version int32) (before *zk.Stat, err error) {
 	}
 	dir, ttl := e.b.lineOf(e.c.Key), e.s.lease(e.c.TTL)
 	record := claimRecord{
-		Format: format, Owner: e.c.Owner, Note: e.c.Note, Span: e.c.Span,
+		Format: format, Owner: e.c.Owner, Note: e.c.Note, Trace: e.c.Trace,
+		LockDelay: driverutil.Duration(e.c.LockDelay), Span: e.c.Span,
 		TTL: ttl.Milliseconds(), AtOnce: version != anyVersion,
 	}
 	e.own.update(func() { e.own.unsure, e.own.barrier = e.s, barrier })

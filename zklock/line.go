@@ -219,7 +219,7 @@ func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.
 	}
 	return &driver.BusyError{
 		Standing: driver.Standing{
-			Claim: driver.Claim{Owner: f.record.Owner, Note: f.record.Note},
+			Claim: driver.Claim{Owner: f.record.Owner, Note: f.record.Note, Trace: f.record.Trace},
 			Token: f.token,
 			Since: f.since(time.Time{}),
 			Left:  f.left(),

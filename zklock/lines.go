@@ -87,12 +87,14 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 		sum += f.weight
 		c := driver.Standing{
 			Claim: driver.Claim{
-				ID:       driverutil.ShortID(f.id),
-				Owner:    f.record.Owner,
-				Note:     f.record.Note,
-				Capacity: f.capacity,
-				Weight:   f.weight,
-				Span:     f.record.Span,
+				ID:        driverutil.ShortID(f.id),
+				Owner:     f.record.Owner,
+				Note:      f.record.Note,
+				Trace:     f.record.Trace,
+				LockDelay: time.Duration(f.record.LockDelay),
+				Capacity:  f.capacity,
+				Weight:    f.weight,
+				Span:      f.record.Span,
 			},
 			Token:   f.token,
 			Granted: sum <= f.capacity,

@@ -40,6 +40,19 @@ func Ended(ctx context.Context) error {
 	return err
 }
 
+// Duration is written in JSON as people write it, such as "1m30s".
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(b []byte) error {
+	parsed, err := time.ParseDuration(string(b))
+	*d = Duration(parsed)
+	return err
+}
+
 // ShortID cuts a claim's ID to what may be shown.
 func ShortID(id string) string {
 	if len(id) > 8 {

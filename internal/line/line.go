@@ -210,10 +210,10 @@ func (l *Line) index(c *Claim) {
 	}
 }
 
-// rename gives c the ID, the owner and the note of by.
+// rename gives c the ID of by and what by carries.
 func (l *Line) rename(c *Claim, by *driver.Claim) {
 	old := c.ID
-	c.ID, c.Owner, c.Note = by.ID, by.Owner, by.Note
+	c.ID, c.Owner, c.Note, c.Trace, c.LockDelay = by.ID, by.Owner, by.Note, by.Trace, by.LockDelay
 	if l.byID != nil {
 		delete(l.byID, old)
 		l.byID[c.ID] = c

@@ -46,7 +46,7 @@ func (l *Line) busy(s *Step, ahead int) *driver.BusyError {
 	first := l.Claims[0]
 	return &driver.BusyError{
 		Standing: driver.Standing{
-			Claim: driver.Claim{Owner: first.Owner, Note: first.Note},
+			Claim: driver.Claim{Owner: first.Owner, Note: first.Note, Trace: first.Trace},
 			Token: first.Token,
 			Since: first.Since,
 			Left:  first.Expires - s.Mono,
@@ -61,12 +61,14 @@ func (l *Line) Describe(s *Step, key string) driver.Line {
 	for _, c := range l.Claims {
 		d.Claims = append(d.Claims, driver.Standing{
 			Claim: driver.Claim{
-				ID:       driverutil.ShortID(c.ID),
-				Owner:    c.Owner,
-				Note:     c.Note,
-				Capacity: c.Capacity,
-				Weight:   c.Weight,
-				Span:     c.Span,
+				ID:        driverutil.ShortID(c.ID),
+				Owner:     c.Owner,
+				Note:      c.Note,
+				Trace:     c.Trace,
+				LockDelay: c.LockDelay,
+				Capacity:  c.Capacity,
+				Weight:    c.Weight,
+				Span:      c.Span,
 			},
 			Token:     c.Token,
 			Granted:   c.Granted,

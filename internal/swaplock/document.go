@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -22,22 +23,24 @@ type document struct {
 
 // claim is one place in line, as it is written down.
 type claim struct {
-	ID        text      `json:"id"`
-	Owner     string    `json:"owner,omitempty"`
-	Note      string    `json:"note,omitempty"`
-	Token     int64     `json:"token,omitempty"`    // not of an arrival: its store knows
-	Span      int64     `json:"span,omitempty"`     // if not 1
-	Capacity  int64     `json:"capacity,omitempty"` // if not driver.RW
-	Weight    int64     `json:"weight,omitempty"`   // if not the capacity
-	Named     bool      `json:"named,omitempty"`
-	Granted   bool      `json:"granted,omitempty"`
-	Lingering bool      `json:"lingering,omitempty"`
-	Since     time.Time `json:"since,omitzero"` // not of an arrival: its store knows
-	TTL       duration  `json:"ttl"`
-	WaitTTL   duration  `json:"wait_ttl,omitempty"` // of an arrival
-	Until     time.Time `json:"until,omitzero"`     // of a claim whose lease is in the document
-	Lent      bool      `json:"lent,omitempty"`     // the lease is in a record
-	Mark      text      `json:"mark,omitempty"`     // as of the grant
+	ID        text                `json:"id"`
+	Owner     string              `json:"owner,omitempty"`
+	Note      string              `json:"note,omitempty"`
+	Trace     string              `json:"trace,omitempty"`
+	LockDelay driverutil.Duration `json:"lock_delay,omitempty"`
+	Token     int64               `json:"token,omitempty"`    // not of an arrival: its store knows
+	Span      int64               `json:"span,omitempty"`     // if not 1
+	Capacity  int64               `json:"capacity,omitempty"` // if not driver.RW
+	Weight    int64               `json:"weight,omitempty"`   // if not the capacity
+	Named     bool                `json:"named,omitempty"`
+	Granted   bool                `json:"granted,omitempty"`
+	Lingering bool                `json:"lingering,omitempty"`
+	Since     time.Time           `json:"since,omitzero"` // not of an arrival: its store knows
+	TTL       driverutil.Duration `json:"ttl"`
+	WaitTTL   driverutil.Duration `json:"wait_ttl,omitempty"` // of an arrival
+	Until     time.Time           `json:"until,omitzero"`     // of a claim whose lease is in the document
+	Lent      bool                `json:"lent,omitempty"`     // the lease is in a record
+	Mark      text                `json:"mark,omitempty"`     // as of the grant
 }
 
 // tombstone keeps a claim out.
@@ -50,10 +53,10 @@ type tombstone struct {
 
 // message is a step that the next client to swap does for another client.
 type message struct {
-	Leave text     `json:"leave,omitempty"` // the ID of a claim that leaves
-	Lend  text     `json:"lend,omitempty"`  // the ID of a claim that gets a record
-	Token int64    `json:"token"`           // of that claim
-	TTL   duration `json:"ttl,omitempty"`   // of the record
+	Leave text                `json:"leave,omitempty"` // the ID of a claim that leaves
+	Lend  text                `json:"lend,omitempty"`  // the ID of a claim that gets a record
+	Token int64               `json:"token"`           // of that claim
+	TTL   driverutil.Duration `json:"ttl,omitempty"`   // of the record
 }
 
 // text is a string of any bytes.
@@ -80,17 +83,6 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(t))
 }
 
-// duration is written as people write it.
-type duration time.Duration
-
-func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-func (d *duration) UnmarshalText(b []byte) error {
-	parsed, err := time.ParseDuration(string(b))
-	*d = duration(parsed)
-	return err
-}
-
 // parse reads a document.
 func parse(key string, text []byte) (d document, err error) {
 	if len(text) == 0 {
@@ -112,7 +104,8 @@ func parse(key string, text []byte) (d document, err error) {
 func (c *claim) claim(key string) *line.Claim {
 	got := &line.Claim{
 		Claim: driver.Claim{
-			Key: key, ID: string(c.ID), Owner: c.Owner, Note: c.Note, Capacity: c.Capacity, Weight: c.Weight,
+			Key: key, ID: string(c.ID), Owner: c.Owner, Note: c.Note, Trace: c.Trace,
+			LockDelay: time.Duration(c.LockDelay), Capacity: c.Capacity, Weight: c.Weight,
 			TTL: time.Duration(c.TTL), WaitTTL: time.Duration(c.WaitTTL), Span: max(c.Span, 1), Named: c.Named,
 		},
 		Token: c.Token, Since: c.Since, Mark: driver.Mark(c.Mark), Granted: c.Granted, Lingering: c.Lingering,
@@ -129,8 +122,8 @@ func (c *claim) claim(key string) *line.Claim {
 // describe writes down what does not change while c waits.
 func describe(c *driver.Claim) claim {
 	d := claim{
-		ID: text(c.ID), Owner: c.Owner, Note: c.Note, Named: c.Named,
-		TTL: duration(c.TTL), WaitTTL: duration(c.WaitTTL),
+		ID: text(c.ID), Owner: c.Owner, Note: c.Note, Trace: c.Trace, LockDelay: driverutil.Duration(c.LockDelay),
+		Named: c.Named, TTL: driverutil.Duration(c.TTL), WaitTTL: driverutil.Duration(c.WaitTTL),
 	}
 	if c.Span != 1 {
 		d.Span = c.Span

@@ -66,7 +66,7 @@ func (b *Backend) lost(t *driver.Ticket) error {
 
 // lend gives a claim whose lease is in the document a record, or says why the claim is gone.
 func (b *Backend) lend(ctx context.Context, l Lease, token int64) error {
-	other := note(l.ID, message{Lend: text(l.ID), Token: token, TTL: duration(l.TTL)})
+	other := note(l.ID, message{Lend: text(l.ID), Token: token, TTL: driverutil.Duration(l.TTL)})
 	for range 10 {
 		err := b.stepOr(ctx, l.Key, other, func(r *reading, s *line.Step) error {
 			if err := r.missing(l.ID); err != nil {

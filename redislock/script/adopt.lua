@@ -1,6 +1,6 @@
--- adopt gives a claim that holds to another process: it gets another ID, channel, owner and note.
+-- adopt gives a claim that holds to another process: it gets another ID, channel, owner, trace and note.
 --
--- ARGV  1 id  2 its new id  3 lease  4 channel ' ' #owner ' ' owner ' ' note
+-- ARGV  1 id  2 its new id  3 lease  4 the end of a claim, as keys.go has it from the channel on
 -- It answers {'g', …}, or 'x', 'xl', 'xa' or 'xb' reason if no claim with the id holds.
 return each(function(old, id, lease, tail)
   rules().fresh()

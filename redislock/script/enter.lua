@@ -1,7 +1,8 @@
 -- enter joins the line of a lock, or finds the claim that is there already and starts its lease again.
 --
 -- ARGV  1 id  2 lease  3 lease while it waits  4 '1' to be refused rather than wait  5 span  6 capacity  7 weight
---       8 channel ' ' #owner ' ' owner ' ' note, and for a member of a quorum 9 to 14, see member.lua
+--       8 channel ' ' lock-delay ' ' #owner ' ' owner ' ' #trace ' ' trace ' ' note, and for a member of a quorum
+--       9 to 14, see member.lua
 -- It answers
 --   'g' token ' ' mark                              granted
 --   {'g', now, claim, mark}                         found, and it holds
@@ -24,7 +25,7 @@ local function enter(id, lease, waits, nowait, span, size, weight, tail, ...)
     local _, _, claim = r.find(id)
     if claim then
       if size ~= h[4] or weight ~= r.weight(claim) then return 'o' end
-      r.renew(id, h[1] and lease or waits, -- owner and note stay those of the first Enter
+      r.renew(id, h[1] and lease or waits, -- what it carries stays that of the first Enter
         match(tail, '^%S+') .. match(claim, '^%d+ %d+ %d+ %d+ %d+ %S+( .*)$'))
       return r.standing(id)
     end

@@ -42,7 +42,7 @@ func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
 				}
 			}
 			w.free("k")
-			w.steps("enter", "line", "break")
+			w.steps("enter", "break")
 		})
 	}
 }

@@ -55,7 +55,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 		w.steps("line")
 		l = w.lock(c, "k", fencelock.MinHold(time.Second))
 		ok(t, c.Break(bg, "k", l.Token(), "", 0))
-		w.steps("enter", "line", "break")
+		w.steps("enter", "break")
 		l.Release(bg)
 		w.steps() // lost: there is nothing to give back
 	})

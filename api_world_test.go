@@ -104,8 +104,8 @@ func (p *probe) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 	return p.step(ctx, "leave", func(ctx context.Context) error { return p.Store.Leave(ctx, t, e) })
 }
 
-func (p *probe) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	return p.step(ctx, "break", func(ctx context.Context) error { return p.Store.Break(ctx, key, token, reason, linger) })
+func (p *probe) Break(ctx context.Context, key string, token int64, how driver.Break) error {
+	return p.step(ctx, "break", func(ctx context.Context) error { return p.Store.Break(ctx, key, token, how) })
 }
 
 func (p *probe) Detach(ctx context.Context, t driver.Ticket) error {

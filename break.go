@@ -12,8 +12,8 @@ import (
 // Break ends the grant of key that has the token, or the waiting claim that would have got
 // it, also if it belongs to another process. Any token of a claim's span will do. The
 // reason reaches the holder as the cause of its context: at once if it is held through this
-// Client or if the backend pushes, with its next renewal otherwise. It costs two round
-// trips; with a delay, and on ZooKeeper and a quorum, one. After ErrUnavailable, and
+// Client or if the backend pushes, with its next renewal otherwise. It costs one round
+// trip. After ErrUnavailable, and
 // after ErrClosed from a Client that was closed meanwhile, the outcome is unknown, and
 // Break may be called again.
 //
@@ -34,7 +34,7 @@ import (
 // If no claim has the token, nothing is changed and the error is ErrNoClaim.
 func (c *Client) Break(
 	ctx context.Context, key string, token fence.Token, reason string, delay time.Duration,
-) error {
+) (err error) {
 	const op = "break"
 	if err := c.ready(key); err != nil {
 		return wrap(op, key, err)
@@ -42,23 +42,12 @@ func (c *Client) Break(
 	if err := checkBreak(token, reason); err != nil {
 		return wrap(op, key, err)
 	}
-	linger, err := c.info.breakDelay(delay)
-	if err != nil {
+	if delay, err = c.info.breakDelay(delay); err != nil {
 		return wrap(op, key, err)
 	}
 	call := c.life.acquiring.Call(ctx, c.clock.Now(), c.options.TTL/3)
 	defer call.End()
-	if delay == 0 && c.info.Linger {
-		line, err := c.backend.Line(call, key)
-		if err != nil {
-			return wrap(op, key, c.storeError(ctx, err))
-		}
-		var lingers bool
-		if linger, lingers = c.info.leaseDelay(&line, token); lingers {
-			return nil
-		}
-	}
-	if err := c.backend.Break(call, key, int64(token), reason, linger); err != nil {
+	if err := c.backend.Break(call, key, int64(token), driver.Break{Reason: reason, Delay: delay}); err != nil {
 		if driver.Gone(err) {
 			return wrap(op, key, fmt.Errorf("%w %s; nothing was changed: %w", ErrNoClaim, token, err))
 		}

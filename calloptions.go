@@ -209,6 +209,9 @@ func (a *acquisition) fitTimes() error {
 	d := cmp.Or(a.ttl, c.options.TTL)
 	a.enterTTL = c.info.clampTTL(d)
 	longest := c.info.clampTTL(c.options.TTL)
+	if a.lockDelay > 0 {
+		a.lockDelay = max(a.lockDelay, info.MinTTL)
+	}
 	a.patience = min(a.enterTTL, longest, tryPatience)
 	switch {
 	case a.noRenewal && a.enterTTL != d:

@@ -36,7 +36,6 @@ type Standing struct {
 	Lingering   bool          // its holder has left or was broken; MinHold or LockDelay keeps the key taken
 	Since       time.Time     // granted since, or waiting since, by the store's clock
 	Left        time.Duration // of its lease, when it was looked at
-	lockDelay   time.Duration // that the key stays closed for if the claim is lost or broken
 }
 
 // HasToken reports whether t is one of the tokens of the claim: one for each holder of its
@@ -53,7 +52,7 @@ func lineOf(d *driver.Line) Line {
 	var waiters []Standing
 	for _, c := range d.Claims {
 		s := Standing{
-			ID: c.ID, Owner: c.Owner, Note: c.Note, Trace: c.Trace, lockDelay: c.LockDelay, Token: fence.Token(c.Token), span: c.Span,
+			ID: c.ID, Owner: c.Owner, Note: c.Note, Trace: c.Trace, Token: fence.Token(c.Token), span: c.Span,
 			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left,
 		}
 		s.setKind(c.Capacity, c.Weight)

@@ -285,7 +285,7 @@ func TestClaimThatEndsWhileTokensAreReserved(t *testing.T) {
 			synctest.Wait()
 			mustRelease(t, last)
 			if strings.HasPrefix(name, "broken") {
-				s.Break(t.Context(), "k", int64(last.Token()), "enough", 0)
+				s.Break(t.Context(), "k", int64(last.Token()), driver.Break{Reason: "enough"})
 			}
 			group.Wait()
 		})

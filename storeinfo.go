@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/fence"
 )
 
 // storeInfo describes the store. Its methods say what calls may ask for there.
@@ -24,20 +23,6 @@ func (i *storeInfo) maxTTL() time.Duration {
 
 func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
 	return min(max(d, i.minTTL()), i.maxTTL())
-}
-
-// leaseDelay returns the LockDelay of the lease that has the token, and whether it lingers already.
-func (i *storeInfo) leaseDelay(line *driver.Line, token fence.Token) (delay time.Duration, lingers bool) {
-	for _, s := range lineOf(line).Claims {
-		switch {
-		case !s.Granted || !s.HasToken(token):
-		case s.Lingering:
-			return 0, true
-		case s.lockDelay > 0:
-			return min(max(s.lockDelay, i.MinTTL), i.maxTTL()), false
-		}
-	}
-	return 0, false
 }
 
 // breakDelay returns the delay of Break as the backend can keep it.

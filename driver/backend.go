@@ -60,12 +60,10 @@ type Backend interface {
 	// Enter of that ID return GoneError with the reason. If there is no such claim,
 	// Break returns GoneError and changes nothing.
 	//
-	// With linger above zero, a granted claim lingers for that long from now on, as after
+	// With a delay (see Break.Delay), a granted claim lingers for that long from now on, as after
 	// Leave with Exit.Linger, and its tombstone lasts at least as long. A waiting claim ends at
-	// once. A backend without Info.Linger returns ErrPermanent. For a claim that lingers
-	// already, linger above zero may set a later end, never an earlier one; below zero ends the
-	// claim; zero changes nothing and returns nil, because the Break may be a repeat.
-	Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error
+	// once.
+	Break(ctx context.Context, key string, token int64, how Break) error
 
 	// Line describes the line of key. A line without claims still has its Last and its
 	// Mark.
@@ -99,11 +97,11 @@ type Info struct {
 	// capacities below RW are safe, and marks are kept. If false, Enter is always sent with
 	// NoWait, as to a quorum.
 	Fair   bool
-	Linger bool // Exit.Linger and the linger of Break are kept
+	Linger bool // Exit.Linger, Break.Delay and Claim.LockDelay are kept
 	// SharedLease says that all claims of one Backend value share a lease (etcd) or a
 	// session (ZooKeeper). If false, each claim has a lease of its own.
 	SharedLease bool
-	// MinTTL and MaxTTL bound Claim.TTL, Exit.Linger and the linger of Break, both
+	// MinTTL and MaxTTL bound Claim.TTL, Exit.Linger and Break.Delay, both
 	// inclusive. The core sends nothing outside them.
 	MinTTL, MaxTTL time.Duration
 }

@@ -45,8 +45,9 @@ type Claim struct {
 	// Owner and Note are text shown to people, and Trace is text for other programs: UTF-8
 	// without zero bytes.
 	Owner, Note, Trace string
-	// LockDelay is for how long Break keeps the key closed after this claim, if it holds the lock.
-	// It is part of TTL already. Backends without Info.Linger only show it.
+	// LockDelay is for how long Break keeps the key closed after this claim, if the Break has no
+	// Delay of its own: 0, or Info.MinTTL to Info.MaxTTL. It is part of TTL already. Backends
+	// without Info.Linger only show it.
 	LockDelay time.Duration
 	// Capacity and Weight decide the grant; 1 ≤ Weight ≤ Capacity ≤ RW.
 	Capacity, Weight int64
@@ -116,8 +117,8 @@ func (c *Claim) invalidTTL(info *Info) error {
 		return fmt.Errorf("has a lease of %v; want %v to %v", c.TTL, info.MinTTL, info.MaxTTL)
 	case c.WaitTTL != 0 && (c.WaitTTL < max(info.MinTTL, 1) || c.WaitTTL > c.TTL):
 		return fmt.Errorf("waits with a lease of %v; want %v to its %v", c.WaitTTL, info.MinTTL, c.TTL)
-	case c.LockDelay < 0 || c.LockDelay > c.TTL:
-		return fmt.Errorf("has a lock-delay of %v; want at most its lease of %v", c.LockDelay, c.TTL)
+	case c.LockDelay != 0 && (c.LockDelay < max(info.MinTTL, 1) || info.MaxTTL > 0 && c.LockDelay > info.MaxTTL):
+		return fmt.Errorf("has a lock-delay of %v; want %v to %v", c.LockDelay, info.MinTTL, info.MaxTTL)
 	}
 	return nil
 }
@@ -171,6 +172,21 @@ type Exit struct {
 	// IfWaiting has Leave take the claim out only if it waits. If the claim is granted, Leave
 	// returns ErrGranted and changes nothing. It is not combined with Mark or Linger.
 	IfWaiting bool
+}
+
+// Break says how Backend.Break ends a claim.
+type Break struct {
+	// Reason is text for people, at most MaxNote bytes. The holder gets it with its loss.
+	Reason string
+	// Delay keeps the key closed for that long after a granted claim. Zero stands for the
+	// LockDelay of the claim, if it has one and the backend has Info.Linger.
+	// Below zero the key opens at once. A backend without Info.Linger returns ErrPermanent if it
+	// is above zero.
+	//
+	// For a claim that lingers already, a Delay above zero may set a later end, never an earlier
+	// one. Below zero ends the claim. Zero changes nothing, and Break returns nil, because it may
+	// be a repeat.
+	Delay time.Duration
 }
 
 // Line is one line, as seen by people and by tests.

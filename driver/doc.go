@@ -51,9 +51,9 @@
 //     claim that left with a mark, so a repeated Leave of that ID returns nil.
 //   - Linger: a claim that left with Linger counts on for that long by the
 //     server's clock, cannot be renewed, and cannot leave again; a late Enter of
-//     its ID returns GoneError. So does a granted claim that was broken with linger.
-//     Break sets a later end, or ends it at once, only if its linger says so: a repeated Break
-//     without linger leaves it as it is.
+//     its ID returns GoneError. So does a granted claim that was broken with a delay, or
+//     that has a lock-delay of its own. Break sets a later end, or ends it at once, only if its
+//     delay says so: a repeated Break without a delay leaves it as it is.
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
 //     that it makes granted, not only the first, and also when the claim removed
 //     was itself waiting.

@@ -33,11 +33,11 @@ var breakEndsLaws = []law{
 		for _, at := range []int64{0, 1, 500, 999} {
 			t := w.a.holds(spanning(w.claim(w.key()), 1000))
 			for _, miss := range []int64{t.Token - 1, t.Token + 1000, 1} {
-				w.gone("Break of a token that nobody has", w.b.Break(w.ctx, t.Key, miss, "wrong", 0))
+				w.gone("Break of a token that nobody has", w.b.Break(w.ctx, t.Key, miss, driver.Break{Reason: "wrong"}))
 			}
 			t.stillHolds()
 			t.renews()
-			w.must("Break", w.b.Break(w.ctx, t.Key, t.Token+at, "right", 0))
+			w.must("Break", w.b.Break(w.ctx, t.Key, t.Token+at, driver.Break{Reason: "right"}))
 			w.b.empty(t.Key)
 		}
 	}, "people see the token of the goroutine that holds now, anywhere in the span; no other token is the claim's"},
@@ -49,23 +49,24 @@ var breakEndsLaws = []law{
 		w.gone("Renew of the broken claim", r2.renew())
 	}, "only the claim with that token ends: the others keep what they have"},
 	{"BreakOfNobody", nil, func(w *world, _ string) {
-		w.gone("Break on a key that was never used", w.a.Break(w.ctx, w.key(), 1, "nobody", 0))
+		w.gone("Break on a key that was never used", w.a.Break(w.ctx, w.key(), 1, driver.Break{Reason: "nobody"}))
 		t := w.a.holds(w.claim(w.key()))
-		w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, "wrong key", 0))
+		w.gone("Break on another key", w.a.Break(w.ctx, w.key(), t.Token, driver.Break{Reason: "wrong key"}))
 		t.stillHolds()
 		t.leaves()
-		gone := asA[driver.GoneError](w, "Break of a claim that left", w.a.Break(w.ctx, t.Key, t.Token, "late", 0))
+		err := w.a.Break(w.ctx, t.Key, t.Token, driver.Break{Reason: "late"})
+		gone := asA[driver.GoneError](w, "Break of a claim that left", err)
 		w.wrongIf(gone.Broken, "Break of a claim that left answered %+v", gone)
 		w.a.enter(w.claim(t.Key))
 	}, "a break that comes too late, or for the wrong key, says so and changes nothing"},
 	{"BreakOfAnExpiredClaimFindsNobody", perClaim, timed(func(w *world, key string) {
 		t := w.a.holds(w.short(key)).expires()
-		w.gone("Break of an expired claim", w.b.Break(w.ctx, t.Key, t.Token, "late", 0))
+		w.gone("Break of an expired claim", w.b.Break(w.ctx, t.Key, t.Token, driver.Break{Reason: "late"}))
 	}), "an expired claim is not in line, though its row may still be there"},
 	{"BreakKeepsTheIdOut", nil, timed(func(w *world, key string) {
 		c := w.short(key)
 		t := w.a.holds(c)
-		w.voidIf("Break", w.b.Break(w.ctx, c.Key, t.Token, "out", 0))
+		w.voidIf("Break", w.b.Break(w.ctx, c.Key, t.Token, driver.Break{Reason: "out"}))
 		w.until(t.sent.Add(t.Left * 8 / 10))
 		late, err := w.a.try(c)
 		w.inTime("the repeated Enter", late.answered, t.ends())
@@ -140,10 +141,12 @@ var breakLingersLaws = []law{
 		held, c := w.a.holds(w.claim(key)), w.short(w.key())
 		short := w.a.holds(c)
 		over := short.over()
-		w.voidIf("Break", w.b.Break(w.ctx, c.Key, short.Token, "longer than the lease", w.longest()))
+		long := driver.Break{Reason: "longer than the lease", Delay: w.longest()}
+		w.voidIf("Break", w.b.Break(w.ctx, c.Key, short.Token, long))
 		w.inTime("Break", time.Now(), short.ends())
 		held.brokenFor(w.lease, w.b, "shorter than the lease")
-		w.voidIf("the second Break", w.b.Break(w.ctx, key, held.Token, "shorter once more", w.lease))
+		again := driver.Break{Reason: "shorter once more", Delay: w.lease}
+		w.voidIf("the second Break", w.b.Break(w.ctx, key, held.Token, again))
 		w.until(time.Now().Add(w.lease + w.conf.lag))
 		_, err := w.a.try(held.Claim)
 		w.broken("Enter when the delay is over and the lease would not be", "shorter once more", err)
@@ -152,12 +155,40 @@ var breakLingersLaws = []law{
 		w.broken("Enter when the lease would be over and the delay is not", "longer than the lease", err)
 		short.stillThere()
 	}), "a client that was ended and repeats its Enter must not come back, neither during the delay nor after it"},
+	{"BreakKeepsTheLockDelay", lingers, func(w *world, key string) {
+		delay := w.longest()
+		shut := func(how driver.Break, left time.Duration) *inLine {
+			c := w.claim(w.key())
+			c.LockDelay = delay
+			t := w.a.holds(c)
+			t.must("Break", w.b.Break(w.ctx, c.Key, t.Token, how))
+			t.hears(how.Reason)
+			s := t.stillThere()
+			w.wrongIf(!s.Lingering || s.Left <= left/2 || s.Left > left+time.Second,
+				"a claim with a lock-delay of %v is shown as %+v after %+v", delay, s, how)
+			w.b.refused(w.claim(c.Key))
+			return t
+		}
+		t := shut(driver.Break{Reason: "one"}, delay)
+		t.brokenBy(w.b, "sent again")
+		w.b.refused(w.claim(t.Key))
+		t.brokenAtOnce(w.b, "two")
+		w.b.holds(w.claim(t.Key)).follows(t)
+		shut(driver.Break{Reason: "three", Delay: delay / 4}, delay/4)
+		c := w.claim(key)
+		c.LockDelay = delay
+		t = w.a.holds(c).brokenAtOnce(w.b, "four")
+		w.b.holds(noWait(w.claim(key))).follows(t)
+	}, "a holder that has asked for a delay after its loss gets one after a break, without a read before it"},
 	{"BreakOfAWaiterDoesNotLinger", all(lingers, fair), func(w *world, key string) {
 		w.a.holds(w.reader(key))
 		writer := w.a.waits(w.claim(key))
 		behind := w.b.waits(w.reader(key))
 		writer.brokenFor(w.longest(), w.b, "no writing today").hears("no writing today")
 		behind.granted()
+		c := w.claim(key)
+		c.LockDelay = w.longest()
+		w.a.waits(c).learns(w.b, "nor with a lock-delay")
 		_, ok := writer.standing()
 		w.wrongIf(ok, "a waiting claim that was broken is still in line")
 	}, "who only waits has written nothing that others would have to wait for"},
@@ -180,7 +211,7 @@ var breakLingersLaws = []law{
 	}, "an operator who knows that the holder is dead must be able to free the key before its time"},
 	{"SecondBreakLengthensTheLinger", lingers, timed(func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).brokenFor(w.lease, w.b, "one")
-		w.voidIf("Break", w.b.Break(w.ctx, key, t.Token, "two", w.longest()))
+		w.voidIf("Break", w.b.Break(w.ctx, key, t.Token, driver.Break{Reason: "two", Delay: w.longest()}))
 		w.inTime("the second Break", time.Now(), t.ends())
 		t.hears("two")
 		t.expires()
@@ -190,23 +221,28 @@ var breakLingersLaws = []law{
 		t := w.a.holds(w.claim(key)).brokenFor(w.longest(), w.b, "one")
 		ends := t.stillThere().Left
 		for range 3 {
-			t.must("Break", w.b.Break(w.ctx, key, t.Token, "two", w.longest()/10))
+			t.must("Break", w.b.Break(w.ctx, key, t.Token, driver.Break{Reason: "two", Delay: w.longest() / 10}))
 		}
 		s := t.stillThere()
 		w.wrongIf(!s.Lingering || s.Left > ends+time.Second || s.Left < ends-w.longest()/2,
 			"a broken claim with %v left is shown as %+v after three breaks with a shorter delay", ends, s)
 		w.b.refused(w.claim(key))
 		left := w.a.holds(w.claim(w.key())).leaves(driver.Exit{Linger: w.longest()})
-		left.must("Break", w.b.Break(w.ctx, left.Key, left.Token, "three", w.longest()/10))
+		how := driver.Break{Reason: "three", Delay: w.longest() / 10}
+		left.must("Break", w.b.Break(w.ctx, left.Key, left.Token, how))
 		s = left.stillThere()
 		w.wrongIf(s.Left < ends-w.longest()/2, "a claim that left and lingers is shown as %+v after a break", s)
 	}, "one operator has been promised that the key stays closed, and another does not know of it"},
 	{"BreakThatCannotLingerIsRefused", lingersNot, func(w *world, key string) {
 		t := w.a.holds(w.claim(key))
-		err := w.b.Break(w.ctx, key, t.Token, "out", w.longest())
+		err := w.b.Break(w.ctx, key, t.Token, driver.Break{Reason: "out", Delay: w.longest()})
 		w.wrongIf(!errors.Is(err, driver.ErrPermanent), "Break of a claim with linger: %v; want ErrPermanent", err)
 		t.stillHolds()
 		t.brokenAtOnce(w.b, "out")
+		w.b.empty(key)
+		c := w.claim(key)
+		c.LockDelay = c.TTL
+		w.a.holds(c).brokenBy(w.b, "out")
 		w.b.empty(key)
 	}, "an operator who asks for a delay must not get a break without one"},
 }
@@ -218,7 +254,7 @@ func (x *inLine) learns(by *view, reason string) {
 	x.hears(reason)
 	_, ok := x.standing()
 	w.wrongIf(ok, "a broken claim is still in line")
-	w.gone("the second Break", by.Break(w.ctx, x.Key, x.Token, "again", 0))
+	w.gone("the second Break", by.Break(w.ctx, x.Key, x.Token, driver.Break{Reason: "again"}))
 }
 
 // hears is told the reason of a break whatever it asks.

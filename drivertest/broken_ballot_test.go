@@ -42,7 +42,7 @@ func (b *broken) reenters(f func(err error) bool) {
 			return t, err
 		}
 		for _, s := range b.standings(c.Key) {
-			b.Member.Break(ctx, c.Key, s.Token, "", 0)
+			b.Member.Break(ctx, c.Key, s.Token, driver.Break{})
 		}
 		sent := c
 		sent.ID, sent.Ballot = newID(), 0

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -224,14 +223,14 @@ var brokenEnters = []breaker{
 	}, "SameIdOnAnotherKeyIsAnotherClaim"},
 	{"all tokens are the same", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) { t.Token = 1 })
-		b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+		b.brk = func(ctx context.Context, key string, token int64, how driver.Break) error {
 			if t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key }); ok {
 				s := b.standings(key)
 				if len(s) > 0 && s[0].ID == driverutil.ShortID(t.ID) {
 					token = s[0].Token
 				}
 			}
-			return b.Member.Break(ctx, key, token, reason, linger)
+			return b.Member.Break(ctx, key, token, how)
 		}
 	}, "TokensRiseFromGrantToGrant TokensRiseAlongTheLine SpanIsReserved TokensRiseAfterABrokenClaim " +
 		"TokensRiseAfterAnExpiredClaim SpanIsReservedForWaiters Model"},

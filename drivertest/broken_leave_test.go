@@ -92,7 +92,7 @@ var brokenLeaves = []breaker{
 				return err
 			}
 			if s := b.standings(t.Key); len(s) > 0 {
-				b.Member.Break(context.Background(), t.Key, s[0].Token, "", 0)
+				b.Member.Break(context.Background(), t.Key, s[0].Token, driver.Break{})
 			}
 			return nil
 		})
@@ -273,7 +273,7 @@ var brokenLeaves = []breaker{
 		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
 			if e.Linger > 0 && b.count(t.ID, 1) > 1 {
 				if s := b.standings(t.Key); len(s) > 0 {
-					b.Member.Break(context.Background(), t.Key, s[0].Token, "", -1)
+					b.Member.Break(context.Background(), t.Key, s[0].Token, driver.Break{Delay: -1})
 					b.leaveFor(t, e)
 				}
 			}
@@ -285,7 +285,7 @@ var brokenLeaves = []breaker{
 			t, err := b.Member.Enter(ctx, c)
 			for _, s := range b.standings(c.Key) {
 				if driver.Gone(err) && s.Lingering && s.ID == driverutil.ShortID(c.ID) {
-					b.Member.Break(ctx, c.Key, s.Token, "", -1)
+					b.Member.Break(ctx, c.Key, s.Token, driver.Break{Delay: -1})
 					c.ID += "again"
 					return b.Member.Enter(ctx, c)
 				}

@@ -31,7 +31,7 @@ type broken struct {
 	await   func(ctx context.Context, t driver.Ticket) (driver.Ticket, error)
 	renew   func(ctx context.Context, ts []driver.Ticket) []error
 	leave   func(ctx context.Context, t driver.Ticket, e driver.Exit) error
-	brk     func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error
+	brk     func(ctx context.Context, key string, token int64, how driver.Break) error
 	lines   func(ctx context.Context, prefix string) iter.Seq2[driver.Line, error]
 	line    func(ctx context.Context, key string) (driver.Line, error)
 	alarm   func(f func(id string, gone driver.GoneError)) func()
@@ -82,8 +82,8 @@ func (b *broken) Line(ctx context.Context, key string) (driver.Line, error) { re
 func (b *broken) Alarm(f func(id string, gone driver.GoneError)) func()     { return b.alarm(f) }
 func (b *broken) Close() error                                              { return b.close() }
 
-func (b *broken) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	return b.brk(ctx, key, token, reason, linger)
+func (b *broken) Break(ctx context.Context, key string, token int64, how driver.Break) error {
+	return b.brk(ctx, key, token, how)
 }
 
 func (b *broken) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
@@ -198,8 +198,8 @@ func (b *broken) rename(f func(key string) string) {
 		t.Key = under(t.Key)
 		return b.Member.Leave(ctx, t, e)
 	}
-	b.brk = func(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-		return b.Member.Break(ctx, under(key), token, reason, linger)
+	b.brk = func(ctx context.Context, key string, token int64, how driver.Break) error {
+		return b.Member.Break(ctx, under(key), token, how)
 	}
 	b.lists(func(ctx context.Context, prefix string, yield func(driver.Line, error) bool) {
 		for l, err := range b.Member.Lines(ctx, "") {

@@ -86,7 +86,7 @@ var concurrentLaws = []law{
 			var left, broke error
 			ends := []func(){
 				func() { left = t.leave() },
-				func() { broke = w.b.Break(w.ctx, t.Key, t.Token, "race", 0) },
+				func() { broke = w.b.Break(w.ctx, t.Key, t.Token, driver.Break{Reason: "race"}) },
 			}
 			together(ends[i%2], ends[1-i%2])
 			ended := left == nil && driver.Gone(broke) || broke == nil && driver.Gone(left)

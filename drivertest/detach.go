@@ -119,7 +119,7 @@ var detachLaws = []law{
 	}, "a place in line is no lock"},
 	{"BrokenIsNotAdopted", detaches, func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).detach()
-		w.must("Break", w.b.Break(w.ctx, key, t.Token, "stuck", 0))
+		w.must("Break", w.b.Break(w.ctx, key, t.Token, driver.Break{Reason: "stuck"}))
 		_, err := w.b.adopt(t)
 		w.broken("Adopt of a broken claim", "stuck", err)
 		w.b.empty(key)

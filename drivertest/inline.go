@@ -38,7 +38,8 @@ func (x *inLine) lingers(d time.Duration) *inLine {
 
 // brokenFor is ended by an operator, and its place stays taken for d.
 func (x *inLine) brokenFor(d time.Duration, v *view, reason string) *inLine {
-	return x.lingersAfter(func() { x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, d)) }, d)
+	how := driver.Break{Reason: reason, Delay: d}
+	return x.lingersAfter(func() { x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, how)) }, d)
 }
 
 // lingersAfter calls end, after which the claim's times are those of lingering for d.
@@ -122,12 +123,12 @@ func (x *inLine) stillLives() {
 
 // brokenBy is ended by an operator.
 func (x *inLine) brokenBy(v *view, reason string) *inLine {
-	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, 0))
+	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, driver.Break{Reason: reason}))
 }
 
 // brokenAtOnce is ended by an operator, also if it lingers.
 func (x *inLine) brokenAtOnce(v *view, reason string) *inLine {
-	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, reason, -1))
+	return x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, driver.Break{Reason: reason, Delay: -1}))
 }
 
 // follows must have a token above all of another claim's.

@@ -226,6 +226,12 @@ func (p *modelRun) draw() driver.Claim {
 		c.Span = 1 + p.rng.Int64N(1000)
 	}
 	c.Owner = fmt.Sprintf("owner %d", len(p.known))
+	if len(p.known)%4 == 3 {
+		c.LockDelay = c.TTL
+		if p.expiry {
+			c.LockDelay = max(c.TTL/4, p.info.MinTTL).Truncate(time.Microsecond)
+		}
+	}
 	return c
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -174,18 +173,17 @@ func (p *modelRun) breakOne() {
 	if p.rng.IntN(4) == 0 {
 		token = x.token + x.Span + p.rng.Int64N(5)
 	}
-	reason := fmt.Sprintf("reason %d", len(p.steps))
-	var linger time.Duration
+	how := driver.Break{Reason: fmt.Sprintf("reason %d", len(p.steps))}
 	switch p.rng.IntN(6) {
 	case 0, 1:
 		if p.info.Linger {
-			linger = p.linger()
+			how.Delay = p.linger()
 		}
 	case 2:
-		linger = -1
+		how.Delay = -1
 	}
-	err := p.b.Break(p.ctx, x.Key, token, reason, linger)
-	p.record("Break %s token %d linger %v: %v", name(x), token, linger, err)
+	err := p.b.Break(p.ctx, x.Key, token, how)
+	p.record("Break %s token %d delay %v: %v", name(x), token, how.Delay, err)
 	l := p.line(x.Key)
 	i := slices.IndexFunc(l.claims, func(c *modelClaim) bool { return token >= c.token && token < c.token+c.Span })
 	if i < 0 {
@@ -194,12 +192,16 @@ func (p *modelRun) breakOne() {
 	}
 	p.wrongIf(err != nil, "got %v; want nil", err)
 	c := l.claims[i]
-	if c.lingering && linger == 0 {
+	if c.lingering && how.Delay == 0 {
 		return
 	}
 	until := c.expires
-	if linger > 0 && l.granted(i) {
-		ends := l.now.Add(linger)
+	delay := how.Delay
+	if delay == 0 && p.info.Linger {
+		delay = c.LockDelay
+	}
+	if delay > 0 && l.granted(i) {
+		ends := l.now.Add(delay)
 		if c.lingering {
 			ends = later(ends, c.expires)
 		}
@@ -209,7 +211,7 @@ func (p *modelRun) breakOne() {
 		l.remove(i)
 	}
 	c.keptOut = later(c.keptOut, until)
-	c.left, c.broken, c.reason = true, until, reason
+	c.left, c.broken, c.reason = true, until, how.Reason
 }
 
 func (p *modelRun) awaitOne() {
@@ -293,7 +295,7 @@ func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
 				Owner:     c.Owner,
 				Note:      s.Note,
 				Trace:     s.Trace,
-				LockDelay: s.LockDelay,
+				LockDelay: c.LockDelay,
 				Capacity:  c.Capacity,
 				Weight:    c.Weight,
 				Span:      c.Span,

@@ -20,7 +20,7 @@ var reserveLaws = []law{
 		next := w.b.holds(w.claim(key))
 		next.follows(t)
 		if next.reserves(6) {
-			err := w.a.Break(w.ctx, key, next.Token+5, "enough", 0)
+			err := w.a.Break(w.ctx, key, next.Token+5, driver.Break{Reason: "enough"})
 			w.wrongIf(err != nil, "Break by the last token that was reserved: %v", err)
 			w.gone("Renew of the claim that was broken", next.renew())
 		}

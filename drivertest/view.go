@@ -174,7 +174,7 @@ func (v *view) allAnswer(ctx context.Context, want error, held, spare *inLine) {
 		for _, err := range errs {
 			w.answered("Renew", err, want)
 		}
-		w.answered("Break", v.Break(ctx, spare.Key, spare.Token, "late", 0), want)
+		w.answered("Break", v.Break(ctx, spare.Key, spare.Token, driver.Break{Reason: "late"}), want)
 		w.answered("Leave", v.Leave(ctx, spare.Ticket, driver.Exit{}), want)
 		var lines error
 		for _, err := range v.Lines(ctx, w.prefix) {

@@ -194,7 +194,8 @@ func (v *view) leftover(ctx context.Context) (left string) {
 		for _, s := range l.Claims {
 			left = fmt.Sprintf("the line of %q has the claim %+v", l.Key, s)
 			if s.Lingering {
-				v.w.nilOrGone("clean up: Break", v.Break(ctx, l.Key, s.Token, "end of test", -1))
+				how := driver.Break{Reason: "end of test", Delay: -1}
+				v.w.nilOrGone("clean up: Break", v.Break(ctx, l.Key, s.Token, how))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -10,11 +11,11 @@ import (
 )
 
 // Break ends the claim of key whose span holds token, and keeps its ID out for one
-// lease. It costs three requests, with linger five.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+// lease. It costs three requests, with a delay five.
+func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	return b.call(ctx, rightToWrite, "breaking", key, func(ctx context.Context) error {
 		for range maxAttempts {
-			if done, err := b.breakOne(ctx, key, token, reason, linger); done || err != nil {
+			if done, err := b.breakOne(ctx, key, token, how); done || err != nil {
 				return err
 			}
 		}
@@ -24,7 +25,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 
 // breakOne is one attempt. It returns false if the claim has changed meanwhile.
 func (b *Backend) breakOne(
-	ctx context.Context, key string, token int64, reason string, linger time.Duration,
+	ctx context.Context, key string, token int64, how driver.Break,
 ) (done bool, err error) {
 	line, rev := b.line(key), revisionOf(token)
 	if rev < 1 {
@@ -46,11 +47,11 @@ func (b *Backend) breakOne(
 	if token-tokenOf(rev) >= r.Span {
 		return true, driver.GoneError{}
 	}
-	if r.Lingering && linger == 0 {
+	if r.Lingering && how.Delay == 0 {
 		return true, nil
 	}
 	w := breakWrites{b: b, key: key, own: own, r: &r, keptOut: r.ttl()}
-	switch err := w.prepare(ctx, linger); {
+	switch err := w.prepare(ctx, cmp.Or(how.Delay, time.Duration(r.LockDelay))); {
 	case driver.Gone(err):
 		return false, nil
 	case err != nil:
@@ -60,7 +61,7 @@ func (b *Backend) breakOne(
 	if err != nil {
 		return false, err
 	}
-	value := encode(tombstone{Format: format, Broken: true, Reason: reason})
+	value := encode(tombstone{Format: format, Broken: true, Reason: how.Reason})
 	broken, err := b.etcd.Txn(ctx).
 		If(append(w.ifs, unchanged(string(own.Key), own))...).
 		Then(w.end, clientv3.OpPut(line.tombstone(r.ID), value, clientv3.WithLease(l.id))).

@@ -129,5 +129,5 @@ func TestTicketOfAnotherBackendIsRenewed(t *testing.T) {
 	for _, view := range []driver.Backend{a, b} {
 		steps.Gone(t, "Renew of a claim that lingers", steps.Renew(t, view, k))
 	}
-	steps.OK(t, b.Break(steps.Soon(t), "k", k.Token, "end", -1))
+	steps.OK(t, b.Break(steps.Soon(t), "k", k.Token, driver.Break{Reason: "end", Delay: -1}))
 }

@@ -39,7 +39,7 @@ func TestNamesAreUsedAgain(t *testing.T) {
 		steps.Leave(t, a, steps.Granted(t, a, third))
 		steps.Leave(t, b, steps.Hold(t, b, steps.Permits("s", 1, 2)))
 		broken := steps.Hold(t, a, steps.Claim("k"))
-		steps.Must(t, b.Break(steps.Soon(t), "k", broken.Token, "it hangs", 0))
+		steps.Must(t, b.Break(steps.Soon(t), "k", broken.Token, driver.Break{Reason: "it hangs"}))
 		steps.Gone(t, "Renew of a broken claim", steps.Renew(t, a, broken))
 	}
 	end := x.put(x.prefix+"m", "the end")
@@ -206,7 +206,7 @@ func TestLeaveDeletesOnlyItsOwnClaim(t *testing.T) {
 			a, b := x.backend(), x.backend()
 			first := steps.Hold(t, a, steps.Claim("k"))
 			name := x.keys("k/")[0]
-			steps.Must(t, b.Break(steps.Soon(t), "k", first.Token, "it hangs", 0))
+			steps.Must(t, b.Break(steps.Soon(t), "k", first.Token, driver.Break{Reason: "it hangs"}))
 			// An Enter that was given up long ago.
 			put := x.put(name, `{"v":1,"id":"late","capacity":1048576,"weight":1048576,"span":1,"ttl":60}`)
 			steps.Gone(t, "Leave of a claim that was broken", a.Leave(steps.Soon(t), first, e))

@@ -31,7 +31,7 @@ type record struct {
 	Weight    int64               `json:"weight"`
 	Span      int64               `json:"span"`
 	TTL       int64               `json:"ttl"`               // seconds, as granted
-	Since     int64               `json:"since"`             // ms since 1970 by its process's clock: when the wait or the hold began
+	Since     int64               `json:"since"`             // ms since 1970 by its process's clock of wait or hold
 	Granted   bool                `json:"granted,omitempty"` // set once it had waited
 	Lingering bool                `json:"lingering,omitempty"`
 }

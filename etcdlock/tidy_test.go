@@ -95,7 +95,7 @@ func TestTombstonesExpire(t *testing.T) {
 		}
 	}
 	broken := steps.Hold(t, b, steps.TTL(steps.Claim("k"), lease))
-	steps.Must(t, b.Break(steps.Soon(t), "k", broken.Token, "x", 0))
+	steps.Must(t, b.Break(steps.Soon(t), "k", broken.Token, driver.Break{Reason: "x"}))
 	b.Close()
 	testserver.Eventually(t, time.Minute, "no key and no lease is left", func() bool { return len(x.keys(""))+len(x.leases()) == 0 })
 }
@@ -133,7 +133,7 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps.OK(t, b.Break(steps.Soon(t), l.Key, l.Claims[0].Token, "end", 0))
+		steps.OK(t, b.Break(steps.Soon(t), l.Key, l.Claims[0].Token, driver.Break{Reason: "end"}))
 	}
 }
 

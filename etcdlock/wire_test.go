@@ -202,7 +202,7 @@ func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 		"Await": func(ctx context.Context) error { _, err := b.Await(ctx, w); return err },
 		"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{held})[0] },
 		"Leave": func(ctx context.Context) error { return b.Leave(ctx, held, driver.Exit{}) },
-		"Break": func(ctx context.Context) error { return b.Break(ctx, "k", held.Token, "x", 0) },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, "k", held.Token, driver.Break{Reason: "x"}) },
 		"Line":  func(ctx context.Context) error { _, err := b.Line(ctx, "k"); return err },
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -230,7 +230,7 @@ func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range l.Claims { // also what was sent while it hung
-			steps.OK(t, near.Break(steps.Soon(t), l.Key, s.Token, "end of test", -1))
+			steps.OK(t, near.Break(steps.Soon(t), l.Key, s.Token, driver.Break{Reason: "end of test", Delay: -1}))
 		}
 	}
 }

@@ -133,7 +133,9 @@ func TestAwaitEndsWhenAClaimAheadExpires(t *testing.T) {
 func TestAwaitEndsAtOnceWhenItsClaimIsTakenAway(t *testing.T) {
 	for what, take := range map[string]func(t *testing.T, s *Store, waits driver.Ticket){
 		"Leave": func(t *testing.T, s *Store, waits driver.Ticket) { leave(t, s, waits, driver.Exit{}) },
-		"Break": func(t *testing.T, s *Store, waits driver.Ticket) { s.Break(t.Context(), waits.Key, waits.Token, "", 0) },
+		"Break": func(t *testing.T, s *Store, waits driver.Ticket) {
+			s.Break(t.Context(), waits.Key, waits.Token, driver.Break{})
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := New()
@@ -373,13 +375,13 @@ func TestAlarmStopsWhenTold(t *testing.T) {
 		s.Enter(context.Background(), wish("other", 9))
 	})
 	first := enter(t, s, wish("k", 1))
-	if err := s.Break(t.Context(), "k", first.Token, "one", 0); err != nil {
+	if err := s.Break(t.Context(), "k", first.Token, driver.Break{Reason: "one"}); err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	stop()
 	second := enter(t, s, wish("k", 2))
-	if err := s.Break(t.Context(), "k", second.Token, "two", 0); err != nil {
+	if err := s.Break(t.Context(), "k", second.Token, driver.Break{Reason: "two"}); err != nil {
 		t.Fatal(err)
 	}
 	if want := first.ID + " one"; len(heard) != 1 || heard[0] != want {

@@ -110,16 +110,17 @@ func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done 
 	return done, err
 }
 
-// Break ends the claim of key whose span holds token, at once or after linger, and wakes
+// Break ends the claim of key whose span holds token, at once or after a delay, and wakes
 // everyone that this makes granted. It notifies the alarms.
-func (s *Store) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+func (s *Store) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	var id string
 	err := s.step(ctx, key, func(l *line.Line, at *line.Step) (err error) {
-		id, err = l.Break(at, token, reason, linger)
+		id, err = l.Break(at, token, how)
 		return err
 	})
 	if id != "" {
-		s.alarms.Notify(id, driver.GoneError{Reason: reason, Broken: true}) // without mu: a listener may call the Store
+		// without mu: a listener may call the Store
+		s.alarms.Notify(id, driver.GoneError{Reason: how.Reason, Broken: true})
 	}
 	return err
 }

@@ -89,8 +89,8 @@ func (b *Backend) sendLeave(cl *claim, i int, t driver.Ticket, tombstone bool) e
 
 // Break ends the claim whose span holds token on all nodes, with one request each, and
 // returns when a majority has acknowledged.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	if linger > 0 {
+func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
+	if how.Delay > 0 {
 		return errExit
 	}
 	if err := b.begin(ctx); err != nil {
@@ -98,7 +98,8 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 	}
 	defer b.done()
 	return b.waitForAcks(ctx, key, b.ask(func(_ int, n *node) error {
-		return n.Break(b.callContext(), key, token, reason, 0)
+		// Members keep no key closed, also not for the lock-delay of the claim.
+		return n.Break(b.callContext(), key, token, driver.Break{Reason: how.Reason, Delay: -1})
 	}))
 }
 

@@ -153,7 +153,7 @@ func TestBrokenClaimIsNotSentBack(t *testing.T) {
 		k, err := b.Enter(t.Context(), exclusive("ours"))
 		steps.Must(t, err)
 		steps.Must(t, b.Settle(t.Context()))
-		steps.Must(t, nodes[0].Break(t.Context(), k.Key, k.Token, "maintenance", 0))
+		steps.Must(t, nodes[0].Break(t.Context(), k.Key, k.Token, driver.Break{Reason: "maintenance"}))
 		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; err != nil {
 			t.Errorf("Renew of a claim that two of three have kept: %v", err)
 		}

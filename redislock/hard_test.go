@@ -253,7 +253,7 @@ func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 	_, entered := b.Enter(t.Context(), mutex("key"))
 	for name, err := range map[string]error{
 		"Enter": entered, "Renew": renewOne(b, waits), "Leave": b.Leave(t.Context(), held, driver.Exit{}),
-		"Break": b.Break(t.Context(), "key", held.Token, "reason", 0),
+		"Break": b.Break(t.Context(), "key", held.Token, driver.Break{Reason: "reason"}),
 	} {
 		if !refused(err) || driver.Gone(err) || permanent(err) {
 			t.Errorf("%s answered %v; want that the server cannot write", name, err)

@@ -51,20 +51,20 @@ func (b *Backend) leaveRequest(t driver.Ticket, e driver.Exit) *request {
 }
 
 // Break ends the claim whose span holds token, in one request.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	if token < 0 || len(reason) > driver.MaxNote {
+	if token < 0 || len(how.Reason) > driver.MaxNote {
 		return driver.Permanent(fmt.Errorf(
 			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote))
 
 	}
-	arg := lingerArg(linger)
-	if linger < 0 {
-		arg = "-1" // ends a claim that lingers
+	arg := lingerArg(how.Delay)
+	if how.Delay < 0 {
+		arg = "-1" // opens the key at once
 	}
-	got := b.transport.do(ctx, b.request(breakScript, key, token, reason, arg))
+	got := b.transport.do(ctx, b.request(breakScript, key, token, how.Reason, arg))
 	if got.repeated && got.answer == "x+" {
 		return nil // the first copy did it
 	}

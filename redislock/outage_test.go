@@ -174,7 +174,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 		leave(t, b, w)
 	}
 	for _, k := range broken {
-		ok(t, b.Break(ctx, k.Key, k.Token, "reason", 0))
+		ok(t, b.Break(ctx, k.Key, k.Token, driver.Break{Reason: "reason"}))
 		if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "reason") {
 			t.Errorf("Renew of a broken claim answered %v", err)
 		}
@@ -267,7 +267,7 @@ func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
 	k, first, second := hold(t, b, mutex("key")), wait_(t, b, mutex("key")), wait_(t, b, mutex("key"))
 	must(t, b.Leave(ctx, k, driver.Exit{Mark: "m"}))
 	granted(t, b, first)
-	must(t, b.Break(ctx, "key", second.Token, "reason", 0))
+	must(t, b.Break(ctx, "key", second.Token, driver.Break{Reason: "reason"}))
 	must(t, renewOne(b, first))
 	for range 2 { // a tombstone that another prolongs
 		_ = b.Leave(ctx, first, driver.Exit{Tombstone: true})

@@ -160,7 +160,7 @@ func TestShortLingerIsNoticed(t *testing.T) {
 			return b.Leave(t.Context(), held, driver.Exit{Linger: linger})
 		},
 		"Break": func(b *Backend, held driver.Ticket) error {
-			return b.Break(t.Context(), held.Key, held.Token, "it hangs", linger)
+			return b.Break(t.Context(), held.Key, held.Token, driver.Break{Reason: "it hangs", Delay: linger})
 		},
 	} {
 		holder, waiter, held, k := queued(t)
@@ -190,7 +190,7 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	for i := range 3 {
 		k := hold(t, b, mutex(fmt.Sprintf("key %d", i)))
 		reason := fmt.Sprintf("reason:%d\x00", i)
-		must(t, operator.Break(t.Context(), k.Key, k.Token, reason, 0))
+		must(t, operator.Break(t.Context(), k.Key, k.Token, driver.Break{Reason: reason}))
 		select {
 		case r := <-alarms:
 			if r.id != k.ID || r.gone != (driver.GoneError{Reason: reason, Broken: true}) {
@@ -202,7 +202,7 @@ func TestAlarmTellsOfClaimsOfThisBackend(t *testing.T) {
 	}
 	stop()
 	k := hold(t, b, mutex("key"))
-	must(t, operator.Break(t.Context(), k.Key, k.Token, "", 0))
+	must(t, operator.Break(t.Context(), k.Key, k.Token, driver.Break{}))
 	// A message after the broken claim's: what comes first would have been told.
 	w := hold(t, operator, mutex("other"))
 	x := wait_(t, b, mutex("other"))
@@ -225,7 +225,7 @@ func TestBrokenWaiterLearnsAtOnce(t *testing.T) {
 		_, err := waiter.Await(ctx, k)
 		got <- err
 	}()
-	must(t, holder.Break(t.Context(), "key", k.Token, "enough", 0))
+	must(t, holder.Break(t.Context(), "key", k.Token, driver.Break{Reason: "enough"}))
 	if err := <-got; err == nil || err.Error() != "the claim was broken: enough" {
 		t.Errorf("Await answered %v", err)
 	}

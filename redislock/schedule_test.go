@@ -80,7 +80,7 @@ func TestLeaseEndsToTheMicrosecond(t *testing.T) {
 		"Leave":        func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{}) },
 		"Leave, marks": func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Mark: "m"}) },
 		"Await":        func(k driver.Ticket) error { return errOf(b.read(ctx, k)) },
-		"Break":        func(k driver.Ticket) error { return b.Break(ctx, k.Key, k.Token, "", 0) },
+		"Break":        func(k driver.Ticket) error { return b.Break(ctx, k.Key, k.Token, driver.Break{}) },
 		"Adopt":        func(k driver.Ticket) error { return errOf(b.Adopt(ctx, k, mutex(k.Key))) },
 		"Reserve": func(k driver.Ticket) error {
 			if done, err := b.Reserve(ctx, k, 9); done || err != nil {
@@ -146,7 +146,7 @@ func TestIDsThatLookLikeFields(t *testing.T) {
 		granted(t, b, w)
 		ok(t, renewOne(b, w))
 		must(t, b.Leave(ctx, w, driver.Exit{Linger: time.Minute}))
-		must(t, b.Break(ctx, "key", w.Token, "over", -1)) // ends it
+		must(t, b.Break(ctx, "key", w.Token, driver.Break{Reason: "over", Delay: -1})) // ends it
 
 		held, w = hold(t, b, mutex("key")), wait_(t, b, named(id+" waits"))
 		must(t, b.Leave(ctx, w, driver.Exit{Linger: time.Minute})) // keeps its place
@@ -155,9 +155,9 @@ func TestIDsThatLookLikeFields(t *testing.T) {
 		if l := line(t, b, "key"); len(l.Claims) != 2 || !l.Claims[0].Lingering || l.Claims[1].Granted {
 			t.Errorf("%q: the line is %+v", id, l.Claims)
 		}
-		must(t, b.Break(ctx, "key", w.Token, "over", -1))
+		must(t, b.Break(ctx, "key", w.Token, driver.Break{Reason: "over", Delay: -1}))
 		granted(t, b, next)
-		must(t, b.Break(ctx, "key", next.Token, "broken", 0))
+		must(t, b.Break(ctx, "key", next.Token, driver.Break{Reason: "broken"}))
 		if _, err := b.Enter(ctx, next.Claim); err == nil || !strings.Contains(err.Error(), "broken") {
 			t.Errorf("%q: Enter of a claim that was broken answered %v", id, err)
 		}
@@ -258,7 +258,7 @@ func (m *model) step() {
 	case n < 8:
 		linger := -m.r.Int64N(2) // zero leaves a claim that lingers as it is, below zero ends it
 		m.did("break %d with %d", i, linger)
-		ok(m, m.b.Break(m.Context(), m.key, m.line[i].Token, "r", time.Duration(linger)))
+		ok(m, m.b.Break(m.Context(), m.key, m.line[i].Token, driver.Break{Reason: "r", Delay: time.Duration(linger)}))
 		if linger < 0 || !m.line[i].lingers {
 			m.line = slices.Delete(m.line, i, i+1)
 		}

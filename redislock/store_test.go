@@ -297,7 +297,7 @@ func callsOf(b *Backend, k driver.Ticket) map[string]func(ctx context.Context) e
 		"Leave with a mark": func(ctx context.Context) error {
 			return b.Leave(ctx, k, driver.Exit{Mark: "m"})
 		},
-		"Break": func(ctx context.Context) error { return b.Break(ctx, k.Key, k.Token, "reason", 0) },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, k.Key, k.Token, driver.Break{Reason: "reason"}) },
 		"Line":  func(ctx context.Context) error { return errOf(b.Line(ctx, k.Key)) },
 		"Lines": func(ctx context.Context) (err error) {
 			for _, err = range b.Lines(ctx, k.Key) {

@@ -43,8 +43,8 @@ func TestTokensAreExactUpTo2To53(t *testing.T) {
 				t.Errorf("%s: the line is %+v, want the last token %d, %v", key, l, before, err)
 			}
 			// The span's last token finds the claim; one more does not.
-			wantGone(t, key+": Break one past the span", b.Break(t.Context(), key, before+1, "", 0))
-			ok(t, b.Break(t.Context(), key, before, "", 0))
+			wantGone(t, key+": Break one past the span", b.Break(t.Context(), key, before+1, driver.Break{}))
+			ok(t, b.Break(t.Context(), key, before, driver.Break{}))
 			for _, k := range line[:2] {
 				leave(t, b, k)
 			}

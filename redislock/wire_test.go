@@ -165,12 +165,12 @@ func TestBreakOfNothingThatIsSentAgainIsGone(t *testing.T) {
 			}
 			return faultproxy.Pass
 		})
-		return b.Break(t.Context(), "key", token, "enough", 0)
+		return b.Break(t.Context(), "key", token, driver.Break{Reason: "enough"})
 	}
 	wantGone(t, "a Break of a lock that was never held", again(1))
 	k := hold(t, b, mutex("key"))
 	ok(t, again(k.Token))
-	wantGone(t, "the same Break by a new call", b.Break(t.Context(), "key", k.Token, "enough", 0))
+	wantGone(t, "the same Break by a new call", b.Break(t.Context(), "key", k.Token, driver.Break{Reason: "enough"}))
 	wantGone(t, "a Break of an earlier claim", again(k.Token-1))
 }
 

@@ -159,7 +159,7 @@ func TestBrokenWaiterIsNotGranted(t *testing.T) {
 	s, b, other := twoSessions(t)
 	first := steps.Hold(t, other, steps.Claim("k"))
 	second, third := steps.Wait(t, b, steps.Claim("k")), steps.Wait(t, other, steps.Claim("k"))
-	steps.Must(t, other.Break(t.Context(), "k", second.Token, "go home", 0))
+	steps.Must(t, other.Break(t.Context(), "k", second.Token, driver.Break{Reason: "go home"}))
 	steps.Leave(t, other, first)
 	_, err := b.Await(t.Context(), second)
 	var g driver.GoneError

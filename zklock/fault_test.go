@@ -551,7 +551,7 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	crashed := connect(t, &Options{SessionTimeout: 3 * time.Second}, s)
 	k := steps.Hold(t, crashed, steps.Claim("k"))
 	b := connect(t, long, s)
-	steps.Must(t, b.Break(t.Context(), "k", k.Token, "it hangs", 0))
+	steps.Must(t, b.Break(t.Context(), "k", k.Token, driver.Break{Reason: "it hangs"}))
 	crashed.crash()
 	a := admin(t, s)
 	records := tree(t, a, prefix(t)+brokenDir)
@@ -693,7 +693,7 @@ func TestCallsEndWithTheirContextWhenNobodyAnswers(t *testing.T) {
 		begun := time.Now()
 		ctx := within(t, 200*time.Millisecond)
 		_, err := b.Enter(ctx, steps.Claim("other"))
-		errs := []error{err, b.Renew(ctx, []driver.Ticket{k})[0], b.Leave(ctx, k, driver.Exit{}), b.Break(ctx, "k", 1, "", 0)}
+		errs := []error{err, b.Renew(ctx, []driver.Ticket{k})[0], b.Leave(ctx, k, driver.Exit{}), b.Break(ctx, "k", 1, driver.Break{})}
 		for i, err := range errs {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: call %d answered %v; want that its time is over", name, i, err)

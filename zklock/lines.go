@@ -118,8 +118,8 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 // step. It costs a read of each claim in line up to that one, and that step. The claim's Backend
 // hears of it with its next Renew, Await, Leave or Enter, and clears the record
 // away. Where that Backend is gone, a later Break does when the record is a day old.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	if linger > 0 {
+func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
+	if how.Delay > 0 {
 		return cannotLinger(key)
 	}
 	_, err := do(ctx, b, "breaking into the line of", key, func(_ context.Context, s *session) (any, error) {
@@ -130,7 +130,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, reason str
 		f, err := b.findToken(s, key, token)
 		var rs []zk.MultiResponse
 		if err == nil {
-			why := brokenRecord{Format: format, Reason: reason}
+			why := brokenRecord{Format: format, Reason: how.Reason}
 			rs, err = s.multi(
 				&zk.DeleteRequest{Path: f.path, Version: -1},
 				&zk.CreateRequest{Path: b.recordOf(f.stat.Czxid), Data: write(why), Acl: b.acl},

@@ -178,9 +178,9 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 }
 
 // Break meets faults and breaks.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	_, err := through(b, ctx, Break, key, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, b.inner.Break(ctx, key, token, reason, linger)
+		return struct{}{}, b.inner.Break(ctx, key, token, how)
 	})
 	return err
 }

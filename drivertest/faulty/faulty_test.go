@@ -226,7 +226,7 @@ func TestEveryMethodMeetsFaults(t *testing.T) {
 			"Enter": entered, "Await": awaited, "Line": line, "Lines": lines,
 			"Renew": b.Renew(ctx, []driver.Ticket{ticket})[0],
 			"Leave": b.Leave(ctx, ticket, driver.Exit{}),
-			"Break": b.Break(ctx, "k", 1, "", 0),
+			"Break": b.Break(ctx, "k", 1, driver.Break{}),
 		} {
 			if !errors.Is(err, faulty.ErrInjected) {
 				t.Errorf("%s answered %v; want the injected fault", what, err)

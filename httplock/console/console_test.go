@@ -68,14 +68,14 @@ func (s *store) trouble() error {
 
 var errFull = driver.Refused(errors.New("too many connections"))
 
-func (s *store) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+func (s *store) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	if s.stuck.Load() {
 		return errors.New("the connection is gone")
 	}
 	if s.fixed.Load() {
 		return errFull
 	}
-	return s.Backend.Break(ctx, key, token, reason, linger)
+	return s.Backend.Break(ctx, key, token, how)
 }
 
 // site is a Console under test, and a browser without scripts.

@@ -1,8 +1,8 @@
 package line
 
 import (
+	"cmp"
 	"slices"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -101,20 +101,20 @@ func (l *Line) Reserve(t *driver.Ticket, span int64) (done bool) {
 	return true
 }
 
-// Break ends the claim whose span holds token, at once or after linger, and returns its ID.
+// Break ends the claim whose span holds token, at once or after a delay, and returns its ID.
 // It returns "" if the claim lingers already and is left as it is.
-func (l *Line) Break(s *Step, token int64, reason string, linger time.Duration) (id string, err error) {
+func (l *Line) Break(s *Step, token int64, how driver.Break) (id string, err error) {
 	i := slices.IndexFunc(l.Claims, func(c *Claim) bool { return token >= c.Token && token-c.Token < c.Span })
 	if i < 0 {
 		return "", driver.GoneError{}
 	}
 	c := l.Claims[i]
-	if c.Lingering && linger == 0 {
+	if c.Lingering && how.Delay == 0 {
 		return "", nil
 	}
 	until := c.Expires
-	if linger > 0 && c.Granted {
-		end := s.Mono + clampTTL(linger)
+	if delay := cmp.Or(how.Delay, c.LockDelay); delay > 0 && c.Granted {
+		end := s.Mono + clampTTL(delay)
 		if c.Lingering {
 			end = max(end, c.Expires)
 		}
@@ -123,7 +123,7 @@ func (l *Line) Break(s *Step, token int64, reason string, linger time.Duration) 
 	} else {
 		l.remove(s, c)
 	}
-	l.Tombstones.put(s, c.ID, until, driver.GoneError{Reason: reason, Broken: true})
+	l.Tombstones.put(s, c.ID, until, driver.GoneError{Reason: how.Reason, Broken: true})
 	return c.ID, nil
 }
 

@@ -222,7 +222,7 @@ func TestLostSwapTellsNobody(t *testing.T) {
 	holder := entered(t, a, exclusive("holder", time.Hour))
 	waiter := entered(t, a, exclusive("waiter", time.Hour))
 	s.before = func() error { // of the line in which the holder was alone: it is lost anyhow
-		s.before = func() error { return b.Break(context.Background(), "k", waiter.Token, "enough", 0) }
+		s.before = func() error { return b.Break(context.Background(), "k", waiter.Token, driver.Break{Reason: "enough"}) }
 		return nil
 	}
 	left(t, a, holder)
@@ -280,7 +280,7 @@ func TestLastOfALongLine(t *testing.T) {
 		if err := renewed(t, b, line[98]); err != nil {
 			t.Error(err)
 		}
-		if err := b.Break(t.Context(), "k", line[97].Token, "enough", 0); err != nil {
+		if err := b.Break(t.Context(), "k", line[97].Token, driver.Break{Reason: "enough"}); err != nil {
 			t.Error(err)
 		}
 		left(t, b, line[96])

@@ -158,13 +158,13 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 	return true, nil
 }
 
-// Break ends the claim of key whose span holds token, at once or after linger.
-func (b *Backend) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
+// Break ends the claim of key whose span holds token, at once or after a delay.
+func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	return b.step(ctx, key, func(r *reading, s *line.Step) error {
 		if r.beyond(token) {
 			return errPart
 		}
-		_, err := r.Break(s, token, reason, linger)
+		_, err := r.Break(s, token, how)
 		return err
 	})
 }

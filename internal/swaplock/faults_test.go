@@ -220,7 +220,7 @@ func TestLeaveThatLosesItsSwapKeepsAGrant(t *testing.T) {
 
 func TestBreakThatLosesItsSwapKeepsItsReason(t *testing.T) {
 	_, a, b, waiter := stolen(t, false)
-	if err := a.Break(t.Context(), "k", waiter.Token, "enough", 0); err != nil {
+	if err := a.Break(t.Context(), "k", waiter.Token, driver.Break{Reason: "enough"}); err != nil {
 		t.Error(err)
 	}
 	want := driver.GoneError{Reason: "enough", Broken: true}

@@ -130,7 +130,7 @@ func TestBreakWithoutItsSwapBreaksNothing(t *testing.T) {
 			t.Fatalf("error %v, or the waiter has no record", err)
 		}
 		s.before = cutNow
-		if err := a.Break(t.Context(), "k", waiter.Token, "enough", 0); !errors.Is(err, errCut) {
+		if err := a.Break(t.Context(), "k", waiter.Token, driver.Break{Reason: "enough"}); !errors.Is(err, errCut) {
 			t.Fatal(err)
 		}
 		if err := renewed(t, b, waiter); err != nil {

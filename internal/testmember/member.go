@@ -206,7 +206,7 @@ func (m *Member) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool
 
 // Break finds the claim by the token of the Member. In the Store the next claim may begin
 // sooner behind a span, so a token behind it must not be counted on there.
-func (m *Member) Break(ctx context.Context, key string, at int64, reason string, linger time.Duration) error {
+func (m *Member) Break(ctx context.Context, key string, at int64, how driver.Break) error {
 	m.mu.Lock()
 	d, err := m.Store.Line(ctx, key)
 	l, stored := m.line(key), int64(0)
@@ -216,7 +216,7 @@ func (m *Member) Break(ctx context.Context, key string, at int64, reason string,
 		}
 	}
 	m.mu.Unlock() // listeners may call the Member
-	return cmp.Or(err, m.Store.Break(ctx, key, stored, reason, linger))
+	return cmp.Or(err, m.Store.Break(ctx, key, stored, how))
 }
 
 // Line is that of the Store, with the tokens of the Member.

@@ -45,11 +45,11 @@ func TestBreakBehindASpanEndsNoClaim(t *testing.T) {
 			if second.Token <= at && at < second.Token+second.Span {
 				continue
 			}
-			if err := m.Break(ctx, "k", at, "", 0); !driver.Gone(err) {
+			if err := m.Break(ctx, "k", at, driver.Break{}); !driver.Gone(err) {
 				t.Fatalf("Break with a token that is %d from the claim returned %v; want that it is gone",
 					at-second.Token, err)
 			}
 		}
-		steps.Must(t, m.Break(ctx, "k", second.Token+9, "", 0))
+		steps.Must(t, m.Break(ctx, "k", second.Token+9, driver.Break{}))
 	})
 }

@@ -1,7 +1,8 @@
 -- break ends the claim whose span holds a token, and keeps its ID out until its lease would have ended. A claim that
 -- holds may linger.
 --
--- ARGV  1 token  2 reason  3 how long it lingers, 0, or -1: ends also a claim that lingers
+-- ARGV  1 token  2 reason  3 how long it lingers, 0 for the lock-delay of the claim, or -1: ends also a claim that
+--       lingers
 -- It answers '+', 'x' if there is no such claim, or 'x+' if the last Break of this lock was of the token.
 return each(function(token, reason, linger)
   local key, field, claim
@@ -14,6 +15,7 @@ return each(function(token, reason, linger)
   local lingers = match(field, '^l:')
   if lingers and linger == '0' then return '+' end -- perhaps the same Break, sent again
   local id = sub(field, 3)
+  if linger == '0' then linger = match(claim, '^%d+ %d+ %d+ %d+ %d+ %S+ (%d+)') end
   linger = (key == H or lingers) and math.max(linger, 0) or 0
   if lingers and linger > 0 then linger = math.max(linger, match(claim, '^%d+') - now) end -- never sooner than promised
   call('HSET', H, 'broke', token)

@@ -146,8 +146,8 @@ func (c *cable) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 	return carry(ctx, c, func(ctx context.Context) error { return c.Store.Leave(ctx, t, e) }, itself)
 }
 
-func (c *cable) Break(ctx context.Context, key string, token int64, reason string, linger time.Duration) error {
-	return carry(ctx, c, func(ctx context.Context) error { return c.Store.Break(ctx, key, token, reason, linger) }, itself)
+func (c *cable) Break(ctx context.Context, key string, token int64, how driver.Break) error {
+	return carry(ctx, c, func(ctx context.Context) error { return c.Store.Break(ctx, key, token, how) }, itself)
 }
 
 func (c *cable) Line(ctx context.Context, key string) (driver.Line, error) {

@@ -129,7 +129,9 @@ func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
 			"Enter": func(ctx context.Context) error { _, err := b.Enter(ctx, claim(2)); return err },
 			"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{held})[0] },
 			"Leave": func(ctx context.Context) error { return b.Leave(ctx, held, driver.Exit{}) },
-			"Break": func(ctx context.Context) error { return b.Break(ctx, held.Key, held.Token, "test", 0) },
+			"Break": func(ctx context.Context) error {
+				return b.Break(ctx, held.Key, held.Token, driver.Break{Reason: "test"})
+			},
 			"Lines": func(ctx context.Context) (err error) {
 				for _, err = range b.Lines(ctx, held.Key) {
 				}

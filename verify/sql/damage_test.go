@@ -33,7 +33,7 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 			b.Line(ctx, "k")
 			for range b.Lines(ctx, "") {
 			}
-			b.Break(ctx, "k", holder.Token, "", 0)
+			b.Break(ctx, "k", holder.Token, driver.Break{})
 			b.Leave(ctx, holder, driver.Exit{Mark: "m"})
 			b.Leave(ctx, driver.Ticket{Claim: holder.Claim}, driver.Exit{Tombstone: true})
 			s.do(t, "DELETE FROM fencelock_swap")

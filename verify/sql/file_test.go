@@ -346,7 +346,7 @@ func TestCopyThatWentOnKeepsItsClaims(t *testing.T) {
 		first, next := hold(t, b, claim("k")), wait(t, b, claim("k"))
 		renewed(t, b, next)
 		path, replace := s.copied(t)
-		must(t, b.Break(soon(t), "k", next.Token, "", 0))
+		must(t, b.Break(soon(t), "k", next.Token, driver.Break{}))
 		db := s.openDSN(t, sqllock.SQLiteDSN(path))
 		there := s.backendOn(t, db)
 		leave(t, there, first)
@@ -362,7 +362,7 @@ func TestCopyThatWentOnKeepsItsClaims(t *testing.T) {
 		program, err := s.openDSN(t, s.dsn).Conn(soon(t))
 		must(t, err)
 		must(t, second(program.ExecContext(soon(t), "BEGIN IMMEDIATE")))
-		broken := behind(func() error { return b.Break(soon(t), "k", first.Token, "", 0) })
+		broken := behind(func() error { return b.Break(soon(t), "k", first.Token, driver.Break{}) })
 		pause(300 * time.Millisecond) // it has read, and waits to write
 		replace()
 		must(t, second(program.ExecContext(soon(t), "ROLLBACK")))

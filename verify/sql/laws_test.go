@@ -138,7 +138,7 @@ func essentials(t *testing.T, a, b driver.Backend) {
 		if string(marked.Mark) != end.mark {
 			t.Errorf("the mark is %q; want %q", marked.Mark, end.mark)
 		}
-		if err := b.Break(soon(t), end.key, marked.Token, end.reason, 0); err != nil {
+		if err := b.Break(soon(t), end.key, marked.Token, driver.Break{Reason: end.reason}); err != nil {
 			t.Error(err)
 		}
 		var gone driver.GoneError

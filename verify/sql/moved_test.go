@@ -139,7 +139,7 @@ func refusedForNow(t *testing.T, b *sqllock.Backend, held driver.Ticket, words .
 		"Enter": func(ctx context.Context) error { return second(b.Enter(ctx, claim("k"))) },
 		"Renew": func(ctx context.Context) error { return renew(b, ctx, held) },
 		"Leave": func(ctx context.Context) error { return b.Leave(ctx, held, driver.Exit{}) },
-		"Break": func(ctx context.Context) error { return b.Break(ctx, held.Key, held.Token, "", 0) },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, held.Key, held.Token, driver.Break{}) },
 	} {
 		err := call(soon(t))
 		if !errors.Is(err, driver.ErrRefused) || permanent(err) {

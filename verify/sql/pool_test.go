@@ -52,7 +52,7 @@ func TestLinesHoldsNoConnection(t *testing.T) {
 		n := 0
 		for l, err := range b.Lines(soon(t), "k") {
 			must(t, err)
-			must(t, b.Break(soon(t), l.Key, l.Claims[0].Token, "", 0))
+			must(t, b.Break(soon(t), l.Key, l.Claims[0].Token, driver.Break{}))
 			n++
 		}
 		if n != 10 {

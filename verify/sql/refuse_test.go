@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -194,7 +195,7 @@ func TestUsersWithoutRights(t *testing.T) {
 		s.do(t, helps)
 		b := s.new(t, plain, nil)
 		holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
-		if err := b.Break(soon(t), "k", holder.Token, "why", 0); err != nil {
+		if err := b.Break(soon(t), "k", holder.Token, driver.Break{Reason: "why"}); err != nil {
 			t.Error(err)
 		}
 		leave(t, b, granted(t, b, w))

@@ -158,7 +158,7 @@ func leaveAll(t testing.TB, b *sqllock.Backend) {
 		must(t, err)
 		for _, s := range l.Claims {
 			// A call that was cut short may have gone on behind, and left.
-			if err := b.Break(soon(t), l.Key, s.Token, "end of test", -1); err != nil && !driver.Gone(err) {
+			if err := b.Break(soon(t), l.Key, s.Token, driver.Break{Reason: "end of test", Delay: -1}); err != nil && !driver.Gone(err) {
 				t.Fatal(err)
 			}
 		}
@@ -212,7 +212,7 @@ func verbs(b *sqllock.Backend, ticket driver.Ticket) map[string]func(ctx context
 		"Await": func(ctx context.Context) error { return second(b.Await(ctx, ticket)) },
 		"Renew": func(ctx context.Context) error { return renew(b, ctx, ticket) },
 		"Leave": func(ctx context.Context) error { return b.Leave(ctx, ticket, driver.Exit{}) },
-		"Break": func(ctx context.Context) error { return b.Break(ctx, ticket.Key, ticket.Token, "", 0) },
+		"Break": func(ctx context.Context) error { return b.Break(ctx, ticket.Key, ticket.Token, driver.Break{}) },
 		"Line":  func(ctx context.Context) error { return second(b.Line(ctx, ticket.Key)) },
 		"Lines": func(ctx context.Context) error {
 			for _, err := range b.Lines(ctx, "") {

@@ -341,10 +341,10 @@ func TestBrokenTransaction(t *testing.T) {
 	eachTx(t, txWays, func(t *testing.T, s *store, a, b *sqllock.Backend, db *sql.DB) {
 		tx := s.transaction(t, a, db, nil)
 		held := take(t, tx, "k")
-		must(t, b.Break(soon(t), "k", int64(held.Token()), "why", 0))
+		must(t, b.Break(soon(t), "k", int64(held.Token()), driver.Break{Reason: "why"}))
 		use(t, b, "k")
 		usable(t, s, tx)
-		gone(t, "Break of what is gone", b.Break(soon(t), "k", int64(held.Token()), "why", 0))
+		gone(t, "Break of what is gone", b.Break(soon(t), "k", int64(held.Token()), driver.Break{Reason: "why"}))
 	})
 }
 

@@ -108,6 +108,6 @@ func TestStoppedAlarmHearsNothing(t *testing.T) {
 		stop()
 		stop()
 		holder := hold(t, b, claim("k"))
-		must(t, b.Break(soon(t), "k", holder.Token, "", 0))
+		must(t, b.Break(soon(t), "k", holder.Token, driver.Break{}))
 	})
 }

@@ -222,8 +222,8 @@ func TestAnswerLost(t *testing.T) {
 					}
 
 					cut("break")
-					unsure(t, "Break", b.Break(ctx, "k", w.Token, "why", 0))
-					if err := b.Break(ctx, "k", w.Token, "why", 0); err != nil && !driver.Gone(err) {
+					unsure(t, "Break", b.Break(ctx, "k", w.Token, driver.Break{Reason: "why"}))
+					if err := b.Break(ctx, "k", w.Token, driver.Break{Reason: "why"}); err != nil && !driver.Gone(err) {
 						t.Errorf("a repeated Break: %v", err)
 					}
 					var broken driver.GoneError

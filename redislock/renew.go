@@ -9,8 +9,8 @@ import (
 const renewing = "renewing the claim on"
 
 // Renew starts the leases of ts again, in one request for each 256 of them. In a Cluster
-// that is so for each master, and each lease needs a call of the script of its own, unless
-// the Prefix has a hash tag. Renew works when the server is out of memory.
+// that is so for each master, and each lease needs a call of the script of its own.
+// Renew works when the server is out of memory.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
 	if err := b.ready(ctx); err != nil {

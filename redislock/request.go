@@ -57,7 +57,7 @@ func newCall(r *request) *call {
 // split returns a call in full for each request.
 func (c *call) split() (alone []*call) {
 	for _, r := range c.requests {
-		one := &call{requests: []*request{r}, inFull: true, to: c.to, asking: c.asking}
+		one := &call{requests: []*request{r}, inFull: true}
 		one.SetErr(c.Err()) // unless it is sent
 		alone = append(alone, one)
 	}
@@ -145,8 +145,8 @@ func lockError(answer any) error {
 	return nil
 }
 
-// join puts requests together that one call can carry: of one script, with as many arguments, and in a
-// Cluster with one hash tag.
+// join puts requests together that one call can carry: of one script, and with as many arguments. A Cluster refuses
+// calls for locks in several hash slots, and while a slot moves those for several locks in it.
 func (t *transport) join(requests []*request) (calls []*call) {
 	if len(requests) == 1 {
 		return []*call{newCall(requests[0])}
@@ -154,15 +154,10 @@ func (t *transport) join(requests []*request) (calls []*call) {
 	type shape struct {
 		script *script
 		args   int
-		tag    string
 	}
 	open := make(map[shape]*call)
 	for _, r := range requests {
-		s := shape{script: r.script, args: len(r.args)}
-		if t.cluster != nil {
-			_, rest, _ := strings.Cut(r.key, "{")
-			s.tag, _, _ = strings.Cut(rest, "}")
-		}
+		s := shape{r.script, len(r.args)}
 		c := open[s]
 		if c == nil || len(c.requests) == r.script.maxLocks || t.apart.Load() {
 			c = newCall(r)

@@ -34,7 +34,7 @@ const (
 type transport struct {
 	rdb      redis.UniversalClient
 	cluster  *redis.ClusterClient // nil for one server
-	apart    atomic.Bool          // the server has refused calls for many locks
+	apart    atomic.Bool          // each call is for one lock: a Cluster, or a server that refuses others
 	replicas int                  // of each master, of which a majority must confirm; 0: none
 	patience time.Duration        // how long they may take
 	known    atomic.Bool          // the Cluster has told where its hash slots are
@@ -47,7 +47,7 @@ type transport struct {
 
 func newTransport(rdb redis.UniversalClient, o *Options) *transport {
 	cluster, _ := rdb.(*redis.ClusterClient)
-	return &transport{
+	t := &transport{
 		rdb:      rdb,
 		cluster:  cluster,
 		replicas: o.Replicas,
@@ -55,6 +55,8 @@ func newTransport(rdb redis.UniversalClient, o *Options) *transport {
 		queues:   make(map[redis.UniversalClient]*queue),
 		spares:   make(map[*redis.Client]*redis.Client),
 	}
+	t.apart.Store(cluster != nil)
+	return t
 }
 
 // do sends r and waits for its answer, or until ctx ends. Then nobody knows whether r was applied, unless it
@@ -272,10 +274,7 @@ func pipeline(ctx context.Context, server redis.UniversalClient, calls []*call, 
 }
 
 // unapplied is how a server answers that has applied nothing, and says what to do instead.
-var unapplied = []string{"NOSCRIPT", "CROSSSLOT", "TRYAGAIN", "MOVED ", "ASK "}
-
-// notAllHere is how a server answers a call for many locks of which it has not all.
-var notAllHere = []string{"CROSSSLOT", "TRYAGAIN"}
+var unapplied = []string{"NOSCRIPT", "MOVED ", "ASK "}
 
 var redirects = []string{"MOVED ", "ASK "}
 
@@ -287,10 +286,8 @@ func (t *transport) next(ctx context.Context, c *call, attempt int) (again []*ca
 	case strings.HasPrefix(text, "NOSCRIPT"):
 		c.inFull = true
 		return []*call{c}, false
-	case begins(notAllHere, text) && len(c.requests) > 1:
-		if text[0] == 'C' {
-			t.apart.Store(true)
-		}
+	case strings.HasPrefix(text, "CROSSSLOT") && len(c.requests) > 1:
+		t.apart.Store(true)
 		return c.split(), false
 	case attempt >= t.repeats():
 		return nil, false

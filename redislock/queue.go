@@ -76,24 +76,21 @@ func (q *queue) run() {
 		n := min(len(q.pending), maxBatch)
 		batch, q.pending, q.leaving = q.pending[:n:n], q.pending[n:], false
 	})
-	late, back := false, false
-	timer := time.AfterFunc(overdue, func() {
+	late := time.AfterFunc(overdue, func() {
 		q.update(func() {
-			if late = !back; late {
-				q.batches--
-				q.overdue++
-			}
+			q.batches--
+			q.overdue++
 		})
 	})
 	began := time.Now()
 	q.send(batch)
 	q.fast.Store(q.near != nil && time.Since(began) < nearTime)
-	timer.Stop()
+	inTime := late.Stop()
 	q.update(func() {
-		if back = true; late {
-			q.overdue--
-		} else {
+		if inTime {
 			q.batches--
+		} else {
+			q.overdue-- // perhaps just before it is counted
 		}
 	})
 }

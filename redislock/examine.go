@@ -22,7 +22,7 @@ var _ health.Examiner = (*Backend)(nil)
 const clusterElection = 2 * time.Second
 
 // Examine reads what the settings of the server, or of each master of a Cluster, mean for
-// locks of ttl. It costs four round trips to each. It needs the rights +info and +config|get;
+// locks of ttl. It costs six round trips to each. It needs the rights +info and +config|get;
 // what it may not read becomes a note. It tries each right that the comment of New lists on
 // keys of its own, which it deletes.
 func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
@@ -52,13 +52,6 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result
 			Remedy: "use redis+cluster:// in the URL, or redis.NewClusterClient",
 		})
 	}
-	missing, err := b.missingRights(ctx)
-	if err != nil {
-		return health.Result{}, b.failed(ctx, "trying the rights for", b.prefix, err)
-	}
-	if missing != nil {
-		e.Add(*missing)
-	}
 	return e, nil
 }
 
@@ -72,8 +65,7 @@ func (b *Backend) Eviction(ctx context.Context) (*health.Finding, error) {
 	var found *health.Finding
 	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.UniversalClient) error {
 		info, err := node.Info(ctx, "memory").Result()
-		if f := eviction(serverInfo(info)); f != nil {
-			f.Server = addr
+		if f := eviction(addr, serverInfo(info)); f != nil {
 			mu.Lock()
 			defer mu.Unlock()
 			found = f
@@ -100,13 +92,13 @@ func (i serverInfo) field(name string) string {
 }
 
 // eviction is nil for a server that evicts nothing.
-func eviction(info serverInfo) *health.Finding {
+func eviction(addr string, info serverInfo) *health.Finding {
 	limit, policy := info.field("maxmemory"), info.field("maxmemory_policy")
 	if limit == "0" || policy == "noeviction" || policy == "" {
 		return nil
 	}
 	return &health.Finding{
-		Severity: health.Error, Code: "redis-eviction", Setting: "maxmemory-policy", Value: policy,
+		Severity: health.Error, Code: "redis-eviction", Server: addr, Setting: "maxmemory-policy", Value: policy,
 		Why:    "It deletes keys when its memory is full, locks among them.",
 		Remedy: "CONFIG SET maxmemory-policy noeviction",
 	}
@@ -129,7 +121,7 @@ func (s *serverExamination) add(severity health.Severity, code, setting, value, 
 	})
 }
 
-func (s *serverExamination) examine(ctx context.Context, node redis.Cmdable) error {
+func (s *serverExamination) examine(ctx context.Context, node redis.UniversalClient) error {
 	if err := s.read(ctx, node); err != nil {
 		return err
 	}
@@ -138,8 +130,7 @@ func (s *serverExamination) examine(ctx context.Context, node redis.Cmdable) err
 			s.Hosts = []string{host}
 		}
 	}
-	if f := eviction(s.info); f != nil {
-		f.Server = s.addr
+	if f := eviction(s.addr, s.info); f != nil {
 		s.Add(*f)
 	}
 	if s.info.field("role") == "slave" {
@@ -150,7 +141,7 @@ func (s *serverExamination) examine(ctx context.Context, node redis.Cmdable) err
 	s.persistence()
 	s.replicas()
 	s.cluster()
-	return nil
+	return s.rights(ctx, node)
 }
 
 // read fills info and config, and notes what it may not read.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/fencelock/fencelock/driver/health"
 	"github.com/redis/go-redis/v9"
@@ -32,35 +31,11 @@ func (b *Backend) rightsTried(key, channel string) [][]any {
 	return calls
 }
 
-// missingRights tries each command that locks need, and returns what the server refuses, or
-// nil. Each master of a Cluster has a list of rights of its own. It costs two round trips and a
-// connection for each.
-func (b *Backend) missingRights(ctx context.Context) (*health.Finding, error) {
-	var mu sync.Mutex
-	var missing []string
-	err := b.eachServer(ctx, func(ctx context.Context, _ string, node redis.UniversalClient) error {
-		mu.Lock()
-		defer mu.Unlock()
-		return b.tryRights(ctx, node, &missing)
-	})
-	if err != nil || missing == nil {
-		return nil, err
-	}
-	rights, everywhere := strings.Join(missing, " "), ""
-	if b.transport.cluster != nil {
-		everywhere = " on every node"
-	}
-	return &health.Finding{
-		Severity: health.Error, Code: "redis-rights", Setting: "ACL of " + b.user(), Value: "without " + rights,
-		Why:    "Locks need these rights.",
-		Remedy: "ACL SETUSER " + b.user() + " " + rights + everywhere,
-	}, nil
-}
-
-// tryRights adds what a server refuses. A node of a Cluster looks at the rights before it redirects.
-func (b *Backend) tryRights(ctx context.Context, server redis.UniversalClient, missing *[]string) error {
-	channel := b.channel + "doctor"
-	calls := b.rightsTried(b.prefix+"doctor:"+rand.Text(), channel)
+// rights tries each command that locks need, and finds which of them the server refuses. Each master of a Cluster has a
+// list of rights of its own, and looks at it before it redirects. It costs two round trips and a connection.
+func (s *serverExamination) rights(ctx context.Context, server redis.UniversalClient) error {
+	channel := s.b.channel + "doctor"
+	calls := s.b.rightsTried(s.b.prefix+"doctor:"+rand.Text(), channel)
 	cmds := make([]*redis.Cmd, len(calls))
 	_, _ = server.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, args := range calls {
@@ -68,26 +43,34 @@ func (b *Backend) tryRights(ctx context.Context, server redis.UniversalClient, m
 		}
 		return nil
 	})
-	for i, args := range calls {
-		if err := b.addMissing(missing, args[0].(string), cmds[i].Err()); err != nil {
-			return err
-		}
-	}
 	sub := server.Subscribe(ctx, channel)
 	_, err := sub.Receive(ctx)
 	_ = sub.Close()
-	return b.addMissing(missing, "subscribe", err)
+	missing, err := s.b.missingRight(nil, "subscribe", err)
+	for i := 0; i < len(calls) && err == nil; i++ {
+		missing, err = s.b.missingRight(missing, calls[i][0].(string), cmds[i].Err())
+	}
+	if err != nil || missing == nil {
+		return err
+	}
+	rights, everywhere := strings.Join(missing, " "), ""
+	if s.addr != "" {
+		everywhere = " on every node"
+	}
+	s.add(health.Error, "redis-rights", "ACL of "+s.b.user(), "without "+rights, "Locks need these rights.",
+		"ACL SETUSER "+s.b.user()+" "+rights+everywhere)
+	return nil
 }
 
-// addMissing adds the right that err, the answer to a command, says is missing. Other answers
-// of the server are no matter here, and errors that are none are returned.
-func (b *Backend) addMissing(missing *[]string, command string, err error) error {
-	var answer redis.Error
-	if err == nil || errors.As(err, &answer) && !strings.HasPrefix(err.Error(), "NOPERM") {
-		return nil
+// missingRight adds the right that err, the response to a command, says is missing. Other errors of the server are
+// ignored, and those of the connection returned.
+func (b *Backend) missingRight(missing []string, command string, err error) ([]string, error) {
+	var refused redis.Error
+	if err == nil || errors.As(err, &refused) && !strings.HasPrefix(err.Error(), "NOPERM") {
+		return missing, nil
 	}
-	if answer == nil {
-		return err
+	if refused == nil {
+		return missing, err
 	}
 	right := "+" + command
 	switch text := err.Error(); {
@@ -96,8 +79,8 @@ func (b *Backend) addMissing(missing *[]string, command string, err error) error
 	case strings.Contains(text, "access a key"), strings.Contains(text, "the keys"):
 		right = "~" + b.prefix + "*"
 	}
-	if !slices.Contains(*missing, right) {
-		*missing = append(*missing, right)
+	if slices.Contains(missing, right) {
+		return missing, nil
 	}
-	return nil
+	return append(missing, right), nil
 }

@@ -36,19 +36,31 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	rs := make([]*request, pingKeys)
 	keys := make([]string, pingKeys)
-	for i := range rs {
+	for i := range keys {
 		keys[i] = "fencelock/ping/" + strconv.Itoa(i)
-		rs[i] = b.request(lookScript, keys[i])
 	}
-	b.transport.start(ctx, rs...)
 	var failed error
-	for i, r := range rs {
-		_, err := b.lineOf(ctx, keys[i], b.transport.wait(ctx, r))
+	for _, err := range b.look(ctx, keys) {
 		failed = cmp.Or(failed, err)
 	}
 	return failed
+}
+
+// look reads lines together.
+func (b *Backend) look(ctx context.Context, keys []string) iter.Seq2[driver.Line, error] {
+	return func(yield func(driver.Line, error) bool) {
+		rs := make([]*request, len(keys))
+		for i, key := range keys {
+			rs[i] = b.request(lookScript, key)
+		}
+		b.transport.start(ctx, rs...)
+		for i, key := range keys {
+			if !yield(b.lineOf(ctx, key, b.transport.wait(ctx, rs[i]))) {
+				return
+			}
+		}
+	}
 }
 
 // lineOf reads the result of the script look.
@@ -117,8 +129,17 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 			return
 		}
 		for some := range slices.Chunk(keys, maxReads) {
-			if !b.readLines(ctx, some, yield) {
+			if err := b.ready(ctx); err != nil {
+				yield(driver.Line{}, err)
 				return
+			}
+			for line, err := range b.look(ctx, some) {
+				if err == nil && len(line.Claims) == 0 {
+					continue
+				}
+				if !yield(line, err) || err != nil {
+					return
+				}
 			}
 		}
 	}
@@ -129,16 +150,22 @@ func (b *Backend) scan(ctx context.Context, prefix string) ([]string, error) {
 	var mu sync.Mutex
 	keys := make(map[string]bool) // SCAN may return a name twice
 	err := b.eachServer(ctx, func(ctx context.Context, _ string, node redis.UniversalClient) error {
-		return b.scanNode(ctx, node, prefix, func(key string) {
-			mu.Lock()
-			defer mu.Unlock()
-			keys[key] = true
-		})
+		names := node.Scan(ctx, 0, b.glob(prefix), scanCount).Iterator()
+		for names.Next(ctx) {
+			if b.closed.Load() {
+				return driver.ErrClosed
+			}
+			if key, ok := b.keyOf(names.Val()); ok {
+				mu.Lock()
+				keys[key] = true
+				mu.Unlock()
+			}
+		}
+		return names.Err()
 	})
-	if err != nil {
-		return nil, err
-	}
-	return slices.Collect(maps.Keys(keys)), nil
+	mu.Lock() // a scan may go on when ctx has ended
+	defer mu.Unlock()
+	return slices.Collect(maps.Keys(keys)), err
 }
 
 // eachServer calls f for every server that keeps locks, of a Cluster at once for all masters
@@ -165,43 +192,4 @@ func inTime(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// scanNode calls found with the keys of one server that begin with prefix.
-func (b *Backend) scanNode(ctx context.Context, node redis.Cmdable, prefix string, found func(key string)) error {
-	names := node.Scan(ctx, 0, b.glob(prefix), scanCount).Iterator()
-	for names.Next(ctx) {
-		if b.closed.Load() {
-			return driver.ErrClosed
-		}
-		if key, ok := b.keyOf(names.Val()); ok {
-			found(key)
-		}
-	}
-	return names.Err()
-}
-
-// readLines yields the lines of some keys, which are read together. It reports whether to
-// go on.
-func (b *Backend) readLines(ctx context.Context, keys []string, yield func(driver.Line, error) bool) bool {
-	if err := b.ready(ctx); err != nil {
-		yield(driver.Line{}, err)
-		return false
-	}
-	rs := make([]*request, len(keys))
-	for i, key := range keys {
-		rs[i] = b.request(lookScript, key)
-	}
-	b.transport.start(ctx, rs...)
-	for i, key := range keys {
-		line, err := b.lineOf(ctx, key, b.transport.wait(ctx, rs[i]))
-		if err != nil {
-			yield(driver.Line{}, err)
-			return false
-		}
-		if len(line.Claims) > 0 && !yield(line, nil) {
-			return false
-		}
-	}
-	return true
 }

@@ -173,8 +173,14 @@ func (s *serverExamination) read(ctx context.Context, node redis.Cmdable) error 
 }
 
 func (s *serverExamination) unreadable(command string, err error, what, right string) {
-	s.add(health.Note, "redis-unreadable", command, health.OneLine(err.Error()),
-		"The user may not read the settings: "+what, "ACL SETUSER "+s.b.user()+" "+right)
+	why, remedy := "The user may not read the settings: "+what, "ACL SETUSER "+s.b.user()+" "+right
+	if !strings.HasPrefix(err.Error(), "NOPERM") {
+		name, _, _ := strings.Cut(command, " ")
+		why = "The server does not have " + name + ": " + what
+		remedy = "remove rename-command " + name + " from redis.conf; where the server is a service that forbids " + name +
+			", read the settings on its pages"
+	}
+	s.add(health.Note, "redis-unreadable", command, health.OneLine(err.Error()), why, remedy)
 }
 
 // unlessRefused is nil for an answer of the server that refuses a command, and for no error.

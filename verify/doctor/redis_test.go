@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/doctor"
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
 )
@@ -139,4 +140,14 @@ func TestQuorumWithAMemberThatIsDown(t *testing.T) {
 	if f := r.Findings[0]; !strings.Contains(f.Server, servers[0].Addr()) {
 		t.Errorf("the first finding is of %q", f.Server)
 	}
+}
+
+// TestRedisWithARenamedCommand: an administrator has taken CONFIG away from everybody. No right gives it back.
+func TestRedisWithARenamedCommand(t *testing.T) {
+	t.Parallel()
+	always := testserver.Config("appendfsync always")
+	s := testserver.Redis(t, testserver.Persist(true), always, testserver.Config(`rename-command CONFIG ""`))
+	byHand(t, "redis-unreadable", "remove rename-command CONFIG from redis.conf", time.Minute, func() driver.Backend {
+		return open(t, s.URL()).Backend
+	}, func() { s = testserver.Redis(t, testserver.Persist(true), always) })
 }

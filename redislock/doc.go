@@ -9,8 +9,8 @@
 // A free lock costs one request, and so does its release. A waiter costs one
 // request when it joins, none when it is granted, and about one a second while it
 // waits. Requests that many goroutines make at the same time go out together, and one
-// script takes, releases or renews many locks. A key that goroutines of one process
-// want all the time costs one request for each Options.HandOff of them.
+// script takes, releases or renews many locks, except in a Cluster. A key that goroutines
+// of one process want all the time costs one request for each Options.HandOff of them.
 //
 // Requests use the pool of the program's client. If commands of the program have all of its
 // connections, as BLPOP and WATCH may for long, renewals open up to two of their own.

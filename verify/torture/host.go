@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -82,6 +83,30 @@ func (h *host) try(do func() error) (err error) {
 		}
 	}()
 	return do()
+}
+
+// keepUp starts a server again each time that it ends, as its host would. PgBouncer 1.18 ends when clients give up
+// statements: FATAL, disconnect_client(): bad client state.
+func (h *host) keepUp(s *testserver.Server) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-s.Done():
+			}
+			for s.Restart() != nil { // the server behind it may be down
+				select {
+				case <-stop:
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+		}
+	}()
+	h.Cleanup(func() { close(stop); <-stopped })
 }
 
 func (h *host) stop() {

@@ -133,6 +133,7 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		// A pooler that has seen its server end tries again after 15 s, and says so to everybody until then. Each
 		// transaction may run on another connection, which has other prepared statements.
 		front := testserver.PgBouncer(h, behind, testserver.Config("server_login_retry = 1"))
+		h.keepUp(front)
 		return front.URL() + "&default_query_exec_mode=exec", nil
 	case "mariadb":
 		return s.own(testserver.MariaDB(h)), nil

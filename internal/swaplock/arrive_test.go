@@ -231,6 +231,16 @@ func TestLostSwapTellsNobody(t *testing.T) {
 	}
 }
 
+// short wants a document of a few claims.
+func short(t *testing.T, s *toy, when string) {
+	t.Helper()
+	st, err := s.Read(t.Context(), "k", -1)
+	var doc struct{ Claims []any }
+	if err != nil || len(st.Document) > 0 && json.Unmarshal(st.Document, &doc) != nil || len(doc.Claims) > 16 {
+		t.Fatalf("%s the document has %d claims and %d bytes, error %v", when, len(doc.Claims), len(st.Document), err)
+	}
+}
+
 // A swap writes only the first claims of a long line, and yet all are granted in their order.
 func TestLongLineHasAShortDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -248,11 +258,7 @@ func TestLongLineHasAShortDocument(t *testing.T) {
 				t.Fatalf("claim %d has token %d", i, ticket.Token)
 			}
 			left(t, b, ticket)
-			st, err := s.Read(t.Context(), "k", -1)
-			var doc struct{ Claims []any }
-			if err != nil || len(st.Document) > 0 && json.Unmarshal(st.Document, &doc) != nil || len(doc.Claims) > 16 {
-				t.Fatalf("after %d claims, the document is %s, error %v", i, st.Document, err)
-			}
+			short(t, s, fmt.Sprint("after ", i, " claims"))
 		}
 		left(t, b, awaited(t, b, quit))
 		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) > 0 {
@@ -327,9 +333,7 @@ func TestClaimThatCannotArriveJoinsBehindAll(t *testing.T) {
 		for i := range n {
 			entered(t, b, exclusive(fmt.Sprint("first", i), time.Hour))
 		}
-		if err := renewed(t, b, entered(t, b, exclusive("lent", time.Hour))); err != nil { // all are in the document
-			t.Fatal(err)
-		}
+		entered(t, b, exclusive("\xfe\"", time.Hour)) // all are in the document
 		for i := range n {
 			entered(t, b, exclusive(fmt.Sprint("then", i), time.Hour))
 		}
@@ -425,6 +429,46 @@ func TestMessageOfADeadClientIsDone(t *testing.T) {
 		left(t, b, waiter)
 		if next := entered(t, b, exclusive("next", time.Hour)); !next.Granted || next.Token <= waiter.Token {
 			t.Errorf("next is %+v", next)
+		}
+	})
+}
+
+// Those who wait in a long line for longer than a third of their lease renew it, which does not make the document of
+// the line longer. All are granted in their order, and leave no record.
+func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		b := swaplock.New(s)
+		defer b.Close()
+		const n = 300
+		var line []driver.Ticket
+		for i := range n {
+			line = append(line, entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute)))
+		}
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			for _, err := range b.Renew(t.Context(), line) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			short(t, s, "after a renewal")
+		}
+		for range 50 {
+			line = append(line, entered(t, b, exclusive(fmt.Sprint("later", len(line)), time.Minute)))
+			short(t, s, "after an Enter")
+		}
+		left(t, b, line[n/2]) // gives up
+		line = append(line[:n/2], line[n/2+1:]...)
+		for i, ticket := range line {
+			if ticket = awaited(t, b, ticket); i > 0 && ticket.Token <= line[i-1].Token {
+				t.Fatalf("claim %d has token %d", i, ticket.Token)
+			}
+			left(t, b, ticket)
+			short(t, s, fmt.Sprint("after ", i, " hand-overs"))
+		}
+		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) > 0 || s.records() > 0 {
+			t.Errorf("the line is %+v with %d records, error %v", l, s.records(), err)
 		}
 	})
 }

@@ -92,8 +92,11 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		if e == (driver.Exit{}) {
 			other = note(t.ID, message{Leave: text(t.ID), Token: t.Token})
 		}
-		// The holder of a mutex seldom has a rival: only its own swap is sure to wake the next one soon.
-		err = b.do(t.Key, &job{ctx: ctx, f: leave, other: other, patient: t.Exclusive()})
+		j := &job{ctx: ctx, f: leave, other: other}
+		if t.Exclusive() { // its holder seldom has a rival: only its own swap is sure to wake the next one soon
+			j.after = patience
+		}
+		err = b.do(t.Key, j)
 	}
 	if err == nil || driver.Gone(err) {
 		b.claims.leave(driverutil.Ref(t.Key, t.ID))

@@ -111,6 +111,16 @@ func (cs *claims) waits(o *own, a *Arrival) {
 	o.arrived = a
 }
 
+// lends notes that a claim that waits as an arrival may have a record from now on.
+func (cs *claims) lends(ref driverutil.ClaimRef) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if o := cs.byKey[ref.Key][ref.ID]; o != nil && o.arrived != nil {
+		a := *o.arrived
+		a.Lent, o.arrived = true, &a
+	}
+}
+
 // arrived takes the arrival as which a claim may wait still.
 func (cs *claims) arrived(ref driverutil.ClaimRef) (a *Arrival) {
 	cs.mu.Lock()

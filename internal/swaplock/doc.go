@@ -16,7 +16,8 @@
 //   - A claim that joins behind others has the end of its lease in the document. A wait that
 //     is shorter than the time to its first renewal writes nothing more.
 //   - From its first renewal on, such a claim has a record of its own, and the document says so.
-//     The claim is dead when the record is not there.
+//     The claim is dead when the record is not there. An arrival stays where it is; it is dead when
+//     the record is not there and the time that it arrived with is over.
 //
 // The store decides each race of a renewal and a purge: a holder is purged only by a swap that
 // names the end of the lease that was seen, and a record is removed only if it has ended still.

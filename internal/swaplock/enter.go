@@ -3,6 +3,7 @@ package swaplock
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -25,7 +26,13 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	}
 	t, err := b.arrive(ctx, o, &c, a)
 	if err == nil && t == nil {
-		t, err = b.join(ctx, o, &c, a)
+		t, err = b.join(ctx, o, &c, a, a != nil && a.Waits)
+	}
+	if errors.Is(err, errOpens) {
+		a.Blind = false
+		if t, err = b.arrive(ctx, o, &c, a); err == nil && t == nil {
+			t, err = b.join(ctx, o, &c, a, false)
+		}
 	}
 	if err != nil {
 		if !known {
@@ -93,9 +100,14 @@ func plain(id string) bool {
 	return true
 }
 
+// errOpens says that a claim may arrive now.
+var errOpens = errors.New("the line is open")
+
 // join puts c into line by a step, or, where swaps come too late, has it arrive and looks whether it
-// waits.
-func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim, a *Arrival) (*driver.Ticket, error) {
+// waits. If it mayOpen a long line, it does, and returns errOpens: to join it would read and write all of it.
+func (b *Backend) join(
+	ctx context.Context, o *own, c *driver.Claim, a *Arrival, mayOpen bool,
+) (*driver.Ticket, error) {
 	if a != nil {
 		a.Blind = true
 	}
@@ -104,7 +116,10 @@ func (b *Backend) join(ctx context.Context, o *own, c *driver.Claim, a *Arrival)
 		var found bool // with a lease that the store renews
 		var seen *reading
 		err := b.stepOr(ctx, c.Key, a, func(r *reading, s *line.Step) error {
-			if r.More {
+			switch r.opens = mayOpen && r.opensFor(c); {
+			case r.opens:
+				return errOpens
+			case r.More:
 				return errPart
 			}
 			own := r.Find(c.ID)

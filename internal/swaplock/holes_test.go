@@ -3,6 +3,7 @@ package swaplock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,6 +136,52 @@ func TestBreakWithoutItsSwapBreaksNothing(t *testing.T) {
 		}
 		if err := renewed(t, b, waiter); err != nil {
 			t.Errorf("Renew of a claim that was not broken returned %v", err)
+		}
+	})
+}
+
+// A swap that takes a waiter into the document is under way while the waiter renews its lease. What the swap has read
+// of that lease is old.
+func TestRenewalWhileItsArrivalIsTakenIntoTheDocument(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &failing{toy: newToy()}
+		a, b := swaplock.New(s), swaplock.New(s.toy)
+		defer a.Close()
+		defer b.Close()
+		holder := entered(t, a, exclusive("holder", time.Hour))
+		first := entered(t, b, exclusive("first", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Minute))
+		time.Sleep(50 * time.Second)
+		renewals := 0
+		s.before = func() error { // of the line in which the holder was alone
+			s.before = func() error { renewals++; return renewed(t, b, waiter) }
+			return nil
+		}
+		left(t, a, holder)
+		time.Sleep(50 * time.Second)
+		left(t, b, awaited(t, b, first))
+		if got, err := b.Await(t.Context(), waiter); err != nil || !got.Granted || renewals != 1 {
+			t.Errorf("after %d renewals Await returned %+v, error %v", renewals, got, err)
+		}
+	})
+}
+
+// A waiter whose lease was renewed gives up.
+func TestWaiterThatGivesUpLeavesNoRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		b := swaplock.New(s)
+		defer b.Close()
+		for i := range 30 { // more than a document takes
+			entered(t, b, exclusive(fmt.Sprint("before", i), time.Hour))
+		}
+		waiter := entered(t, b, exclusive("waiter", time.Hour))
+		if err := renewed(t, b, waiter); err != nil || s.records() != 1 {
+			t.Fatalf("%d records, error %v", s.records(), err)
+		}
+		left(t, b, waiter)
+		if n := s.records(); n != 0 {
+			t.Errorf("%d records are left", n)
 		}
 	})
 }

@@ -25,6 +25,7 @@ type reading struct {
 	arrived []*line.Claim        // the claims of State.Arrivals, in order; nil for a message
 	lent    map[*line.Claim]bool // those that get a record in this step
 
+	opens    bool            // the step lets others arrive
 	appended bool            // the step that runs has sent its job.other
 	missed   map[string]bool // the IDs of messages whose claims are gone
 }
@@ -112,7 +113,7 @@ func (r *reading) arrive(key string, a *Arrival) (*line.Claim, error) {
 	}
 	c.TTL, c.WaitTTL = c.Lease(c.Granted), 0
 	c.Expires = sinceEpoch(a.At) + c.TTL
-	r.locate(c, false)
+	r.locate(c, sinceEpoch(r.Records[c.ID]) >= c.Expires) // an older one is of another claim that had the ID
 	return c, nil
 }
 
@@ -201,6 +202,11 @@ func (r *reading) missing(id string) error {
 	return nil
 }
 
+// opensFor reports whether a step should let c arrive in a long line, and not read and write all of it.
+func (r *reading) opensFor(c *driver.Claim) bool {
+	return r.More && !r.appended && r.Full() && r.Claims[0].Capacity == c.Capacity && r.Find(c.ID) == nil
+}
+
 // beyond reports whether the claim with token, which was not found, may be among the arrivals that were not
 // read.
 func (r *reading) beyond(token int64) bool {
@@ -240,7 +246,7 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 	if err := r.write(c); err != nil {
 		return nil, err
 	}
-	if c.Arrivals == 0 && r.same(&c.Content) {
+	if r.same(c) {
 		return nil, nil
 	}
 	if n := r.folded(); n > c.Arrivals {
@@ -267,7 +273,7 @@ func (r *reading) moved() (n int) {
 	for i, c := range r.arrived {
 		if c == nil {
 			n = i + 1 // the step has done what the message says
-		} else if was := r.origins[c]; *c != was.Claim || r.lent[c] || r.Find(c.ID) != c {
+		} else if r.Find(c.ID) != c || *c != r.origins[c].Claim && (c.Granted || !r.lent[c]) {
 			n = i + 1
 		}
 	}
@@ -325,22 +331,26 @@ func (r *reading) write(c *Change) error {
 }
 
 // same reports whether a step has changed nothing.
-func (r *reading) same(c *Content) bool {
+func (r *reading) same(c *Change) bool {
 	was := &r.State.Content
-	return c.Last == was.Last && c.Mark == was.Mark && c.MarkedBy == was.MarkedBy && c.Holder == was.Holder &&
+	return c.Arrivals == 0 && len(r.lent) == 0 && !r.opens &&
+		c.Last == was.Last && c.Mark == was.Mark && c.MarkedBy == was.MarkedBy && c.Holder == was.Holder &&
 		string(c.Document) == string(was.Document) && !c.Expires.After(was.Expires)
 }
 
-// needless lists the records that no claim has any more.
+// needless lists the records that no claim has any more. Those of arrivals that were not read are not among them.
 func (r *reading) needless() (ids []string) {
-	needed := make(map[string]bool)
+	needed, read := make(map[string]bool), make(map[string]bool)
+	for _, was := range r.origins {
+		read[was.ID] = true
+	}
 	for _, c := range r.Claims {
 		if r.settle(c) == inRecord {
 			needed[c.ID] = true
 		}
 	}
 	for id := range r.Records {
-		if !needed[id] {
+		if !needed[id] && (read[id] || !r.More) {
 			ids = append(ids, id)
 		}
 	}

@@ -64,11 +64,16 @@ func (b *Backend) lost(t *driver.Ticket) error {
 	return nil
 }
 
-// lend gives a claim whose lease is in the document a record, or says why the claim is gone.
+// lendAfter is after how many lost swaps a first renewal becomes a message. All arrivals before a message are taken
+// into the document, so few of them may be sent in a long line.
+const lendAfter = 10
+
+// lend gives a claim whose lease is in the document, or in an arrival, a record, or says why the claim is gone.
 func (b *Backend) lend(ctx context.Context, l Lease, token int64) error {
 	other := note(l.ID, message{Lend: text(l.ID), Token: token, TTL: driverutil.Duration(l.TTL)})
+	b.claims.lends(driverutil.Ref(l.Key, l.ID))
 	for range 10 {
-		err := b.stepOr(ctx, l.Key, other, func(r *reading, s *line.Step) error {
+		f := func(r *reading, s *line.Step) error {
 			if err := r.missing(l.ID); err != nil {
 				return err
 			}
@@ -83,7 +88,8 @@ func (b *Backend) lend(ctx context.Context, l Lease, token int64) error {
 			}
 			r.lend(s, c, l.TTL)
 			return nil
-		})
+		}
+		err := b.do(l.Key, &job{ctx: ctx, f: f, other: other, after: lendAfter})
 		if !errors.Is(err, errMoved) {
 			return err
 		}

@@ -29,7 +29,7 @@ type job struct {
 	f        stepFunc
 	other    *Arrival // has others do the step, if swaps come too late; may be nil
 	appended bool     // other is among the arrivals
-	patient  bool     // other is sent only after a lost swap of this very job
+	after    int      // other is sent only after so many lost swaps of this very job
 	looks    bool     // f changes nothing
 	err      error    // the answer, once done is closed
 	done     chan struct{}
@@ -64,7 +64,7 @@ func (b *Backend) do(key string, j *job) error {
 		return err
 	}
 	j.done = make(chan struct{})
-	if !j.patient && b.late(key) {
+	if j.after == 0 && b.late(key) {
 		if err := b.append(j.ctx, key, j); err != nil {
 			return err
 		}
@@ -163,15 +163,19 @@ func (a *batch) run() error {
 		}
 		if n == patience {
 			a.b.comesLate(a.key)
-			for _, j := range a.jobs {
-				if err := a.b.append(ctx, a.key, j); err != nil {
-					return err
-				}
+		}
+		for _, j := range a.jobs {
+			if n != max(j.after, patience) {
+				continue
+			}
+			if err := a.b.append(ctx, a.key, j); err != nil {
+				return err
 			}
 		}
 		done, err := a.try(ctx, arrivals)
-		if errors.Is(err, errPart) {
-			arrivals, err = -1, nil
+		if errors.Is(err, errPart) { // which is no lost swap
+			arrivals = -1
+			done, err = a.try(ctx, arrivals)
 		}
 		if done || err != nil {
 			return err

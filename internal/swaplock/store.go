@@ -154,8 +154,8 @@ type Arriver interface {
 	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
 
 	// Withdraw takes a, with the Token and At that it has got, out of the arrivals, if it is there and the store's
-	// clock is before Open: then a waits, and nobody waits for a alone. The version changes. A long line is neither
-	// read nor written for a claim that gives up at its end.
+	// clock is before Open: then a waits, and nobody waits for a alone. The version changes. If a.Lent, its record
+	// goes, too. A long line is neither read nor written for a claim that gives up at its end.
 	Withdraw(ctx context.Context, key string, a *Arrival) (done bool, err error)
 }
 
@@ -175,6 +175,7 @@ type Arrival struct {
 
 	Token int64     // the larger of Last + 1 and At in µs since 1970
 	At    time.Time // when it arrived
+	Lent  bool      // it may have a record, which is its lease then
 
 	written *claim // what Claim says, if that is known
 }

@@ -279,5 +279,8 @@ func (s *toy) Withdraw(ctx context.Context, key string, a *swaplock.Arrival) (do
 	s.next++
 	k.version = fmt.Sprint(s.next)
 	k.arrivals = slices.Concat(k.arrivals[:i], k.arrivals[i+1:])
+	if a.Lent {
+		delete(k.records, a.ID)
+	}
 	return true, nil
 }

@@ -261,6 +261,9 @@ func (s *Store) leaveMessage(ctx context.Context, key string, a *swaplock.Arriva
 func (s *Store) Withdraw(ctx context.Context, key string, a *swaplock.Arrival) (done bool, err error) {
 	text := fmt.Sprintf(`{"token":%d,"at":%d%s`, a.Token, a.At.UnixMicro(), tail(a))
 	n, err := s.write(ctx, "leave the line of", key, withdrawSQL, text, []byte(key), text)
+	if n > 0 && err == nil && a.Lent {
+		_, err = s.write(ctx, "end the lease of", key, dropOneSQL, []byte(key), []byte(a.ID))
+	}
 	return n > 0, err
 }
 

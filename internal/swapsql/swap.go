@@ -42,7 +42,7 @@ const (
 	leasesSQL  = `, ending = CASE%s ELSE ending END`
 
 	// SQLite makes a transaction of it.
-	dropOneSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND id = ?`
+	dropOneSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND id = ? AND {alone}`
 	lendOneSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals, came)
 VALUES (?, ?, {later} + ?, 0, {clock}) {upsert}`
 )

@@ -15,7 +15,8 @@ import (
 const (
 	adviceRights  = "the user may not do this: the comment of redislock.New lists the rights it needs"
 	adviceCommand = "the server does not know a command that is needed: use Redis 5.0 or newer, with scripts " +
-		"enabled and no rename-command; to a Sentinel, connect by redis+sentinel:// in the URL, or redis.NewFailoverClient"
+		"enabled and no rename-command; to a Sentinel, connect by redis+sentinel:// in the URL, or " +
+		"redis.NewFailoverClient"
 	adviceVersion = "the lock is kept in a format of another version of fencelock: " +
 		"use one version for all programs that share it"
 	adviceDamaged = "what the server remembers of being a member of a quorum is damaged: " +

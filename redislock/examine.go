@@ -177,8 +177,8 @@ func (s *serverExamination) unreadable(command string, err error, what, right st
 	if !strings.HasPrefix(err.Error(), "NOPERM") {
 		name, _, _ := strings.Cut(command, " ")
 		why = "The server does not have " + name + ": " + what
-		remedy = "remove rename-command " + name + " from redis.conf; where the server is a service that forbids " + name +
-			", read the settings on its pages"
+		remedy = "remove rename-command " + name + " from redis.conf; if the server is a service that forbids " +
+			name + ", read the settings on its pages"
 	}
 	s.add(health.Note, "redis-unreadable", command, health.OneLine(err.Error()), why, remedy)
 }

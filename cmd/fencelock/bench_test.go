@@ -56,6 +56,9 @@ func TestBenchIsBounded(t *testing.T) {
 		// of the next grant. It waits for that until 18.5 s, and for the close up to 5 s longer.
 		{"passing a lock", "8", passes},
 	} {
+		if c.name == "passing a lock" && !verifying {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			server := testserver.Redis(t)

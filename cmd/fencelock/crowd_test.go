@@ -3,15 +3,15 @@
 package main
 
 import (
+	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/fencelock/fencelock"
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -59,23 +59,22 @@ func TestWaitingCommandsHaveOneConnectionEach(t *testing.T) {
 	}
 }
 
-// TestFullServerIsWaitedFor: an application has all connections that the server takes. A command that
-// may wait begins once one is free. Programs and the service are told the same.
-func TestFullServerIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	t.Run("MariaDB", func(t *testing.T) {
-		t.Parallel()
-		server := testserver.MariaDB(t)
-		db := openURL(t, server.URL())
-		_, err := db.ExecContext(t.Context(), "SET GLOBAL max_connections = 10")
-		must(t, err)
-		waitForFull(t, server.URL(), "Too many connections")
-	})
-	t.Run("PgBouncer", func(t *testing.T) {
-		t.Parallel()
-		server := testserver.PgBouncer(t, testserver.Postgres(t), testserver.Config("max_client_conn = 10"))
-		waitForFull(t, server.URL(), "no more connections allowed")
-	})
+// sqlOn is a connection for the test itself.
+func sqlOn(t *testing.T, server *testserver.Server) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	must(t, err)
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// one returns what a query answers.
+func one[T any](t *testing.T, conn *pgx.Conn, query string) (v T) {
+	t.Helper()
+	if err := conn.QueryRow(t.Context(), query).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return v
 }
 
 func openURL(t *testing.T, text string) *sql.DB {
@@ -86,97 +85,4 @@ func openURL(t *testing.T, text string) *sql.DB {
 	must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
-}
-
-func waitForFull(t *testing.T, at, says string) {
-	t.Helper()
-	db := openURL(t, at)
-	var conns []*sql.Conn
-	full := false
-	for range 20 { // MariaDB has one more for an administrator
-		conn, err := db.Conn(t.Context())
-		if full = err != nil && strings.Contains(err.Error(), says); full {
-			break
-		}
-		must(t, err)
-		conns = append(conns, conn)
-	}
-	if !full {
-		t.Fatalf("the server takes %d connections", len(conns))
-	}
-	s := newStage(t, at)
-	p := s.start("fencelock", "run", "n", "--", "true")
-	eventually(t, "it says that it has no connection", func() bool {
-		return strings.Contains(p.err.String(), says) && strings.Contains(p.err.String(), "asking again")
-	})
-	s.wants(exitUnavailable, "run", "-n", "n", "--", "true").wantLine("refuses for now", says)
-
-	u, err := storeurl.Parse(at, storeurl.Source{})
-	must(t, err)
-	open, err := u.Open(t.Context(), storeurl.Config{})
-	must(t, err)
-	defer open.Close()
-	locks, err := fencelock.New(open.Backend, nil)
-	must(t, err)
-	defer locks.Close()
-	if _, err := locks.TryLock(t.Context(), "n"); !errors.Is(err, fencelock.ErrRefused) || !strings.Contains(err.Error(), says) {
-		t.Errorf("TryLock: %v; want ErrRefused that says %q", err, says)
-	}
-
-	db.SetMaxIdleConns(-1)
-	for _, conn := range conns {
-		conn.Close()
-	}
-	p.wantExit(0)
-}
-
-// TestHolderComesBackToAFullServer: six commands have all connections that a role may have, and more wait for
-// one. The connection of the holder breaks: none of those takes its place before it renews.
-func TestHolderComesBackToAFullServer(t *testing.T) {
-	t.Parallel()
-	server := testserver.Postgres(t, testserver.Config("max_connections = 8", "superuser_reserved_connections = 0"))
-	test, application := sqlOn(t, server), sqlOn(t, server)
-	one[int](t, application, "SELECT 1")
-	named, err := url.Parse(server.URL())
-	must(t, err)
-	query := named.Query()
-	query.Set("application_name", "holder")
-	named.RawQuery = query.Encode()
-	s := newStage(t, server.URL())
-	holder := s.holds(untilTold, "--url", named.String(), "--ttl", "15s")
-	of := func(name string) string {
-		return "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE application_name = '" + name + "'"
-	}
-	eventually(t, "the holder has a connection", func() bool { return one[int](t, test, of("holder")) != 0 })
-	var crowd []*proc
-	for i := range 9 {
-		p := s.start("fencelock", "run", "n", "--", "true")
-		says := `waiting for "n"`
-		if i >= 5 {
-			says = "asking again"
-		}
-		eventually(t, "it says "+says, func() bool { return strings.Contains(p.err.String(), says) })
-		crowd = append(crowd, p)
-	}
-	before := one[int](t, test, of("holder"))
-	const asked = "SELECT extract(epoch FROM max(state_change)) FROM pg_stat_activity WHERE application_name = 'holder'"
-	renewed := one[float64](t, test, asked)
-	eventually(t, "it has just renewed, so it needs no connection for five seconds", func() bool {
-		return one[float64](t, test, asked) > renewed
-	})
-	one[bool](t, test, fmt.Sprintf("SELECT pg_terminate_backend(%d)", before))
-	eventually(t, "the holder is back", func() bool {
-		now := one[int](t, test, of("holder"))
-		return now != 0 && now != before || holder.ended()
-	})
-	for _, p := range crowd[5:] {
-		if strings.Contains(p.err.String(), `waiting for "n"`) {
-			t.Errorf("it took the holder's place: %s", p.err.String())
-		}
-	}
-	s.touch("enough")
-	holder.wantExit(0)
-	for _, p := range crowd {
-		p.wantExit(0)
-	}
 }

@@ -39,6 +39,10 @@ func TestNextHolderFindsNoWriterThatLeftTheGroup(t *testing.T) {
 
 // tmux and screen start a server, which leaves the session of the command at once.
 func init() {
+	sessions["su"] = []string{"su", "-s", "/bin/sh", "root", "-c", "exec ./beats.sh"}
+	sessions["runuser"] = []string{"runuser", "nobody", "-s", "/bin/sh", "-c", "./beats.sh; true"}
+	sessions["setsid of a child"] = []string{"sh", "-c", "setsid -w sh -c './beats.sh & wait' & wait"}
+	sessions["a daemon whose parent has ended"] = []string{"sh", "-c", "setsid -f ./beats.sh; exec sleep 100"}
 	sessions["tmux"] = []string{"sh", "-c", `tmux -L fencelock-$$ new -d ./beats.sh; exec sleep 100`}
 	sessions["screen"] = []string{"sh", "-c", `screen -dm sh beats.sh; exec sleep 100`}
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,13 +48,21 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// pid reads a process id that a command of the test wrote to a file.
+// pid reads a process id that a command of the test wrote to a file, or will write as long as one of the
+// programs runs that the test has started.
 func (s *stage) pid(file string) int {
 	s.t.Helper()
 	n := 0
 	eventually(s.t, file+" has a process id", func() bool {
+		ended := !slices.ContainsFunc(s.procs, func(p *proc) bool { return !p.ended() })
 		text := s.read(file)
 		if !strings.HasSuffix(text, "\n") {
+			if ended {
+				for _, p := range s.procs {
+					s.t.Logf("%q ended with %d: %s", p.cmd.Args, exitCode(p.cmd.ProcessState), p.err.String())
+				}
+				s.t.Fatalf("nobody has written %s", file)
+			}
 			return false
 		}
 		n, _ = strconv.Atoi(strings.TrimSpace(text))

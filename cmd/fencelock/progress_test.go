@@ -24,6 +24,9 @@ func TestLogThatIsRotatedIsNoStall(t *testing.T) {
 		"moved to another file": func(s *stage) { s.touch("log.1"); must(t, os.Rename(s.path("log"), s.path("log.1"))) },
 		"cut to nothing":        func(s *stage) { must(t, os.Truncate(s.path("log"), 0)) },
 	} {
+		if !verifying && name != "moved, and made anew" && name != "cut to nothing" {
+			continue // as these, which logrotate does
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := sqliteStage(t)

@@ -179,6 +179,7 @@ func TestOuterHolderTakesInnerOnesWithIt(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"killed", "stopped", "max-hold"} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			s := sqliteStage(t)
 			flags := []string{"run", "--ttl", "5s", "outer"}
 			if how == "max-hold" {

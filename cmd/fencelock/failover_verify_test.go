@@ -1,37 +1,16 @@
-//go:build unix
+//go:build verify && unix
 
 package main
 
 import (
-	"context"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
-
-// sqlOn is a connection for the test itself.
-func sqlOn(t *testing.T, server *testserver.Server) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), server.URL())
-	must(t, err)
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return conn
-}
-
-// one returns what a query answers.
-func one[T any](t *testing.T, conn *pgx.Conn, query string) (v T) {
-	t.Helper()
-	if err := conn.QueryRow(t.Context(), query).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
-}
 
 // TestFailoverOfPostgresWithoutACut: the standby is promoted, the old primary turns read-only and
 // goes on, and the address leads to the new one from then on. No connection is cut. run keeps its lock,

@@ -1,0 +1,5 @@
+//go:build !verify
+
+package main
+
+const verifying = false // the tests of a pull request

@@ -169,7 +169,7 @@ func (h *holding) acquire() (*fencelock.Lease, error) {
 	stopped := h.settle()
 	switch {
 	case stopped != nil && err == nil:
-		_ = l.Release(context.Background())
+		h.giveBack(l)
 		return nil, stopped
 	case stopped != nil:
 		return nil, stopped
@@ -264,6 +264,15 @@ func (h *holding) release(l *fencelock.Lease) (lost error, unconfirmed string) {
 	}
 	return nil, fmt.Sprintf("%s: the release could not be confirmed: %s; the name is free %s from now at the latest",
 		quote(h.f.name), cause(err), span(time.Until(l.Deadline())+time.Second))
+}
+
+// giveBack releases a lease under which nothing has run: so --min-hold keeps nothing apart.
+func (h *holding) giveBack(l *fencelock.Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if l.Release(ctx) == nil && h.f.minHold.d > 0 {
+		_ = h.Break(ctx, h.f.name, l.Token(), "nothing has run", -1) // ends the lingering
+	}
 }
 
 // withSecondLine adds text to what is said at the end with err: a loss comes first.

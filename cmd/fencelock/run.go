@@ -138,7 +138,12 @@ func (f *holdFlags) prepare() (path string, err error) {
 
 // runUnder runs the command under l and returns when its group is gone. An error
 // says that it was not started.
-func (h *holding) runUnder(l *fencelock.Lease, path string) (*job, error) {
+func (h *holding) runUnder(l *fencelock.Lease, path string) (_ *job, failed error) {
+	defer func() {
+		if failed != nil {
+			h.giveBack(l)
+		}
+	}()
 	f := h.f
 	env, err := childEnv(f.name, l.Token().String(), owner(), h.store.byFlag)
 	if err != nil {

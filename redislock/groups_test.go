@@ -270,10 +270,10 @@ func (g *group) tidy() {
 	}
 }
 
-// TestLawsOfGroups holds the backend to the laws through Sentinel and on a Cluster of
-// three masters and three replicas.
+// TestLawsOfGroups holds the backend to the laws on a Cluster of three masters and three
+// replicas, and in make verify through Sentinel.
 func TestLawsOfGroups(t *testing.T) {
-	onEach(t, groups, func(t *testing.T, g *group) {
+	onEach(t, groupsWithLaws, func(t *testing.T, g *group) {
 		g.claims = true // with leases of a minute
 		laws(t, func(t *testing.T) driver.Backend { return closing(t, New(dialFor(t, g), nil)) })
 	})

@@ -9,6 +9,8 @@ import (
 	"github.com/fencelock/fencelock/drivertest"
 )
 
+var groupsWithLaws = groups
+
 // TestLawsOfOtherWays holds the other ways to run the backend to the laws of package driver.
 func TestLawsOfOtherWays(t *testing.T) {
 	ways := []struct {

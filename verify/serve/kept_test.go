@@ -17,12 +17,14 @@ import (
 
 // On ZooKeeper a lock stays with the server that granted it.
 func TestZooKeeperSendsClientsToWhoKeepsTheLock(t *testing.T) {
+	t.Parallel()
 	short := testserver.Config("maxSessionTimeout=9000") // so long a lock of a killed server stays
 	keptByOne(t, buildCommand(t), testserver.ZooKeeper(t, short).URL())
 }
 
 // So it does on a quorum, here of three Redis servers.
 func TestQuorumSendsClientsToWhoKeepsTheLock(t *testing.T) {
+	t.Parallel()
 	command := buildCommand(t)
 	var members []string
 	for range 3 {

@@ -72,16 +72,35 @@ func (i *instance) kill() {
 	<-i.done
 }
 
-// buildCommand builds fencelock.
-func buildCommand(t *testing.T) string {
-	t.Helper()
-	command := filepath.Join(t.TempDir(), "fencelock")
-	build := exec.Command("go", "build", "-o", command, ".")
+var commands string // the folder of the command that is tested
+
+func TestMain(m *testing.M) {
+	testserver.Parallel("4")
+	var err error
+	if commands, err = os.MkdirTemp("", "fencelock-serve"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	os.RemoveAll(commands)
+	os.Exit(code)
+}
+
+var built = sync.OnceValue(func() error {
+	build := exec.Command("go", "build", "-o", commands, ".")
 	build.Dir = filepath.Join("..", "..", "cmd", "fencelock")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building fencelock: %v\n%s", err, out)
+		return fmt.Errorf("building fencelock: %w\n%s", err, out)
 	}
-	return command
+	return nil
+})
+
+// buildCommand builds fencelock, once.
+func buildCommand(t *testing.T) string {
+	t.Helper()
+	if err := built(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(commands, "fencelock")
 }
 
 // balance is a balancer before two servers: it takes them in turn, and knows nothing of them.
@@ -127,6 +146,7 @@ func killFor(t *testing.T) time.Duration {
 // Of two servers one is killed every two seconds: no two clients are inside at once, tokens
 // rise, and those who wait keep their places.
 func TestServersThatAreKilledLoseNobody(t *testing.T) {
+	t.Parallel()
 	redisServer := testserver.Redis(t)
 	command := buildCommand(t)
 	servers := []*instance{}

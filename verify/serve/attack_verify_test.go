@@ -1,4 +1,4 @@
-//go:build unix
+//go:build verify && unix
 
 package serve_test
 

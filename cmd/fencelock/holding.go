@@ -245,7 +245,7 @@ func (h *holding) onEvent(s *store) func(fencelock.Event) {
 		case e.Type == fencelock.EventWarning:
 			say("%s on %s: %v", name, s, e.Err)
 		case e.Type == fencelock.EventWaiting && tellsWaiting:
-			say("waiting for %s, %s", name, heldBy(e.HeldBy))
+			say("waiting for %s, %s", name, heldBy(h.inTheWay(e.HeldBy)))
 		case !h.f.verbose:
 		case e.Type == fencelock.EventAcquired:
 			say("%s is held on %s with token %s, after %s in line", name, s, e.Token, span(e.Took))
@@ -253,6 +253,23 @@ func (h *holding) onEvent(s *store) func(fencelock.Event) {
 			say("%s is at risk, with %s left: %s", name, span(e.Left), cause(e.Err))
 		}
 	}
+}
+
+// inTheWay adds the holder's name to held. On SQL databases a claim arrives without reading
+// the line, so the response does not name the holder.
+func (h *holding) inTheWay(held *fencelock.HeldError) *fencelock.HeldError {
+	if held.Owner != "" {
+		return held
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, time.Second)
+	defer cancel()
+	line, err := h.session.Line(ctx, h.f.name)
+	if err != nil || len(line.Claims) == 0 {
+		return held
+	}
+	head := headOf(line)
+	head.Ahead = held.Ahead
+	return head
 }
 
 // release gives the lease back and returns the loss, if it was lost. That nobody

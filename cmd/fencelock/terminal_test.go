@@ -254,6 +254,9 @@ func TestWaitingIsToldInOneLine(t *testing.T) {
 	b.answers("fencelock run n -- echo my''turn", `fencelock: waiting for "n", held by `)
 	b.shows(" (the report) since ")
 	eventually(t, "it is told without a terminal", func() bool { return strings.Contains(told.err.String(), `waiting for "n", held by `) })
+	if text := told.err.String(); strings.Contains(text, "somebody else") {
+		t.Errorf("the holder is not named: %s", text)
+	}
 	s.touch("enough")
 	b.shows("myturn")
 	holder.wait()

@@ -65,9 +65,8 @@ func literal(e ast.Expr) string {
 func TestPagesNameTestsThatExist(t *testing.T) {
 	known := namesOfTests(t)
 	for page, name := range map[string]string{
-		"docs/guarantees.md": "`([A-Z][A-Za-z0-9]+)`", "docs/guarantees.zh-CN.md": "`([A-Z][A-Za-z0-9]+)`",
-		"verify/guarantees.md": "`([A-Z][A-Za-z0-9]+)`",
-		"docs/questions.md":    "`(Test[A-Za-z0-9]+)`", "docs/questions.zh-CN.md": "`(Test[A-Za-z0-9]+)`",
+		"docs/guarantees.md": "`([A-Z][A-Za-z0-9]+)`", "verify/guarantees.md": "`([A-Z][A-Za-z0-9]+)`",
+		"docs/questions.md": "`(Test[A-Za-z0-9]+)`", "docs/questions.zh-CN.md": "`(Test[A-Za-z0-9]+)`",
 		"verify/reports/README.md": "`(Test[A-Za-z0-9_]+)[`/]",
 	} {
 		text, err := os.ReadFile(page)
@@ -86,32 +85,31 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	}
 }
 
-// Each row of the guarantees names a test or a law, in both languages. The page stays short enough to read.
+// Each row of the guarantees names a test or a law. The page stays short enough to read.
 func TestEachGuaranteeNamesItsTest(t *testing.T) {
-	var named [2][]string
-	for i, page := range []string{"docs/guarantees.md", "docs/guarantees.zh-CN.md"} {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, row := range regexp.MustCompile(`(?m)^\| .*\|$`).FindAllString(string(text), -1) {
-			cells := strings.Split(strings.Trim(row, "|"), "|")
-			last := strings.TrimSpace(cells[len(cells)-1])
-			switch {
-			case last == "---" || strings.HasPrefix(last, "test") || strings.HasPrefix(last, "测试"):
-			case !strings.HasPrefix(last, "`"):
-				t.Errorf("%s has a row without a test: %s", page, row)
-			default:
-				named[i] = append(named[i], strings.ReplaceAll(last, "、", ", "))
-			}
-		}
-		read := regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(string(text), "]")
-		if words := len(regexp.MustCompile(`[\pL\pN✓✗]\S*`).FindAllString(read, -1)); i == 0 && words > 1500 {
-			t.Errorf("%s has %d words; the long form is verify/guarantees.md", page, words)
+	const page = "docs/guarantees.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| .*\|$`).FindAllString(string(text), -1) {
+		cells := strings.Split(strings.Trim(row, "|"), "|")
+		last := strings.TrimSpace(cells[len(cells)-1])
+		switch {
+		case last == "---" || strings.HasPrefix(last, "test"):
+		case !strings.HasPrefix(last, "`"):
+			t.Errorf("%s has a row without a test: %s", page, row)
+		default:
+			named++
 		}
 	}
-	if len(named[0]) < 45 || strings.Join(named[0], "\n") != strings.Join(named[1], "\n") {
-		t.Errorf("the two pages name %d and %d tests, or others in a row", len(named[0]), len(named[1]))
+	read := regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(string(text), "]")
+	if words := len(regexp.MustCompile(`[\pL\pN✓✗]\S*`).FindAllString(read, -1)); words > 1500 {
+		t.Errorf("%s has %d words; the long form is verify/guarantees.md", page, words)
+	}
+	if named < 45 {
+		t.Errorf("%s names %d tests; this test reads it wrongly", page, named)
 	}
 }
 

@@ -25,8 +25,7 @@ var names = [...]string{english: "English", chinese: "简体中文"}
 //go:embed texts.json
 var textsFile []byte
 
-// texts are all texts of the pages in each language. The Chinese ones use the terms of
-// docs/terms.zh-CN.md.
+// texts are all texts of the pages in each language.
 var texts = func() (t map[string][len(tags)]string) {
 	if err := json.Unmarshal(textsFile, &t); err != nil {
 		panic(err) // it is embedded

@@ -449,3 +449,20 @@ func TestAdoptWithoutAnAnswerIsUndone(t *testing.T) {
 		}
 	}
 }
+
+// A lease of an hour is adopted with a shorter one. The store keeps the longer one until it is released.
+func TestAdoptDoesNotShortenTheLeaseInTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c, other := w.client(nil), w.client(nil)
+		start := time.Now()
+		h, err := c.Detach(bg, w.lock(c, "a", fencelock.TTL(time.Hour)))
+		ok(t, err)
+		l := w.got(other.Detached(h).Adopt(bg, fencelock.TTL(5*time.Second), fencelock.NoRenewal()))
+		next := w.lock(c, "a")
+		if d := time.Since(start); d != time.Hour {
+			t.Errorf("the key was free after %v; want an hour", d)
+		}
+		w.is(l.Err(), fencelock.ErrExpired)
+		ok(t, next.Release(bg))
+	})
+}

@@ -179,7 +179,9 @@ func (l *Lease) endDetached() error {
 // lease, and the handle is used up. Adopt costs one round trip.
 //
 // All bounds of the options count from now. Without TTL the lease has the TTL of the
-// Client. The claim gets a new ID, also if the lease was taken with a ClaimID.
+// Client. The store does not shorten the lease that was detached: if this process dies, the
+// key stays taken until the longer one of both has ended. The claim gets a new ID, also if the
+// lease was taken with a ClaimID.
 //
 // Errors: ErrLost if the lease ended, or if another process adopted it; ErrUnavailable if
 // the store does not respond within two seconds, or one TTL. After ErrUnavailable the

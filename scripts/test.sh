@@ -30,7 +30,8 @@ if [ -n "$stores" ]; then
 else
 	# The longest ones first.
 	all=$(go list $(go list -m -f '{{.Dir}}/...') | grep -vE "/verify/(${left_out%|})\$")
-	packages=(./cmd/fencelock ./verify/sql ./redislock/... ./etcdlock ./zklock/... $all)
+	packages=(./verify/sql ./cmd/fencelock ./redislock/... ./verify/doctor ./etcdlock ./verify/serve ./zklock/... ./quorumlock
+		./verify/quorum ./verify/console $all)
 fi
 
 flags=("$@")

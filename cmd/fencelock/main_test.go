@@ -28,6 +28,9 @@ import (
 // slow for what is measured elsewhere.
 var binary, raced string
 
+// unraced is as in scripts/tests.bash: with other flags all would be compiled once more.
+var unraced = []string{"-gcflags=modernc.org/...=-race=false", "-gcflags=github.com/go-zookeeper/...=-race=false"}
+
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
@@ -47,7 +50,7 @@ func testMain(m *testing.M) int {
 		// Else every process waits a second before it ends.
 		os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	}
-	for _, args := range [][]string{{"-o", binary}, {"-race", "-gcflags=modernc.org/...=-race=false", "-o", raced}} {
+	for _, args := range [][]string{{"-o", binary}, append([]string{"-race", "-o", raced}, unraced...)} {
 		if args[0] == "-race" && !raceEnabled {
 			continue
 		}

@@ -119,7 +119,7 @@ func Try(ctx context.Context, root, scratch string, m Mutant, limit time.Duratio
 // ci is how scripts/tests.bash calls go test, with the tests that make verify adds: see
 // TestMutantsAreTriedAsTestsAreRun.
 var ci = []string{
-	"test", "-race",
+	"test", "-race", "-vet=off",
 	"-gcflags=modernc.org/...=-race=false", "-gcflags=github.com/go-zookeeper/...=-race=false", "-tags=verify",
 }
 

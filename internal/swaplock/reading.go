@@ -55,8 +55,7 @@ func open(key string, st State) (*reading, error) {
 		return nil, err
 	}
 	if st.Last < 0 || st.Last > lastToken {
-		return nil, driver.Permanent(fmt.Errorf("the line of %.80q is damaged, its counter of tokens is %d: delete "+
-			"what the store has of this key", key, st.Last))
+		return nil, damaged(key, fmt.Sprintf("its counter of tokens is %d", st.Last))
 	}
 	n := len(d.Claims) + len(st.Arrivals)
 	r := &reading{State: st, origins: make(map[*line.Claim]*origin, n)}
@@ -77,6 +76,9 @@ func open(key string, st State) (*reading, error) {
 			claims = append(claims, c)
 		}
 	}
+	if i := slices.IndexFunc(claims, unsound(st.Last)); i >= 0 {
+		return nil, damaged(key, fmt.Sprintf("claim %d of it, with token %d, cannot be", i, claims[i].Token))
+	}
 	r.Restore(claims)
 	// An arrival that fits holds the lock, though that is not written down: no claim before it can take
 	// that away.
@@ -92,6 +94,22 @@ func open(key string, st State) (*reading, error) {
 		r.Tombstones.ByID[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone}
 	}
 	return r, nil
+}
+
+// unsound returns a function that reports whether the next claim of a line cannot be one.
+func unsound(last int64) func(c *line.Claim) bool {
+	token := int64(0) // of the one before it
+	return func(c *line.Claim) bool {
+		behind := c.Token > token
+		token = c.Token
+		return !behind || c.Span < 1 || c.Span > driver.MaxSpan || c.Token > last-c.Span+1 ||
+			c.Weight < 1 || c.Weight > c.Capacity || c.Capacity > driver.RW
+	}
+}
+
+func damaged(key, how string) error {
+	return driver.Permanent(fmt.Errorf("the line of %.80q is damaged, %s: delete what the store has of this key",
+		key, how))
 }
 
 // arrive reads an arrival.

@@ -2,6 +2,7 @@ package sql_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -155,5 +156,37 @@ func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
 		if leases := ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"); leases != 0 {
 			t.Errorf("%d leases are left", leases)
 		}
+	})
+}
+
+// TestTombstoneOutlivesALateStatement: a server goes on with an Enter for a second after its caller has left. A
+// tombstone lasts longer than that, however short the lease of the claim is.
+func TestTombstoneOutlivesALateStatement(t *testing.T) {
+	each(t, []kind{sqlite, postgres, mariaDB}, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		hold(t, b, claim("k")) // so that the line has a document
+		wait(t, b, claim("k"))
+		long, short := ttl(claim("k"), time.Hour), ttl(claim("k"), time.Millisecond)
+		for _, c := range []driver.Claim{long, short} {
+			if err := b.Leave(soon(t), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
+				t.Fatalf("Leave of a claim that is not there: %v", err)
+			}
+		}
+		var document struct {
+			Tombstones []struct {
+				ID    string
+				Until time.Time
+			}
+		}
+		must(t, json.Unmarshal([]byte(ask[string](t, s, "SELECT line FROM fencelock_swap")), &document))
+		until := map[string]time.Time{}
+		for _, tomb := range document.Tombstones {
+			until[tomb.ID] = tomb.Until
+		}
+		left := until[long.ID].Add(-time.Hour) // when the first claim left, which was before the second one
+		if lasts := until[short.ID].Sub(left); len(until) != 2 || lasts < 2*time.Second {
+			t.Errorf("of %d tombstones, that of a lease of a millisecond lasts %v", len(until), lasts)
+		}
+		leaveAll(t, b)
 	})
 }

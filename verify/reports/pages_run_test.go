@@ -82,7 +82,7 @@ func paste(t *testing.T, url string, blocks []string) string {
 		"/etc/bash_completion.d/", filepath.Join(system, "completions")+"/").Replace(script)
 	cmd := exec.Command("bash", "-c", script)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "SOURCE="+source, "FENCELOCK_URL="+url, "GOFLAGS=-modcacherw",
+	cmd.Env = append(os.Environ(), "SOURCE="+source, "FENCELOCK_URL="+url, "GOFLAGS=-trimpath",
 		"PATH="+filepath.Join(system, "bin")+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+filepath.Join(dir, "state"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -14,8 +14,20 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
+)
+
+// The steps that are the same for every store.
+var (
+	must       = steps.Must
+	ok         = steps.OK
+	enter      = steps.Enter
+	hold       = steps.Hold
+	wait_      = steps.Wait
+	tookAtMost = steps.TookAtMost
+	wantGone   = steps.Gone
 )
 
 // TestLaws holds the backend to the laws of package driver.
@@ -177,22 +189,6 @@ func dialCluster(t testing.TB, s *testserver.Server) *redis.ClusterClient {
 	return c
 }
 
-// must ends the test unless err is nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ok reports err unless it is nil.
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
 // errOf is the error of a call whose other result does not matter.
 func errOf[T any](_ T, err error) error { return err }
 
@@ -223,35 +219,6 @@ func slots(key string, weight, size int64) driver.Claim {
 	c := mutex(key)
 	c.Weight, c.Capacity = weight, size
 	return c
-}
-
-func enter(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	k, err := b.Enter(context.Background(), c)
-	if err != nil {
-		t.Fatalf("Enter on %q: %v", c.Key, err)
-	}
-	return k
-}
-
-// hold enters, and must be granted.
-func hold(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	k := enter(t, b, c)
-	if !k.Granted {
-		t.Fatalf("the claim on %q waits, %d ahead; want it granted", c.Key, k.Ahead)
-	}
-	return k
-}
-
-// wait_ enters, and must not be granted.
-func wait_(t testing.TB, b *Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	k := enter(t, b, c)
-	if k.Granted {
-		t.Fatalf("the claim on %q is granted; want it to wait", c.Key)
-	}
-	return k
 }
 
 func leave(t testing.TB, b *Backend, k driver.Ticket) {
@@ -326,22 +293,6 @@ func rises[T ~int64](t testing.TB, before, after T) {
 	t.Helper()
 	if after <= before {
 		t.Errorf("token %v was granted after %v", after, before)
-	}
-}
-
-// tookAtMost checks that start was no longer ago.
-func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
-	t.Helper()
-	if d := time.Since(start); d > most {
-		t.Errorf("it took %v; want at most %v", d, most)
-	}
-}
-
-// wantGone holds err to saying that the claim is gone.
-func wantGone(t testing.TB, what string, err error) {
-	t.Helper()
-	if !driver.Gone(err) {
-		t.Errorf("%s: %v; want GoneError", what, err)
 	}
 }
 

@@ -8,8 +8,20 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
+)
+
+// The steps that are the same for every store.
+var (
+	ttl    = steps.TTL
+	noWait = steps.NoWait
+	must   = steps.Must
+	enter  = steps.Enter
+	hold   = steps.Hold
+	wait   = steps.Wait
+	gone   = steps.Gone
 )
 
 // claim is an exclusive claim with a long lease.
@@ -26,16 +38,6 @@ func reader(key string) driver.Claim {
 	return c
 }
 
-func ttl(c driver.Claim, d time.Duration) driver.Claim {
-	c.TTL = d
-	return c
-}
-
-func noWait(c driver.Claim) driver.Claim {
-	c.NoWait = true
-	return c
-}
-
 // soon ends with the test, or after 20 seconds.
 func soon(t testing.TB) context.Context {
 	t.Helper()
@@ -44,49 +46,12 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // well must be nil.
 func well(t testing.TB, what any, err error) {
 	t.Helper()
 	if err != nil {
 		t.Errorf("%v: %v", what, err)
 	}
-}
-
-// enter must succeed.
-func enter(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	ticket, err := b.Enter(soon(t), c)
-	if err != nil {
-		t.Fatalf("Enter on %q: %v", c.Key, err)
-	}
-	return ticket
-}
-
-// hold must be granted at once.
-func hold(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	ticket := enter(t, b, c)
-	if !ticket.Granted {
-		t.Fatalf("Enter on %q was not granted; want a grant", c.Key)
-	}
-	return ticket
-}
-
-// wait must stand in line.
-func wait(t testing.TB, b driver.Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	ticket := enter(t, b, c)
-	if ticket.Granted {
-		t.Fatalf("Enter on %q was granted; want it to wait", c.Key)
-	}
-	return ticket
 }
 
 // busy must be refused. Whoever tries a lock moves the claim that is alone on it from the row
@@ -176,14 +141,6 @@ func unsure(t testing.TB, what string, err error) {
 }
 
 func permanent(err error) bool { return errors.Is(err, driver.ErrPermanent) }
-
-// gone must be GoneError.
-func gone(t testing.TB, what string, err error) {
-	t.Helper()
-	if !driver.Gone(err) {
-		t.Errorf("%s answered %v; want GoneError", what, err)
-	}
-}
 
 // until waits for a condition.
 func until(t testing.TB, what string, cond func() bool) {

@@ -21,7 +21,6 @@ import (
 // statement, and no transaction stays open when a process stops in the middle of a step.
 type pool struct {
 	config
-	swap     *swapsql.Dialect
 	tables   tables
 	errors   *serverErrors
 	use      *poolUse // nil if no call can succeed
@@ -53,8 +52,8 @@ type tables interface {
 	cluster(ctx context.Context) (string, error)
 }
 
-func newPool(c config, d *swapsql.Dialect, t tables, errs *serverErrors) *pool {
-	p := &pool{config: c, swap: d, tables: t, errors: errs, first: make(chan struct{}, 1)}
+func newPool(c config, t tables, errs *serverErrors) *pool {
+	p := &pool{config: c, tables: t, errors: errs, first: make(chan struct{}, 1)}
 	if c.bad == nil {
 		p.use = usePool(c.name, c.db)
 	}
@@ -192,7 +191,7 @@ func (p *pool) creating(ctx context.Context) error {
 	missing := p.inspect(ctx, true)
 	switch {
 	case errors.Is(missing, errNoFormat): // others may be creating them
-	case !slices.Contains(p.errors.missing, p.errors.code(missing)):
+	case !slices.Contains(p.errors.missing, p.errors.Code(missing)):
 		return missing
 	default:
 		if err := p.inspect(ctx, false); err != nil {
@@ -202,7 +201,7 @@ func (p *pool) creating(ctx context.Context) error {
 	if !p.create {
 		return missing
 	}
-	schema := p.swap.Schema(p.names.prefix)
+	schema := p.errors.Schema(p.names.prefix)
 	if err := p.retry(ctx, func() error { return p.tables.create(ctx, schema) }); err != nil {
 		return p.fail("create the tables", "", err)
 	}
@@ -210,7 +209,7 @@ func (p *pool) creating(ctx context.Context) error {
 	var err error
 	for range 50 {
 		err = p.inspect(ctx, true)
-		if !errors.Is(err, errNoFormat) && !slices.Contains(p.errors.missing, p.errors.code(err)) {
+		if !errors.Is(err, errNoFormat) && !slices.Contains(p.errors.missing, p.errors.Code(err)) {
 			break
 		}
 		select {
@@ -312,7 +311,7 @@ func (p *pool) send(ctx context.Context, st *swapsql.Statement) (int64, error) {
 	if p.inTime.Load() < quickAfter {
 		return p.sendSlow(ctx, conn, st)
 	}
-	r, err := p.sessions.Send(ctx, conn, p.swap, st)
+	r, err := p.sessions.Send(ctx, conn, p.errors.Dialect, st)
 	if err != nil && ctx.Err() != nil {
 		p.inTime.Store(0)
 	}
@@ -351,7 +350,7 @@ func (p *pool) sendSlow(ctx context.Context, conn *sql.Conn, st *swapsql.Stateme
 	p.statements.Go(func() {
 		defer cancel()
 		defer context.AfterFunc(p.ctx, cancel)()
-		r, err := p.sessions.Send(late, conn, p.swap, &copied)
+		r, err := p.sessions.Send(late, conn, p.errors.Dialect, &copied)
 		select {
 		case done <- outcome{r, err}:
 		case <-left:
@@ -379,13 +378,13 @@ func (p *pool) sendSlow(ctx context.Context, conn *sql.Conn, st *swapsql.Stateme
 // undone reports that a statement did not happen and may be sent again at once. ErrBadConn says
 // that nothing was sent; of lib/pq, which says it also when an answer is lost, see repeat.
 func (p *pool) undone(err error) bool {
-	return errors.Is(err, sqldriver.ErrBadConn) || slices.Contains(p.errors.undone, p.errors.code(err))
+	return errors.Is(err, sqldriver.ErrBadConn) || p.errors.Undone(err)
 }
 
 // moved reports whether a statement was refused because its server takes no writes: after a failover
 // without a cut the connections of a pool lead to the old primary, which others may still serve.
 func (p *pool) moved(err error) bool {
-	return err != nil && slices.Contains(p.errors.moved, p.errors.code(err))
+	return err != nil && slices.Contains(p.errors.moved, p.errors.Code(err))
 }
 
 // mustClose reports whether the connection that err came over may not be used again.
@@ -393,7 +392,7 @@ func (p *pool) mustClose(err error) bool {
 	if p.moved(err) {
 		return true
 	}
-	code := p.errors.code(err)
+	code := p.errors.Code(err)
 	return slices.ContainsFunc(p.errors.gone, func(class string) bool { return strings.HasPrefix(code, class) })
 }
 
@@ -417,16 +416,16 @@ func (p *pool) retry(ctx context.Context, f func() error) error {
 
 func (p *pool) fail(what, key string, err error) error {
 	return failure(p.name, what, key, err, func(err error) (string, verdict) {
-		if slices.Contains(p.errors.moved, p.errors.code(err)) {
+		if slices.Contains(p.errors.moved, p.errors.Code(err)) {
 			return "the server is a standby or read-only: connect to the primary", refused
 		}
-		code := p.errors.code(err)
+		code := p.errors.Code(err)
 		for _, a := range p.errors.advice {
 			if slices.Contains(strings.Fields(a.codes), code) {
 				return p.names.sql(a.text), lasting
 			}
 		}
-		if slices.Contains(p.errors.refused, code) || slices.Contains(p.errors.undone, code) ||
+		if slices.Contains(p.errors.refused, code) || p.errors.Undone(err) ||
 			code != "" && says(err, p.errors.pooler...) {
 			return "", refused
 		}

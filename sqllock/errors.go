@@ -12,6 +12,7 @@ import (
 	sqldriver "database/sql/driver"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
 // isAnswer reports whether err is an answer of the store, not a failure to get one.
@@ -123,9 +124,8 @@ func closeConn(conn *sql.Conn) {
 
 // serverErrors says what the errors of a kind of server mean.
 type serverErrors struct {
-	code    func(error) string
+	*swapsql.Dialect
 	missing []string // a table is not there
-	undone  []string // the server has rolled back a statement because of what others did at the same time
 	advice  []advice
 	// moved says that another server must be asked: this one takes no writes, so it did not
 	// happen. gone begins the codes of all errors after which a connection is not used again.

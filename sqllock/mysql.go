@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/fencelock/fencelock/internal/swapsql"
@@ -11,7 +10,7 @@ import (
 // mysql makes the tables on MariaDB and MySQL.
 type mysql struct{ config }
 
-func openMySQL(c config) conns { return newPool(c, swapsql.MySQL, &mysql{c}, &mysqlErrors) }
+func openMySQL(c config) conns { return newPool(c, &mysql{c}, &mysqlErrors) }
 
 // create runs the schema, one statement after the other, on a connection that is not used again. What others
 // create at the same time is there, and what they lock is free soon.
@@ -27,7 +26,7 @@ func (m *mysql) create(ctx context.Context, schema string) error {
 			continue
 		}
 		_, err := conn.ExecContext(ctx, text)
-		if code := mysqlCode(err); err != nil && code != "1050" { // it exists
+		if code := swapsql.MySQL.Code(err); err != nil && code != "1050" { // it exists
 			return err
 		}
 	}
@@ -59,25 +58,9 @@ func severalWriters(read map[string]string) string {
 	return ""
 }
 
-// mysqlCode returns the number of a server's error, or "". No driver is imported for it:
-// the usual ones begin the text of such an error with "Error 1213 (40001): ", or with
-// the same without the state.
-func mysqlCode(err error) string {
-	for ; err != nil; err = errors.Unwrap(err) {
-		rest, ok := strings.CutPrefix(err.Error(), "Error ")
-		if end := strings.IndexAny(rest, ": "); ok && end > 0 {
-			return rest[:end]
-		}
-	}
-	return ""
-}
-
 var mysqlErrors = serverErrors{
-	code:    mysqlCode,
+	Dialect: swapsql.MySQL,
 	missing: []string{"1146"}, // no such table
-	// A lock wait timeout, a deadlock, a row that has changed since the snapshot, a table that
-	// was altered meanwhile, too many transactions.
-	undone: []string{"1205", "1213", "1020", "1412", "1637"},
 	// A right is missing: a session learns of a new one when it begins.
 	gone: []string{"1044", "1142", "1143"},
 	// read_only or super_read_only, a read-only transaction, innodb_read_only, and a node of Galera or

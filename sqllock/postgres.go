@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	_ "embed"
@@ -16,7 +15,7 @@ var postgresSchemas string
 // postgres makes and finds the tables on PostgreSQL.
 type postgres struct{ config }
 
-func openPostgres(c config) conns { return newPool(c, swapsql.Postgres, &postgres{c}, &postgresErrors) }
+func openPostgres(c config) conns { return newPool(c, &postgres{c}, &postgresErrors) }
 
 // create runs the schema as a text without arguments, which goes out in one piece, so no
 // pooler takes it apart.
@@ -29,20 +28,9 @@ func (p *postgres) cluster(context.Context) (string, error) { return "", nil }
 
 func (p *postgres) schemas() string { return p.names.statement(postgresSchemas) }
 
-// sqlState returns the SQLSTATE of a driver's error, or "". No driver is imported for it:
-// the errors of pgx and of lib/pq have this method.
-func sqlState(err error) string {
-	var s interface{ SQLState() string }
-	if errors.As(err, &s) {
-		return s.SQLState()
-	}
-	return ""
-}
-
 var postgresErrors = serverErrors{
-	code:    sqlState,
+	Dialect: swapsql.Postgres,
 	missing: []string{"42P01"},
-	undone:  []string{"40001", "40P01", "55P03"}, // not serializable, a deadlock, the role's lock_timeout
 	// A read-only transaction, or one during recovery; no lock on a table, or no unlogged table,
 	// during recovery.
 	moved: []string{"25006", "55000", "0A000"},

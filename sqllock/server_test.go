@@ -74,7 +74,7 @@ func onSlow(t *testing.T, conns int, takes time.Duration, f func(t *testing.T, s
 		db.SetMaxOpenConns(conns)
 		ctx, stop := context.WithCancel(t.Context())
 		d.endBackend = stop
-		s := newPool(config{ctx: ctx, name: "slow", db: db}, swapsql.Postgres, &postgres{}, &postgresErrors)
+		s := newPool(config{ctx: ctx, name: "slow", db: db}, &postgres{}, &postgresErrors)
 		defer s.close()
 		defer stop()
 		f(t, s, d)

@@ -15,6 +15,15 @@ import (
 // defaultPrefix begins the names of all tables in the embedded SQL.
 const defaultPrefix = "fencelock_"
 
+// The codes of errors after which a statement has done nothing and may be sent again.
+var (
+	// A transaction that is not serializable, a deadlock, the lock_timeout of a role.
+	undonePostgres = []string{"40001", "40P01", "55P03"}
+	// A lock wait timeout, a deadlock, a row that has changed since the snapshot, a table that was altered
+	// meanwhile, too many transactions.
+	undoneMySQL = []string{"1205", "1213", "1020", "1412", "1637"}
+)
+
 // Dialect is a kind of database.
 type Dialect struct {
 	name     string
@@ -69,7 +78,7 @@ var (
 		},
 	}
 	Postgres = &Dialect{
-		name: "postgres", args: numbers, notifies: true, undone: []string{"40001", "40P01", "55P03"}, code: sqlState,
+		name: "postgres", args: numbers, notifies: true, undone: undonePostgres, code: sqlState,
 		longestPoll: 250 * time.Millisecond,
 		words: []string{
 			"{entry}", "SELECT ?::bytea AS a, ?::bigint AS b, {now} AS c, ?::text AS d",
@@ -90,7 +99,7 @@ var (
 		},
 	}
 	MySQL = &Dialect{
-		name: "mysql", args: literals, guarded: true, undone: []string{"1205", "1213", "1020", "1412", "1637"},
+		name: "mysql", args: literals, guarded: true, undone: undoneMySQL,
 		code: mysqlCode, duplicate: "1062", longestPoll: 250 * time.Millisecond,
 		words: []string{
 			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
@@ -229,6 +238,13 @@ func ascii(json []byte) string {
 	}
 	return b.String()
 }
+
+// Code returns the code of a driver's error, or "". No driver is imported for it.
+func (d *Dialect) Code(err error) string { return d.code(err) }
+
+// Undone reports whether the database has rolled back a statement because of what others did at the same time. It may
+// be sent again.
+func (d *Dialect) Undone(err error) bool { return slices.Contains(d.undone, d.code(err)) }
 
 // sqlState returns the SQLSTATE of an error of pgx or lib/pq, which have this method, or "".
 func sqlState(err error) string {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +66,7 @@ func (p *Pool) Run(ctx context.Context, st *Statement) (changed int64, err error
 	}
 	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		changed, err = p.once(ctx, st)
-		if err == nil || !slices.Contains(p.d.undone, p.d.code(err)) {
+		if err == nil || !p.d.Undone(err) {
 			return changed, err
 		}
 		select {

@@ -115,9 +115,10 @@ func (b *Backend) join(
 		var t driver.Ticket
 		var found bool // with a lease that the store renews
 		var seen *reading
-		err := b.stepOr(ctx, c.Key, a, func(r *reading, s *line.Step) error {
-			switch r.opens = mayOpen && r.opensFor(c); {
-			case r.opens:
+		f := func(r *reading, s *line.Step) error {
+			switch {
+			case mayOpen && r.opensFor(c):
+				r.opens = true
 				return errOpens
 			case r.More:
 				return errPart
@@ -136,7 +137,8 @@ func (b *Backend) join(
 				seen, t = r, r.Ticket(s, own)
 			}
 			return err
-		})
+		}
+		err := b.do(c.Key, &job{ctx: ctx, f: f, other: a})
 		if err != nil {
 			return nil, err
 		}

@@ -25,13 +25,15 @@ type stepFunc func(r *reading, s *line.Step) error
 
 // job is a step of one call.
 type job struct {
-	ctx      context.Context
-	f        stepFunc
-	other    *Arrival // has others do the step, if swaps come too late; may be nil
-	appended bool     // other is among the arrivals
-	after    int      // other is sent only after so many lost swaps of this very job
-	looks    bool     // f changes nothing
-	err      error    // the answer, once done is closed
+	ctx context.Context
+	f   stepFunc
+	// other has others do the step, if swaps come too late; it may be nil. Once it is sent f, with r.appended, finds
+	// done what it wants, or returns errPart.
+	other    *Arrival
+	appended bool  // other is among the arrivals
+	after    int   // other is sent only after so many lost swaps of this very job
+	looks    bool  // f changes nothing
+	err      error // the answer, once done is closed
 	done     chan struct{}
 }
 
@@ -49,13 +51,7 @@ type batch struct {
 // f may run after ctx has ended and step has returned: what it writes is read only if err is nil,
 // and is no result parameter of its caller.
 func (b *Backend) step(ctx context.Context, key string, f stepFunc) error {
-	return b.stepOr(ctx, key, nil, f)
-}
-
-// stepOr is step, and sends other to the arrivals after some lost swaps. From then on f, with r.appended,
-// finds done what it wants, or returns errPart.
-func (b *Backend) stepOr(ctx context.Context, key string, other *Arrival, f stepFunc) error {
-	return b.do(key, &job{ctx: ctx, f: f, other: other})
+	return b.do(key, &job{ctx: ctx, f: f})
 }
 
 // do runs a job.

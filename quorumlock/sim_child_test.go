@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -71,17 +70,4 @@ func elsewhere(t *testing.T) bool {
 	}
 	t.Log(play(t, t.Name(), "0-0"))
 	return true
-}
-
-// Runs by the thousand break no rule either.
-func TestThousandsOfSimulatedRuns(t *testing.T) {
-	t.Parallel()
-	runs, processes := manyRuns(), runtime.GOMAXPROCS(0)
-	for i := range processes {
-		from, to := runs*i/processes, runs*(i+1)/processes
-		t.Run(fmt.Sprintf("%d-%d", from, to), func(t *testing.T) {
-			t.Parallel()
-			t.Log(play(t, "TestSimulatedQuorumBreaksNoRule", fmt.Sprintf("%d-%d", from, to)))
-		})
-	}
 }

@@ -233,17 +233,6 @@ const (
 	brokenRuns = 1500 // at most; about a hundred are enough
 )
 
-// runsVariable names the environment variable that asks for more runs, or fewer: a
-// thousand take about twenty seconds of one processor.
-const runsVariable = "FENCELOCK_SIM_RUNS"
-
-func manyRuns() int {
-	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
-		return n
-	}
-	return 2000
-}
-
 // Each client's clock is further ahead than the one before, and two of three nodes are wiped.
 // What they grant after their quarantine must be above the tokens that they have forgotten. A
 // limit of last + skew, in place of now + skew, must be seen to fail.

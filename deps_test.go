@@ -107,7 +107,10 @@ var backends = []string{"memlock", "sqllock", "quorumlock", "redislock", "etcdlo
 var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock"}
 
 // forBackends are the packages that a backend may import.
-var forBackends = []string{"driver", "fence", "internal/driverutil", "internal/errs", "internal/escape", "internal/line"}
+var forBackends = []string{
+	"driver", "fence", "internal/driverutil", "internal/errs", "internal/escape", "internal/line", "internal/swaplock",
+	"internal/swapsql",
+}
 
 // ends are what nothing may depend on.
 var ends = []string{"cmd", "verify", "examples", "integrations", "tools"}
@@ -161,6 +164,9 @@ func breachInside(f goFile, dir string) string {
 		return "what backends share imports the contract alone"
 	case within(f.dir, "internal/line") && !within(dir, "driver", "internal/driverutil"):
 		return "the rule imports the contract alone"
+	case within(f.dir, "internal/swaplock", "internal/swapsql") &&
+		!within(dir, "driver", "internal/driverutil", "internal/line", "internal/swaplock"):
+		return "stores that swap import the contract and the rule, and no backend"
 	case within(f.dir, backends...) && !within(dir, forBackends...) && !within(dir, backendOf(f.dir)):
 		return "a backend imports the contract, tokens, the rule and what backends share, not the core, nor another backend"
 	case within(f.dir, "drivertest") && !within(dir, "driver", "fence", "memlock", "drivertest", "internal/driverutil"):
@@ -220,6 +226,8 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		{"drivertest/faulty/faulty.go", ".", "/driver", ""},
 		{"drivertest/lease_test.go", ".", "/drivertest/faulty", ""},
 		{"internal/line/line.go", ".", "/driver", "/ /memlock /drivertest"},
+		{"internal/swaplock/step.go", ".", "/driver /internal/line", "/ /internal/swapsql /sqllock"},
+		{"internal/swapsql/store.go", ".", "/driver/record /internal/swaplock", "/ /sqllock"},
 		{"memlock/store.go", ".", "/driver /fence /internal/line", "/ /drivertest /sqllock"},
 		{"memlock/store_test.go", ".", "/drivertest", ""},
 		{"sqllock/sqlite.go", ".", "", "modernc.org/sqlite"},

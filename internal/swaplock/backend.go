@@ -50,7 +50,7 @@ func New(store Store) *Backend {
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.arriver, _ = store.(Arriver)
 	b.queues, b.lateUntil = make(map[string][]*job), make(map[string]time.Time)
-	b.forgetAt = time.Now().Add(rand.N(forgetEvery)) // also a process that lives for a second may have its turn
+	b.forgetAt = time.Now().Add(rand.N(ForgetEvery)) // also a process that lives for a second may have its turn
 	return b
 }
 

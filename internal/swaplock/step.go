@@ -344,18 +344,18 @@ func news(s *line.Step) (all []News) {
 	return all
 }
 
-// forgetEvery is how often a process forgets what is old, and forgetMost how long that may take.
-const (
-	forgetEvery = time.Hour
-	forgetMost  = 5 * time.Minute
-)
+// ForgetEvery is how often a process forgets what is old. Tests that count requests set it before the first Backend.
+var ForgetEvery = time.Hour
+
+// forgetMost is how long that may take.
+const forgetMost = 5 * time.Minute
 
 // forget has the store forget what is old, now and then.
 func (b *Backend) forget(now time.Time) {
 	b.mu.Lock()
 	due := !time.Now().Before(b.forgetAt)
 	if due {
-		b.forgetAt = time.Now().Add(forgetEvery)
+		b.forgetAt = time.Now().Add(ForgetEvery)
 	}
 	b.mu.Unlock()
 	if !due {

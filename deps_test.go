@@ -134,7 +134,7 @@ func breach(f goFile, imported string) string {
 	case f.test:
 		return ""
 	}
-	return cmp.Or(breachOfTests(f, dir), breachInside(f, dir), breachOfCore(f, dir))
+	return cmp.Or(breachOfTests(f, dir), breachInside(f, dir), breachOfBackends(f, dir), breachOfCore(f, dir))
 }
 
 // breachOfTests is breach for packages that help tests. It is for files that are not tests, as is
@@ -162,6 +162,15 @@ func breachInside(f goFile, dir string) string {
 		return "what backends share imports none of them"
 	case within(f.dir, "internal/driverutil") && !within(dir, "driver"):
 		return "what backends share imports the contract alone"
+	case within(f.dir, "drivertest") && !within(dir, "driver", "fence", "memlock", "drivertest", "internal/driverutil"):
+		return "drivertest needs the contract and its reference, not the core"
+	}
+	return ""
+}
+
+// breachOfBackends is breach for backends and what they are built on.
+func breachOfBackends(f goFile, dir string) string {
+	switch {
 	case within(f.dir, "internal/line") && !within(dir, "driver", "internal/driverutil"):
 		return "the rule imports the contract alone"
 	case within(f.dir, "internal/swaplock", "internal/swapsql") &&
@@ -169,8 +178,6 @@ func breachInside(f goFile, dir string) string {
 		return "stores that swap import the contract and the rule, and no backend"
 	case within(f.dir, backends...) && !within(dir, forBackends...) && !within(dir, backendOf(f.dir)):
 		return "a backend imports the contract, tokens, the rule and what backends share, not the core, nor another backend"
-	case within(f.dir, "drivertest") && !within(dir, "driver", "fence", "memlock", "drivertest", "internal/driverutil"):
-		return "drivertest needs the contract and its reference, not the core"
 	}
 	return ""
 }

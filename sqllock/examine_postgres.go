@@ -268,8 +268,8 @@ func (e *examination) postgresListen(ctx context.Context) {
 		return
 	}
 	e.addValue(health.Warning, "postgres-listen", "LISTEN", "no notification within "+examineFor.String(),
-		"Waiters are not woken and poll the database, which prolongs a wait by about an eighth. A pooler in "+
-			"transaction mode loses LISTEN.",
+		"Waiters are not woken and poll the database, which prolongs a wait by about an eighth. Nothing is heard "+
+			"through a pooler.",
 		"name PostgreSQL itself in the URL; or in a program have Options.Listen connect past the pooler")
 }
 

@@ -130,6 +130,8 @@ type stage struct {
 	env []string // of its programs, as NAME=value, on top of that of the test
 
 	procs []*proc // that it has started
+
+	terminal bool // there is one, on which programs run
 }
 
 func newStage(t testing.TB, url string, env ...string) *stage {

@@ -49,12 +49,12 @@ func alive(pid int) bool {
 }
 
 // pid reads a process id that a command of the test wrote to a file, or will write as long as one of the
-// programs runs that the test has started.
+// programs runs that the test has started, or that run on a terminal.
 func (s *stage) pid(file string) int {
 	s.t.Helper()
 	n := 0
 	eventually(s.t, file+" has a process id", func() bool {
-		ended := !slices.ContainsFunc(s.procs, func(p *proc) bool { return !p.ended() })
+		ended := !s.terminal && !slices.ContainsFunc(s.procs, func(p *proc) bool { return !p.ended() })
 		text := s.read(file)
 		if !strings.HasSuffix(text, "\n") {
 			if ended {

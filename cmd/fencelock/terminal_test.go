@@ -31,6 +31,7 @@ const (
 
 func newTerminal(t *testing.T, s *stage) *shell {
 	t.Helper()
+	s.terminal = true
 	bash := &shell{t: t, cmd: exec.Command("bash", "--norc", "--noprofile", "-i")}
 	bash.cmd.Dir = s.dir
 	bash.cmd.Env = append(os.Environ(), envURL+"="+s.url, "TERM=dumb", "PS1=> ",

@@ -81,7 +81,7 @@ func TestPgBouncer(t *testing.T) {
 	statement := testserver.PgBouncer(t, s, testserver.Config("pool_mode = statement"))
 	finds(t, open(t, statement.URL()).Backend, time.Minute, "warning postgres-pooler", "warning postgres-listen")
 	session := testserver.PgBouncer(t, s, testserver.Config("pool_mode = session"))
-	finds(t, open(t, session.URL()).Backend, time.Minute)
+	finds(t, open(t, session.URL()).Backend, time.Minute, "warning postgres-listen")
 
 	db, _ := database(t, s.URL())
 	finds(t, sqllock.New(db, sqllock.Postgres, nil), time.Minute, "note postgres-listen")

@@ -40,8 +40,13 @@ func TestCompletionTypeDoesNotMatter(t *testing.T) {
 		for _, params := range []string{"", "autocommit=0"} {
 			o := &sqllock.Options{Prefix: "app_" + strings.TrimSuffix(params, "=0") + completion, CreateTables: true}
 			b := s.new(t, s.openDSN(t, dsn+"?"+params), o)
-			use(t, b, "k")
-			handOvers(t, b, s.new(t, s.openDSN(t, dsn+"?"+params), o))
+			other := s.new(t, s.openDSN(t, dsn+"?"+params), o)
+			holder := hold(t, b, claim("k"))
+			w := wait(t, other, claim("k"))
+			renewed(t, b, holder)
+			leave(t, b, holder)
+			leave(t, other, granted(t, other, w))
+			empty(t, b)
 		}
 	}
 }

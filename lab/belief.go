@@ -23,13 +23,27 @@ func (r Run) Beliefs() []map[string]Belief {
 			holds: map[wish]map[string]bool{}, stopped: map[string]bool{},
 		}
 		for _, e := range r.Events {
-			if i+1 == len(r.Steps) || e.At < r.Steps[i+1].begun {
+			if r.stepOf(e) <= i {
 				b.apply(e)
 			}
 		}
 		all[i] = b.ofActors()
 	}
 	return all
+}
+
+// stepOf returns the step that e belongs to. A lock that an actor gets while another one acts is part of its own step
+// if that is the next one: which of both came first is chance.
+func (r Run) stepOf(e history.Event) int {
+	i := 0
+	for i+1 < len(r.Steps) && e.At >= r.Steps[i+1].begun {
+		i++
+	}
+	gets := e.Op == history.Believe && r.Steps[i].Actor != e.Process
+	if gets && i+1 < len(r.Steps) && r.Steps[i+1].Actor == e.Process {
+		i++
+	}
+	return i
 }
 
 // beliefs are those of all actors at one moment.

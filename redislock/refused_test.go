@@ -55,13 +55,13 @@ func TestServerThatRefusesHasDoneNothing(t *testing.T) {
 				t.Errorf("Enter, sent twice, answered %v; want an error with an unknown outcome", err)
 			}
 			p.Handle(nil)
-			p.Resume()
 			for _, c := range tt.end {
 				ask(t, s, c...)
 			}
 			if l := line(t, other, "key"); len(l.Claims) != 0 {
 				t.Errorf("the line is %+v", l.Claims)
 			}
+			p.Resume() // from here on the first copy may be applied
 		})
 	}
 }

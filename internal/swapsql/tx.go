@@ -95,11 +95,11 @@ func (s *Store) unbind(ctx context.Context, key string, arrivals int, st *swaplo
 			st.Records[id] = st.Now.Add(boundFor)
 		}
 	}
-	switch {
-	case some == nil:
+	if some == nil {
 		return nil
-	case s.d.args == literals:
-		st.Soon = lookAgain
+	}
+	st.Soon = lookAgain
+	if s.d.args == literals {
 		n, err := s.write(ctx, "look for transactions that lock", key, strings.Replace(unbindMySQL, "%s",
 			strings.Repeat("?, ", len(some)-1)+"?", 1), append(some, []byte(key), int64(bound))...)
 		if n > 0 && err == nil {
@@ -107,25 +107,11 @@ func (s *Store) unbind(ctx context.Context, key string, arrivals int, st *swaplo
 		}
 		return err
 	}
-	st.Soon = lookAgain
-	return s.ended(ctx, key, func(id string) { st.Records[id] = fromMicros(1) })
-}
-
-// ended calls f with the ID of each claim of key whose transaction has ended.
-func (s *Store) ended(ctx context.Context, key string, f func(id string)) error {
 	q := s.statement("look for transactions that lock", key, unboundSQL, []byte(key), int64(bound))
 	q.Writes = true
-	var ids []string
-	q.Begin = func() { ids = nil }
-	q.Row = func(scan func(to ...any) error) error {
-		var id []byte
-		err := scan(s.bytes(&id))
-		ids = append(ids, string(id))
-		return err
-	}
-	_, err := s.conns.Run(ctx, q)
+	ids, err := s.column(ctx, q)
 	for _, id := range ids {
-		f(id)
+		st.Records[id] = fromMicros(1)
 	}
 	return err
 }

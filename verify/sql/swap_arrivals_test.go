@@ -22,8 +22,7 @@ type arrivals struct {
 
 func newArrivals(t *testing.T, s *store) *arrivals {
 	use(t, s.backend(t), "tables")
-	d := swapDialects[s.dialect]
-	x := &arrivals{t, swapsql.New(swapsql.NewPool(s.open(t), d), d, swapsql.Options{})}
+	x := &arrivals{t, swapStore(s.open(t), s.dialect)}
 	t.Cleanup(func() {
 		st, err := x.st.Read(context.Background(), "k", -1)
 		must(t, err)

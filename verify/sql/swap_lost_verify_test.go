@@ -27,9 +27,8 @@ func (s losing) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 func TestSwapAnswersAsTheModelSaysWhenSwapsAreLost(t *testing.T) {
 	each(t, []kind{postgres, pgBouncer, mariaDB}, func(t *testing.T, s *store) {
 		use(t, s.backend(t), "tables")
-		d := swapDialects[s.dialect]
 		drivertest.Model(t, func(t *testing.T) driver.Backend {
-			b := swaplock.New(losing{swapsql.New(swapsql.NewPool(s.open(t), d), d, swapsql.Options{})})
+			b := swaplock.New(losing{swapStore(s.open(t), s.dialect)})
 			t.Cleanup(func() { b.Close() })
 			return b
 		}, 1, 2)

@@ -5,13 +5,8 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
-	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock"
 )
-
-var swapDialects = map[sqllock.Dialect]*swapsql.Dialect{
-	sqllock.SQLite: swapsql.SQLite, sqllock.Postgres: swapsql.Postgres, sqllock.MySQL: swapsql.MySQL,
-}
 
 // TestLocksNeedFourRights: who uses the tables may read and write rows, and nothing else.
 func TestLocksNeedFourRights(t *testing.T) {

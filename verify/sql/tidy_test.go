@@ -11,7 +11,6 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/swaplock"
-	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -32,8 +31,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		inUse.Token -= 1e14
 		s.do(t, "UPDATE fencelock_swap SET expires = 1 WHERE {name} LIKE 'dead%'")
 		s.do(t, "UPDATE fencelock_lease SET ending = 1")
-		d := swapDialects[s.dialect]
-		st := swapsql.New(swapsql.NewPool(s.db, d), d, swapsql.Options{})
+		st := swapStore(s.db, s.dialect)
 		for range 2 {
 			stale, err := st.Forget(soon(t), time.Now().Add(-24*time.Hour).UnixMicro())
 			must(t, err)

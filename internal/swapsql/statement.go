@@ -7,9 +7,6 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -47,88 +44,6 @@ type Statement struct {
 	Resent bool
 }
 
-// Pool runs statements over the connections of a *sql.DB.
-type Pool struct {
-	db *sql.DB
-	d  *Dialect
-	mu sync.Mutex // one writer at a time, if the dialect says so
-	Sessions
-}
-
-// NewPool returns Conns on a pool.
-func NewPool(db *sql.DB, d *Dialect) *Pool { return &Pool{db: db, d: d} }
-
-// Run runs one statement.
-func (p *Pool) Run(ctx context.Context, st *Statement) (changed int64, err error) {
-	if p.d.oneWrite && st.Writes {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-	}
-	for wait := 200 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		changed, err = p.once(ctx, st)
-		if err == nil || !p.d.Undone(err) {
-			return changed, err
-		}
-		select {
-		case <-time.After(wait/2 + rand.N(wait)):
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-}
-
-func (p *Pool) once(ctx context.Context, st *Statement) (int64, error) {
-	conn, err := p.db.Conn(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	if p.d.guarded {
-		r, err := p.Send(ctx, conn, p.d, st)
-		if err != nil {
-			return 0, err
-		}
-		return st.Take(r)
-	}
-	if len(st.Then) > 0 {
-		return st.all(ctx, conn, p.d)
-	}
-	return st.on(ctx, conn, p.d)
-}
-
-// all runs st and what comes then in a transaction.
-func (st *Statement) all(ctx context.Context, conn *sql.Conn, d *Dialect) (changed int64, err error) {
-	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		return 0, err
-	}
-	defer func() {
-		if err != nil { // the transaction may be open
-			_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
-		}
-	}()
-	if changed, err = st.on(ctx, conn, d); err != nil {
-		return 0, err
-	}
-	for _, next := range st.Then {
-		if changed > 0 {
-			if _, err := next.on(ctx, conn, d); err != nil {
-				return 0, err
-			}
-		}
-	}
-	_, err = conn.ExecContext(ctx, "COMMIT")
-	return changed, err
-}
-
-// on runs st over conn.
-func (st *Statement) on(ctx context.Context, conn *sql.Conn, d *Dialect) (int64, error) {
-	r, err := st.send(ctx, conn, d)
-	if err != nil {
-		return 0, err
-	}
-	return st.Take(r)
-}
-
 // Result is what a database returns for a statement.
 type Result struct {
 	changed, inserted int64
@@ -138,9 +53,6 @@ type Result struct {
 // send runs st over conn. It calls none of the functions of st.
 func (st *Statement) send(ctx context.Context, conn *sql.Conn, d *Dialect) (*Result, error) {
 	text, args := d.bind(st.Text, st.Args)
-	if _, clock := Clocked(st.Text); d.args == marks && clock >= 0 {
-		st.Clock = args[clock].(int64)
-	}
 	if st.Row != nil {
 		return query(ctx, conn, text, args)
 	}

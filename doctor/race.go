@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Outcome is what Race has counted. A store that excludes has neither Several nor NotRisen.
+// Outcome counts the rounds of a Race. A store that excludes has neither Several nor NotRisen.
 type Outcome struct {
 	Racers     int
 	Rounds     int   // that were counted; One, None and Several add up to it
@@ -63,7 +63,7 @@ type race struct {
 	last     int64 // the largest token of the rounds before, of key
 }
 
-// try is what became of one racer.
+// try holds the result of one racer.
 type try struct {
 	ticket  driver.Ticket
 	won     bool

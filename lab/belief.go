@@ -2,7 +2,7 @@ package lab
 
 import "github.com/fencelock/fencelock/internal/history"
 
-// Belief is what a client makes of a lock.
+// Belief says whether a client believes that it holds a lock.
 type Belief int
 
 // The beliefs, from none to the one that must not be.

@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of PostgreSQL
@@ -22,12 +21,9 @@ type database struct {
 }
 
 func (s *stage) postgres() *database {
-	dir, err := os.MkdirTemp(s.dir, "postgres-*")
-	s.check(err)
-	server, err := testserver.StartPostgres(s.ctx, dir)
-	s.check(err)
-	s.closers = append(s.closers, server.Stop)
-	d := &database{stage: s, server: server}
+	d := &database{stage: s, server: s.serve(func(dir string) (*testserver.Server, error) {
+		return testserver.StartPostgres(s.ctx, dir)
+	})}
 	d.admin = d.open("")
 	return d
 }

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -24,12 +23,9 @@ type etcd struct {
 }
 
 func (s *stage) etcd() *etcd {
-	dir, err := os.MkdirTemp(s.dir, "etcd-*")
-	s.check(err)
-	server, err := testserver.StartEtcd(s.ctx, dir)
-	s.check(err)
-	s.closers = append(s.closers, server.Stop)
-	e := &etcd{stage: s, server: server}
+	e := &etcd{stage: s, server: s.serve(func(dir string) (*testserver.Server, error) {
+		return testserver.StartEtcd(s.ctx, dir)
+	})}
 	e.kv = e.dial()
 	return e
 }

@@ -207,18 +207,27 @@ type node struct {
 	rdb    *redis.Client
 }
 
+// serve starts a server in a folder of its own, which runs until the play ends.
+func (s *stage) serve(start func(dir string) (*testserver.Server, error)) *testserver.Server {
+	dir, err := os.MkdirTemp(s.dir, "server-*")
+	s.check(err)
+	server, err := start(dir)
+	s.check(err)
+	s.closers = append(s.closers, server.Stop)
+	return server
+}
+
 // redis starts a server. What it holds is shown under name, which may be empty.
 func (s *stage) redis(name string, config ...string) *node {
-	dir, err := os.MkdirTemp(s.dir, "redis-*")
-	s.check(err)
-	server, err := testserver.StartRedis(s.ctx, dir, testserver.Config(config...))
-	s.check(err)
+	server := s.serve(func(dir string) (*testserver.Server, error) {
+		return testserver.StartRedis(s.ctx, dir, testserver.Config(config...))
+	})
 	n := &node{name, server, redis.NewClient(&redis.Options{
 		// A request is never sent twice: what is played must be what is shown.
 		Addr: server.Addr(), MaxRetries: -1, DisableIdentity: true, Protocol: 2, ContextTimeoutEnabled: true,
 	})}
 	s.nodes = append(s.nodes, n)
-	s.closers = append(s.closers, server.Stop, n.rdb.Close)
+	s.closers = append(s.closers, n.rdb.Close)
 	return n
 }
 

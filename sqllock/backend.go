@@ -22,7 +22,7 @@ type Backend struct {
 	servers *pool // nil on SQLite
 }
 
-// backend is what a Backend does.
+// backend has the methods of a Backend.
 type backend interface {
 	driver.Backend
 	driver.Alarm

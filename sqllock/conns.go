@@ -410,7 +410,7 @@ func (p *pool) retry(ctx context.Context, f func() error) error {
 		conns--
 		return conns > 0
 	}
-	// Whoever was in the way is most likely done within the first wait.
+	// Another client that was in the way is most likely done within the first wait.
 	return retry(ctx, again, 500*time.Microsecond, 50*time.Millisecond, f)
 }
 

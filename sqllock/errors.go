@@ -135,7 +135,7 @@ type serverErrors struct {
 	refused, pooler []string
 }
 
-// advice is what to do about errors that would come again.
+// advice says what to do about errors that would come again.
 type advice struct{ codes, text string }
 
 func permanent(err error) error { return driver.Permanent(err) }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/storeurl"
 )
 
 // TestFullServerIsWaitedFor: an application has all connections that the server takes. A command that
@@ -52,30 +49,12 @@ func waitForFull(t *testing.T, at, says string) {
 	if !full {
 		t.Fatalf("the server takes %d connections", len(conns))
 	}
-	s := newStage(t, at)
-	p := s.start("fencelock", "run", "n", "--", "true")
-	eventually(t, "it says that it has no connection", func() bool {
-		return strings.Contains(p.err.String(), says) && strings.Contains(p.err.String(), "asking again")
+	refusesFor(t, at, says, func() {
+		db.SetMaxIdleConns(-1)
+		for _, conn := range conns {
+			conn.Close()
+		}
 	})
-	s.wants(exitUnavailable, "run", "-n", "n", "--", "true").wantLine("refuses for now", says)
-
-	u, err := storeurl.Parse(at, storeurl.Source{})
-	must(t, err)
-	open, err := u.Open(t.Context(), storeurl.Config{})
-	must(t, err)
-	defer open.Close()
-	locks, err := fencelock.New(open.Backend, nil)
-	must(t, err)
-	defer locks.Close()
-	if _, err := locks.TryLock(t.Context(), "n"); !errors.Is(err, fencelock.ErrRefused) || !strings.Contains(err.Error(), says) {
-		t.Errorf("TryLock: %v; want ErrRefused that says %q", err, says)
-	}
-
-	db.SetMaxIdleConns(-1)
-	for _, conn := range conns {
-		conn.Close()
-	}
-	p.wantExit(0)
 }
 
 // TestHolderComesBackToAFullServer: six commands have all connections that a role may have, and more wait for

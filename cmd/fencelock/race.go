@@ -19,7 +19,7 @@ const (
 	raceClients = 8 // each with as many connections as it has racers
 )
 
-// raceView is what doctor --race found. Fields only ever grow in number.
+// raceView holds the result of doctor --race. Fields only ever grow in number.
 type raceView struct {
 	Store      string `json:"store"`
 	Excludes   bool   `json:"excludes"`
@@ -90,7 +90,7 @@ func newRaceView(store, kind string, o *doctor.Outcome) *raceView {
 	return v
 }
 
-// text is what people read.
+// text returns the result for people.
 func (v *raceView) text() string {
 	text := fmt.Sprintf("%s\n\n%d rounds of %d racers: one won %d rounds, several won %d, nobody won %d.\n",
 		v.Store, v.Rounds, v.Racers, v.One, v.Several, v.None)

@@ -169,7 +169,7 @@ func (a *batch) run() error {
 			}
 		}
 		done, err := a.try(ctx, arrivals)
-		if errors.Is(err, errPart) { // which is no lost swap
+		if errors.Is(err, errPart) { // no swap was lost
 			arrivals = -1
 			done, err = a.try(ctx, arrivals)
 		}

@@ -44,7 +44,7 @@ type Statement struct {
 	Resent bool
 }
 
-// Result is what a database returns for a statement.
+// Result holds the response of a database to a statement.
 type Result struct {
 	changed, inserted int64
 	rows              [][]any

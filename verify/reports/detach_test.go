@@ -43,16 +43,21 @@ func openedClient(t *testing.T, store string, wrap func(driver.Backend) driver.B
 	return c
 }
 
-// A goroutine takes a Reentrant share of a lease while another one detaches it. There were three
-// live holders, and the release of the share ended the lease of the process that had adopted the handle.
-func TestReentrantShareDuringADetach(t *testing.T) {
-	for name, store := range map[string]string{
+// detachers are the stores whose leases pass from one process to another.
+func detachers(t *testing.T) map[string]string {
+	return map[string]string{
 		"Redis":      testserver.Redis(t).URL(),
 		"PostgreSQL": testserver.Postgres(t).URL(),
 		"MariaDB":    testserver.MariaDB(t).URL(),
 		"SQLite":     "sqlite:" + filepath.Join(t.TempDir(), "locks.db"),
 		"etcd":       testserver.Etcd(t).URL(),
-	} {
+	}
+}
+
+// A goroutine takes a Reentrant share of a lease while another one detaches it. There were three
+// live holders, and the release of the share ended the lease of the process that had adopted the handle.
+func TestReentrantShareDuringADetach(t *testing.T) {
+	for name, store := range detachers(t) {
 		t.Run(name, func(t *testing.T) {
 			asIs := func(b driver.Backend) driver.Backend { return b }
 			seam := &during{do: func() {}}
@@ -108,13 +113,7 @@ func TestReentrantShareDuringADetach(t *testing.T) {
 // A program finishes one detached lease for two slots. The second one was noted nowhere, and the program was told that
 // it is done.
 func TestDetachedLeaseFinishesOneSlot(t *testing.T) {
-	for name, store := range map[string]string{
-		"Redis":      testserver.Redis(t).URL(),
-		"PostgreSQL": testserver.Postgres(t).URL(),
-		"MariaDB":    testserver.MariaDB(t).URL(),
-		"SQLite":     "sqlite:" + filepath.Join(t.TempDir(), "locks.db"),
-		"etcd":       testserver.Etcd(t).URL(),
-	} {
+	for name, store := range detachers(t) {
 		t.Run(name, func(t *testing.T) {
 			c := openedClient(t, store, func(b driver.Backend) driver.Backend { return b })
 			l, err := c.Lock(t.Context(), "report")

@@ -42,8 +42,8 @@ func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
 	})
 }
 
-// TestRowsDeletedByHandWakeTheNext is what an operator with an SQL shell does: the row of the line goes, and who
-// waited enters again.
+// TestRowsDeletedByHandWakeTheNext: an operator with an SQL shell deletes the row of the line. Those who waited
+// enter again.
 func TestRowsDeletedByHandWakeTheNext(t *testing.T) {
 	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))

@@ -56,7 +56,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 	})
 }
 
-// TestTombstonesAreForgotten: whoever writes a line leaves out those that are over.
+// TestTombstonesAreForgotten: each write of a line leaves out those that are over.
 func TestTombstonesAreForgotten(t *testing.T) {
 	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		c := claim("k")

@@ -15,15 +15,18 @@ import (
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
+// withClock are the stores whose clock the fault steps.
+var withClock = map[string]func(t *testing.T) string{
+	"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "locks.db") },
+	"redis":    func(t *testing.T) string { return testserver.Redis(t).URL() },
+	"postgres": func(t *testing.T) string { return testserver.Postgres(t).URL() },
+	"mariadb":  func(t *testing.T) string { return testserver.MariaDB(t).URL() },
+}
+
 // TestTheStoresClockSteps: the fault does what it says, to one who holds alone and to a
 // line. A step that is shorter than a lease leaves it held, and two that are longer end it.
 func TestTheStoresClockSteps(t *testing.T) {
-	for name, start := range map[string]func(t *testing.T) string{
-		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "locks.db") },
-		"redis":    func(t *testing.T) string { return testserver.Redis(t).URL() },
-		"postgres": func(t *testing.T) string { return testserver.Postgres(t).URL() },
-		"mariadb":  func(t *testing.T) string { return testserver.MariaDB(t).URL() },
-	} {
+	for name, start := range withClock {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			raw := start(t)
@@ -80,12 +83,7 @@ func TestTheStoresClockSteps(t *testing.T) {
 // that were renewed have their leases in different places. A step ends each of them earlier.
 func TestEveryLeaseIsStepped(t *testing.T) {
 	const lease = time.Hour
-	for name, start := range map[string]func(t *testing.T) string{
-		"sqlite":   func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "locks.db") },
-		"redis":    func(t *testing.T) string { return testserver.Redis(t).URL() },
-		"postgres": func(t *testing.T) string { return testserver.Postgres(t).URL() },
-		"mariadb":  func(t *testing.T) string { return testserver.MariaDB(t).URL() },
-	} {
+	for name, start := range withClock {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u, err := traffic.ParseURL(start(t))

@@ -32,7 +32,7 @@ const (
 )
 
 // drawing draws one experiment: the scheme above, fencelock below. A column is a step of the
-// table, and a line is what a client believes.
+// table, and a line shows the beliefs of a client.
 type drawing struct {
 	theme
 	strings.Builder

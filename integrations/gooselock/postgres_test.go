@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"net"
 	"sync"
 	"testing"
@@ -81,30 +82,47 @@ func count(t *testing.T, db *sql.DB, query string) (n int) {
 	return n
 }
 
-const running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'migrate' AND state = 'active' AND query LIKE '%pg_sleep%'"
+// pods migrate one database. Those of a user or an application are named migrate.
+type pods struct {
+	dialect    goose.Dialect
+	migrations fs.FS
+	admin      *sql.DB
+	running    string   // counts the statements of the migration that run
+	clean      []string // have the next pod begin anew
+	pool       func(pod *killedPod) *sql.DB
+}
 
 // TestPodKilledInAMigrationLeavesAStatement kills a pod in a migration without a transaction. With
 // EndSessions the next pod migrates when the statement of the first has ended; without it, next to
 // that statement.
 func TestPodKilledInAMigrationLeavesAStatement(t *testing.T) {
 	server := testserver.Postgres(t)
-	admin := pgPool(t, server.URL(), "admin", nil)
+	leavesAStatement(t, &pods{
+		dialect: goose.DialectPostgres, migrations: slow, admin: pgPool(t, server.URL(), "admin", nil),
+		running: "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'migrate' AND state = 'active' " +
+			"AND query LIKE '%pg_sleep%'",
+		clean: []string{"DROP SEQUENCE IF EXISTS begun", "DROP TABLE IF EXISTS goose_db_version", "CREATE SEQUENCE begun"},
+		pool:  func(pod *killedPod) *sql.DB { return pgPool(t, server.URL(), "migrate", pod) },
+	})
+}
+
+func leavesAStatement(t *testing.T, p *pods) {
 	for _, c := range []struct {
 		name  string
 		begin func(context.Context, *sql.DB) error
 		left  int
 	}{{"without Begin", nil, 1}, {"EndSessions", gooselock.EndSessions("migrate"), 0}} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, s := range []string{"DROP SEQUENCE IF EXISTS begun", "DROP TABLE IF EXISTS goose_db_version", "CREATE SEQUENCE begun"} {
-				if _, err := admin.Exec(s); err != nil {
+			for _, s := range p.clean {
+				if _, err := p.admin.Exec(s); err != nil {
 					t.Fatal(err)
 				}
 			}
 			store := memlock.New()
 			first, pod := testclient.New(t, store, nil), &killedPod{}
 			killed := make(chan error, 1)
-			go func() { killed <- up(t, pgPool(t, server.URL(), "migrate", pod), first, nil) }()
-			for count(t, admin, running) == 0 {
+			go func() { killed <- p.up(t, p.pool(pod), first, nil) }()
+			for count(t, p.admin, p.running) == 0 {
 				select {
 				case err := <-killed:
 					t.Fatal("the first pod did not begin:", err)
@@ -115,32 +133,32 @@ func TestPodKilledInAMigrationLeavesAStatement(t *testing.T) {
 			if err := <-killed; err == nil {
 				t.Fatal("the killed pod has migrated")
 			}
-			if n := count(t, admin, running); n != 1 {
+			if n := count(t, p.admin, p.running); n != 1 {
 				t.Fatalf("%d statements of the killed pod run; want 1", n)
 			}
 			second := testclient.New(t, store, nil)
-			if err := up(t, pgPool(t, server.URL(), "migrate", nil), second, c.begin); err != nil {
+			if err := p.up(t, p.pool(nil), second, c.begin); err != nil {
 				t.Fatal(err)
 			}
-			if n := count(t, admin, running); n != c.left {
+			if n := count(t, p.admin, p.running); n != c.left {
 				t.Errorf("%d statements of the killed pod ran next to the second pod; want %d", n, c.left)
 			}
-			if err := gooselock.EndSessions("migrate")(t.Context(), admin); err != nil {
+			if err := gooselock.EndSessions("migrate")(t.Context(), p.admin); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
 }
 
-func up(t *testing.T, db *sql.DB, client *fencelock.Client, begin func(context.Context, *sql.DB) error) error {
+func (p *pods) up(t *testing.T, db *sql.DB, client *fencelock.Client, begin func(context.Context, *sql.DB) error) error {
 	locker := gooselock.New(client, "migrate/shop")
 	locker.Begin = begin
-	p, err := goose.NewProvider(goose.DialectPostgres, db, slow, goose.WithLocker(locker))
+	provider, err := goose.NewProvider(p.dialect, db, p.migrations, goose.WithLocker(locker))
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = p.Up(ctx)
+	_, err = provider.Up(ctx)
 	return err
 }

@@ -108,7 +108,7 @@ var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock"}
 
 // forBackends are the packages that a backend may import.
 var forBackends = []string{
-	"driver", "fence", "internal/driverutil", "internal/errs", "internal/escape", "internal/line", "internal/swaplock",
+	"driver", "fence", "internal/driverutil", "internal/errs", "internal/escape", "internal/line", "swaplock",
 	"internal/swapsql",
 }
 
@@ -173,8 +173,8 @@ func breachOfBackends(f goFile, dir string) string {
 	switch {
 	case within(f.dir, "internal/line") && !within(dir, "driver", "internal/driverutil"):
 		return "the rule imports the contract alone"
-	case within(f.dir, "internal/swaplock", "internal/swapsql") &&
-		!within(dir, "driver", "internal/driverutil", "internal/line", "internal/swaplock"):
+	case within(f.dir, "swaplock", "internal/swapsql") &&
+		!within(dir, "driver", "internal/driverutil", "internal/line", "swaplock"):
 		return "stores that swap import the contract and the rule, and no backend"
 	case within(f.dir, backends...) && !within(dir, forBackends...) && !within(dir, backendOf(f.dir)):
 		return "a backend imports the contract, tokens, the rule and what backends share, not the core, nor another backend"
@@ -233,8 +233,8 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		{"drivertest/faulty/faulty.go", ".", "/driver", ""},
 		{"drivertest/lease_test.go", ".", "/drivertest/faulty", ""},
 		{"internal/line/line.go", ".", "/driver", "/ /memlock /drivertest"},
-		{"internal/swaplock/step.go", ".", "/driver /internal/line", "/ /internal/swapsql /sqllock"},
-		{"internal/swapsql/store.go", ".", "/driver/record /internal/swaplock", "/ /sqllock"},
+		{"swaplock/step.go", ".", "/driver /internal/line", "/ /internal/swapsql /sqllock"},
+		{"internal/swapsql/store.go", ".", "/driver/record /swaplock", "/ /sqllock"},
 		{"memlock/store.go", ".", "/driver /fence /internal/line", "/ /drivertest /sqllock"},
 		{"memlock/store_test.go", ".", "/drivertest", ""},
 		{"sqllock/sqlite.go", ".", "", "modernc.org/sqlite"},

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/driver/record"
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
@@ -82,7 +82,7 @@ func check(db *sql.DB, d Dialect, o *Options) (names, error) {
 	return n, err
 }
 
-// swapping is a backend whose lines are swapped: see internal/swaplock.
+// swapping is a backend whose lines are swapped: see swaplock.
 type swapping struct {
 	*swapsql.Backend
 	config

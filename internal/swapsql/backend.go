@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/fencelock/fencelock/driver/record"
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // Backend is a swaplock.Backend in a database, with a history.

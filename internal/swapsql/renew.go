@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // mostAtOnce is how many leases, IDs or keys one statement names, and mostRows how many leases on SQLite, as rows: it

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // Store keeps lines in a database.

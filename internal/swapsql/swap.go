@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // The statements of a swap. The text of a swap that makes or removes leases depends on the dialect.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // TestWhatWaitsForTheDisk: on PostgreSQL a swap that leaves nobody in line, and no mark, commits without waiting for

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // A claim that is bound to a transaction of the program has a lease that never ends. It is in line for as long as

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 const pollSQL = `SELECT {hex}lock_key{/hex}, version FROM fencelock_swap WHERE lock_key IN (%s) AND {alone} LIMIT 1000`

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 	"github.com/fencelock/fencelock/sqllock"
 )
 

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/swaplock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // toy is the smallest store that compares and swaps: a map behind a mutex.

@@ -75,9 +75,9 @@ func drawHandOff(c *canvas) {
 	c.bold(535, 160, "middle", c.ink, c.say("store", "存储"))
 	c.text(535, 184, "middle", c.muted, c.say("1 claim", "1 个请求"))
 	c.line(190, 92, 486, 130, c.holds)
-	c.text(440, 92, "middle", c.holds, c.say("one request in", "加锁 1 次"))
+	c.text(406, 92, "start", c.holds, c.say("one request in", "加锁 1 次"))
 	c.line(190, 268, 486, 200, c.holds)
-	c.text(440, 262, "middle", c.holds, c.say("one request out", "释放 1 次"))
+	c.text(406, 262, "start", c.holds, c.say("one request out", "释放 1 次"))
 }
 
 // drawFailover: the primary forgets a grant, two processes hold the name, and tokens rise all the same.

@@ -59,7 +59,14 @@ func speed(all []comparison) picture {
 			c.add(`<rect x="%d" y="%d" width="%d" height="16" fill="%s"/>`, from, y+4, length, colour)
 			c.bold(max(one, from+length)+8, y+18, "start", colour, strconv.FormatFloat(of.times, 'g', 3, 64)+" ×")
 		}
-		c.moment(one, first, one, first+52*len(all)-20)
-		c.sized(one, first+52*len(all), 13, "middle", c.muted, c.say("equal", "相同"))
+		end := first + 52*len(all)
+		for i, times := range []string{c.say("equal", "相同"), "10 ×", "100 ×"} {
+			x := one + i*decade
+			if i == 0 {
+				c.moment(x, first, x, end-20)
+			}
+			c.sized(x, end, 13, "middle", c.muted, times)
+		}
+		c.sized(20, end, 13, "start", c.muted, c.say("logarithmic", "对数刻度"))
 	}}
 }

@@ -59,16 +59,23 @@ func figureBelow(page, title, row string, column int) (float64, error) {
 
 // drawStores returns a picture of what a lock costs on each store, on a logarithmic scale.
 func drawStores(all []store) picture {
-	return picture{name: "stores", width: 600, height: 76 + 78*len(all), draw: func(c *canvas) {
+	return picture{name: "stores", width: 600, height: 92 + 78*len(all), draw: func(c *canvas) {
 		const left, decade, least = 126, 160, 10.0 // µs at the left end
 		c.add(`<rect x="20" y="18" width="14" height="14" fill="%s"/>`, c.holds)
 		c.text(42, 31, "start", c.ink, c.say("free lock and release", "空闲的锁：加锁加释放"))
 		c.add(`<rect x="260" y="18" width="14" height="14" fill="%s"/>`, c.waits)
 		c.text(282, 31, "start", c.ink, c.say("hand-over to another program", "交给另一个程序"))
+		end := 50 + 78*len(all)
+		for i, us := range []string{"10", "100", "1000 µs"} {
+			x := left + i*decade
+			c.moment(x, 50, x, end)
+			c.sized(x, end+18, 13, "middle", c.muted, us)
+		}
+		c.sized(20, end+18, 13, "start", c.muted, c.say("logarithmic", "对数刻度"))
 		bar := func(y int, colour string, us float64, text string) {
 			length := int(math.Log10(us/least) * decade)
 			c.add(`<rect x="%d" y="%d" width="%d" height="22" fill="%s"/>`, left, y, length, colour)
-			c.sized(left+length+8, y+16, 14, "start", c.ink, text)
+			c.onPaper(left+length+8, y+16, 14, c.ink, text)
 		}
 		for i, s := range all {
 			y := 58 + 78*i

@@ -3,6 +3,8 @@ package swaplock
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -12,12 +14,13 @@ import (
 // errMoved says that another call has moved the lease that was to be renewed.
 var errMoved = errors.New("the lease has moved")
 
-// Renew starts the leases of ts again, in one request. The first renewal of a claim that came
-// behind others costs a step more.
+// Renew starts the leases of ts again, in one request. The first renewal of claims that came
+// behind others costs a step more for each key.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
 	var leases []Lease
 	var places []int // of leases in ts
+	first := map[string][]*firstRenewal{}
 	for i := range ts {
 		t := &ts[i]
 		if errs[i] = b.lost(t); errs[i] == nil {
@@ -35,8 +38,17 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		case err != nil:
 			errs[i] = b.failed(ctx, err)
 		case !alive[n]:
-			errs[i] = b.lend(ctx, l, ts[i].Token)
+			first[l.Key] = append(first[l.Key], &firstRenewal{Lease: l, token: ts[i].Token, err: &errs[i]})
 		}
+	}
+	var keys sync.WaitGroup
+	free := make(chan struct{}, keysAtOnce)
+	for key, rs := range first {
+		free <- struct{}{}
+		keys.Go(func() { b.lend(ctx, key, rs); <-free })
+	}
+	keys.Wait()
+	for _, i := range places {
 		if gone := b.lost(&ts[i]); gone != nil { // meanwhile
 			errs[i] = gone
 		}
@@ -68,35 +80,65 @@ func (b *Backend) lost(t *driver.Ticket) error {
 // into the document, so few of them may be sent in a long line.
 const lendAfter = 10
 
-// lend gives a claim whose lease is in the document, or in an arrival, a record, or says why the claim is gone.
-func (b *Backend) lend(ctx context.Context, l Lease, token int64) error {
-	other := note(l.ID, message{Lend: text(l.ID), Token: token, TTL: driverutil.Duration(l.TTL)})
-	b.claims.lends(driverutil.Ref(l.Key, l.ID))
+// keysAtOnce is of how many keys one Renew lends at a time.
+const keysAtOnce = 8
+
+// firstRenewal is that of a claim whose lease is in the document, or in an arrival.
+type firstRenewal struct {
+	Lease
+	token int64
+	err   *error // the answer
+	*job
+}
+
+// lend gives claims of key records, by one step, or says why they are gone.
+func (b *Backend) lend(ctx context.Context, key string, rs []*firstRenewal) {
 	for range 10 {
-		f := func(r *reading, s *line.Step) error {
-			if err := r.missing(l.ID); err != nil {
-				return err
+		var jobs []*job
+		for _, r := range rs {
+			b.claims.lends(driverutil.Ref(key, r.ID))
+			other := note(r.ID, message{Lend: text(r.ID), Token: r.token, TTL: driverutil.Duration(r.TTL)})
+			r.job = &job{ctx: ctx, f: r.step, other: other, after: lendAfter}
+			jobs = append(jobs, r.job)
+		}
+		err := b.begin(key, jobs...)
+		for _, r := range rs {
+			if *r.err = err; err == nil {
+				*r.err = b.wait(r.job)
 			}
-			c := r.Find(l.ID)
-			switch {
-			case c == nil:
-				return r.Gone(s, l.ID)
-			case r.lent[c]: // by a message
-				return nil
-			case r.place(c) != inDocument:
-				return errMoved
+		}
+		rs = slices.DeleteFunc(rs, func(r *firstRenewal) bool { return !errors.Is(*r.err, errMoved) })
+		if len(rs) == 0 {
+			return
+		}
+		leases := make([]Lease, len(rs))
+		for i, r := range rs {
+			leases[i] = r.Lease
+		}
+		alive, err := b.store.Renew(ctx, leases)
+		for i, r := range rs {
+			if err != nil || alive[i] {
+				*r.err = b.failed(ctx, err)
 			}
-			r.lend(s, c, l.TTL)
-			return nil
 		}
-		err := b.do(l.Key, &job{ctx: ctx, f: f, other: other, after: lendAfter})
-		if !errors.Is(err, errMoved) {
-			return err
-		}
-		alive, err := b.store.Renew(ctx, []Lease{l})
-		if err != nil || alive[0] {
-			return b.failed(ctx, err)
-		}
+		rs = slices.DeleteFunc(rs, func(r *firstRenewal) bool { return !errors.Is(*r.err, errMoved) })
 	}
-	return errMoved
+}
+
+// step gives the claim of f a record.
+func (f *firstRenewal) step(r *reading, s *line.Step) error {
+	if err := r.missing(f.ID); err != nil {
+		return err
+	}
+	c := r.Find(f.ID)
+	switch {
+	case c == nil:
+		return r.Gone(s, f.ID)
+	case r.lent[c]: // by a message
+		return nil
+	case r.place(c) != inDocument:
+		return errMoved
+	}
+	r.lend(s, c, f.TTL)
+	return nil
 }

@@ -56,22 +56,37 @@ func (b *Backend) step(ctx context.Context, key string, f stepFunc) error {
 
 // do runs a job.
 func (b *Backend) do(key string, j *job) error {
-	if err := b.ended(j.ctx); err != nil {
+	if err := b.begin(key, j); err != nil {
 		return err
 	}
-	j.done = make(chan struct{})
-	if j.after == 0 && b.late(key) {
-		if err := b.append(j.ctx, key, j); err != nil {
+	return b.wait(j)
+}
+
+// begin has jobs run, in one swap if there is room.
+func (b *Backend) begin(key string, jobs ...*job) error {
+	for _, j := range jobs {
+		if err := b.ended(j.ctx); err != nil {
 			return err
+		}
+		j.done = make(chan struct{})
+		if j.after == 0 && b.late(key) {
+			if err := b.append(j.ctx, key, j); err != nil {
+				return err
+			}
 		}
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	queue, running := b.queues[key]
-	b.queues[key] = append(queue, j)
+	b.queues[key] = append(queue, jobs...)
 	if !running && b.ctx.Err() == nil {
 		b.running.Go(func() { b.run(key) })
 	}
-	b.mu.Unlock()
+	return nil
+}
+
+// wait waits for a job that has begun.
+func (b *Backend) wait(j *job) error {
 	select {
 	case <-j.done:
 		return j.result()

@@ -1,9 +1,11 @@
 package swapsql
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,9 +39,11 @@ const (
 	tellSQL = ` WHERE pg_notify(?, '') IS NOT NULL`
 
 	// MariaDB and MySQL update several tables at once. A lease that ends at 0 is not there.
-	noLeaseSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals) {values}?, ?, 0, 0{end}`
-	joinSQL    = ` LEFT JOIN fencelock_lease ON of_key = lock_key AND id IN (%s)`
-	leasesSQL  = `, ending = CASE%s ELSE ending END`
+	noLeaseSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals)%s
+ON DUPLICATE KEY UPDATE renewals = fencelock_lease.renewals`
+	oneLeaseSQL = ` {values}?, ?, 0, 0{end}`
+	joinSQL     = ` LEFT JOIN fencelock_lease ON of_key = lock_key AND id IN (%s)`
+	leasesSQL   = `, ending = CASE%s ELSE ending END`
 
 	// SQLite makes a transaction of it.
 	dropOneSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND id = ? AND {alone}`
@@ -56,11 +60,14 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	if err != nil || c.Arrivals > len(v.ends) {
 		return "", err // a key is read before as many arrivals are taken
 	}
-	if s.d.args == literals {
-		for _, l := range c.Lend {
-			if _, err := s.write(ctx, "make a lease of", key, noLeaseSQL, []byte(key), []byte(l.ID)); err != nil {
-				return "", err
-			}
+	if s.d.args == literals && len(c.Lend) > 0 {
+		var args []any
+		for _, l := range slices.SortedFunc(slices.Values(c.Lend), byID) {
+			args = append(args, []byte(key), []byte(l.ID))
+		}
+		text := fmt.Sprintf(noLeaseSQL, oneLeaseSQL+strings.Repeat(" UNION ALL"+oneLeaseSQL, len(c.Lend)-1))
+		if _, err := s.write(ctx, "make leases of", key, text, args...); err != nil {
+			return "", err
 		}
 	}
 	taken := 0 // bytes of arrivals
@@ -238,6 +245,8 @@ func array(ls []swaplock.Lease, of func(l swaplock.Lease) string) string {
 	}
 	return "{" + strings.Join(elements, ",") + "}"
 }
+
+func byID(a, b swaplock.Lease) int { return cmp.Compare(a.ID, b.ID) }
 
 func leaseKey(l swaplock.Lease) string { return `"` + hex.EncodeToString([]byte(l.Key)) + `"` }
 func leaseID(l swaplock.Lease) string  { return `"` + hex.EncodeToString([]byte(l.ID)) + `"` }

@@ -157,6 +157,35 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
+// TestFirstRenewalOfALongLineIsOneStep: claims that wait get leases of their own when they renew first. What that costs
+// does not grow with how many of them wait.
+func TestFirstRenewalOfALongLineIsOneStep(t *testing.T) {
+	each(t, []kind{sqlite.with("Log", "file:%s?_pragma=journal_mode(WAL)&_pragma=wal_autocheckpoint(0)"), postgres,
+		pgBouncer, mariaDB}, func(t *testing.T, s *store) {
+		trips := s.trips(t)
+		b := s.polling(t)
+		lines := map[string][]driver.Ticket{}
+		for _, key := range []string{"k", "l"} {
+			for range 31 {
+				ticket, err := b.Enter(soon(t), claim(key))
+				must(t, err)
+				lines[key] = append(lines[key], ticket)
+			}
+		}
+		renewed(t, b, lines["l"][0]) // has a connection
+		trips()
+		renewed(t, b, append(lines["k"], lines["l"]...)...)
+		if n := trips(); n > 16 {
+			t.Errorf("the first renewal of 62 claims in two lines took %d round trips", n)
+		}
+		renewed(t, b, append(lines["k"], lines["l"]...)...)
+		if n := trips(); n > 4 {
+			t.Errorf("the second renewal of 62 claims in two lines took %d round trips", n)
+		}
+		leave(t, b, append(lines["k"], lines["l"]...)...)
+	})
+}
+
 // texts are what the statements of a step have in them.
 var texts = map[string][]string{
 	"enter": {"INSERT INTO fencelock_swap"}, "renew": {"renewals = renewals + 1", "renewals = l.renewals + 1"},

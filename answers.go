@@ -118,6 +118,7 @@ func (cl *claim) awaitedLocked(got *driver.Ticket, now int64) {
 	said.lastErr = nil
 	if got.Granted {
 		cl.granted, said.mark, said.ahead = true, got.Mark, 0
+		cl.token = max(cl.token, got.Token) // a bridge has its last token when it is granted
 		cl.state, cl.atRisk = stateHeld, false
 		cl.planLocked(now)
 		return

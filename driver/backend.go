@@ -98,6 +98,7 @@ type Info struct {
 	// NoWait, as to a quorum.
 	Fair   bool
 	Linger bool // Exit.Linger, Break.Delay and Claim.LockDelay are kept
+	After  bool // Claim.After is kept
 	// SharedLease says that all claims of one Backend value share a lease (etcd) or a
 	// session (ZooKeeper). If false, each claim has a lease of its own.
 	SharedLease bool

@@ -63,6 +63,10 @@ type Claim struct {
 	Span int64
 	// Ballot is 0, or the very token that this claim must get. Only a Member gets one.
 	Ballot int64
+	// After is 0, or a token of another store: this claim draws the lowest token above it and
+	// above all tokens of its line, whatever the clock says. Only a backend with Info.After
+	// gets one.
+	After int64
 }
 
 // Exclusive reports whether c excludes every other claim of its line.
@@ -103,6 +107,10 @@ func (c *Claim) invalid(info *Info) error {
 		return err
 	case c.Ballot < 0 || c.Ballot > math.MaxInt64-c.Span:
 		return fmt.Errorf("has the ballot %d, which is no token", c.Ballot)
+	case c.After < 0 || c.After >= math.MaxInt64-c.Span:
+		return fmt.Errorf("is to follow %d, which is not a token", c.After)
+	case c.After > 0 && !info.After:
+		return errors.New("is to follow a token of another store, which this backend cannot do")
 	case c.Capacity == RW && c.Weight != 1 && c.Weight != RW:
 		return fmt.Errorf("has %d of weight; on a read-write lock want 1 or %d", c.Weight, RW)
 	case c.Capacity < RW && !info.Fair:

@@ -28,6 +28,9 @@
 //     lock that orders the line: max(last+1, the server's clock in µs since
 //     1970). It reserves Span tokens. The memory of last may be dropped only
 //     when the clock has overtaken it for 24 hours.
+//   - After: a claim with After draws max(last+1, After+1), without the clock. A lock that is
+//     held in two stores at once has one token in both that way, and the tokens of the first
+//     store still rise past it.
 //   - EnterRenews: Enter of an ID that is in line returns that claim's own ticket
 //     and starts its lease again. It never makes a second claim. The law is about
 //     two Enters through one Backend value.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -129,6 +130,16 @@ var brokenEnters = []breaker{
 			}
 		})
 	}, "RepeatedGrantHasTheLeaseOfItsTicket"},
+	{"After is ignored", func(b *broken) {
+		b.sends(func(c *driver.Claim) { c.After = 0 })
+	}, "AfterComesBeforeTheClock"},
+	{"After is never below the clock", func(b *broken) {
+		b.sends(func(c *driver.Claim) {
+			if c.After > 0 {
+				c.After = max(c.After, time.Now().UnixMicro())
+			}
+		})
+	}, "AfterComesBeforeTheClock"},
 	{"one slot too many", func(b *broken) {
 		b.sends(func(c *driver.Claim) {
 			if c.Capacity < driver.RW-1 {

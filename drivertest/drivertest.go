@@ -56,6 +56,7 @@ type config struct {
 	crash   func(driver.Backend)
 	fresh   func() driver.Backend
 	polls   bool
+	grows   bool
 	topics  []string
 	long    bool // laws that take long on a real store, too
 }
@@ -87,6 +88,10 @@ func Crash(f func(driver.Backend)) Option { return func(c *config) { c.crash = f
 // Polls says that a waiter asks for its grant about once a second, because nothing tells it. Other
 // backends are held to half a second.
 func Polls() Option { return func(c *config) { c.polls = true } }
+
+// TokenGrows says that a claim has its final token when it is granted, and may have a lower one
+// while it waits.
+func TokenGrows() Option { return func(c *config) { c.grows = true } }
 
 // Topics runs the laws of these topics alone, for a backend that has been tested whole
 // and is opened in another way.
@@ -237,6 +242,7 @@ func fair(b driver.Backend, _ config) bool       { return b.Info().Fair }
 func long(_ driver.Backend, c config) bool       { return c.long }
 func unfair(b driver.Backend, _ config) bool     { return !b.Info().Fair }
 func lingers(b driver.Backend, _ config) bool    { return b.Info().Linger }
+func follows(b driver.Backend, _ config) bool    { return b.Info().After }
 func lingersNot(b driver.Backend, _ config) bool { return !b.Info().Linger }
 func perClaim(b driver.Backend, _ config) bool   { return !b.Info().SharedLease }
 func hasAlarm(b driver.Backend, _ config) bool   { return is[driver.Alarm](b) }

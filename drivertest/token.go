@@ -28,6 +28,15 @@ var tokenLaws = []law{
 		same(w, "the token of the repeated Enter", w.a.holds(t.Claim).Token, t.Token)
 		same(w, "the token in Lines", t.granted().stillThere().Token, t.Token)
 	}, "a grant has one token for life: another one would make the holder's own writes look stale"},
+	{"AfterComesBeforeTheClock", follows, func(w *world, key string) {
+		same(w, "the token of the first claim", w.a.holds(after(w.claim(key), 1000)).leaves().Token, 1001)
+		same(w, "the token of a claim that follows a lower one", w.b.holds(after(w.claim(key), 5)).leaves().Token, 1002)
+		now := w.a.holds(w.claim(key)).leaves()
+		w.wrongIf(now.Token <= 1_000_000, "a claim without After has the token %d, not one of the clock", now.Token)
+		ahead := w.b.holds(after(w.claim(key), now.Token+1_000_000_000)).leaves()
+		same(w, "the token of a claim that follows one far ahead", ahead.Token, now.Token+1_000_000_001)
+		w.a.holds(w.claim(key)).follows(ahead)
+	}, "a lock held in two stores has one token: who waits in the first store has drawn a later one already"},
 	{"TokensRiseAfterABrokenClaim", nil, func(w *world, key string) {
 		first := w.a.holds(spanning(w.claim(key), 300)).brokenBy(w.b, "broken")
 		w.b.holds(w.claim(first.Key)).follows(first)

@@ -101,6 +101,12 @@ func waitingFor(c driver.Claim, ttl time.Duration) driver.Claim {
 	return c
 }
 
+// after turns c into a claim that follows a token of another store.
+func after(c driver.Claim, token int64) driver.Claim {
+	c.After = token
+	return c
+}
+
 // noWait turns c into a claim that does not wait.
 func noWait(c driver.Claim) driver.Claim {
 	c.NoWait = true
@@ -155,7 +161,7 @@ func (w *world) broken(what, reason string, err error) {
 // sound checks what holds for every ticket of c.
 func (w *world) sound(c driver.Claim, t driver.Ticket) {
 	got := t.Claim
-	got.TTL, got.WaitTTL, got.NoWait, got.Ballot = c.TTL, c.WaitTTL, c.NoWait, c.Ballot // these may differ
+	got.TTL, got.WaitTTL, got.NoWait, got.Ballot, got.After = c.TTL, c.WaitTTL, c.NoWait, c.Ballot, c.After // these may differ
 	same(w, "the claim of a ticket", got, c)
 	w.wrongIf(t.Token <= 0 || t.TTL <= 0, "the token is %d and the lease %v; want both above 0", t.Token, t.TTL)
 	w.wrongIf(t.Granted != (t.Ahead == 0) || t.Ahead < 0, "a ticket with granted %v has %d ahead", t.Granted, t.Ahead)

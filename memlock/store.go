@@ -53,6 +53,7 @@ func (s *Store) Info() driver.Info {
 		Name:   "memory",
 		Fair:   true,
 		Linger: true,
+		After:  true,
 		MinTTL: line.MinTTL,
 		MaxTTL: line.MaxTTL,
 	}

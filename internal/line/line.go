@@ -94,7 +94,7 @@ func (l *Line) Restore(claims []*Claim) {
 func (l *Line) join(s *Step, d driver.Claim) *Claim {
 	c := &Claim{
 		Claim: d,
-		Token: max(l.Last+1, s.Wall.UnixMicro()),
+		Token: max(l.Last+1, after(s, &d)),
 		Since: s.Wall,
 	}
 	fits := l.total+c.Weight <= c.Capacity
@@ -111,6 +111,14 @@ func (l *Line) join(s *Step, d driver.Claim) *Claim {
 		l.admit(s, c)
 	}
 	return c
+}
+
+// after is the lowest token that d may draw, whatever its line has drawn.
+func after(s *Step, d *driver.Claim) int64 {
+	if d.After > 0 {
+		return d.After + 1
+	}
+	return s.Wall.UnixMicro()
 }
 
 // Grant admits every claim that fits. One writer that leaves may let in many

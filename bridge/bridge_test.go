@@ -1,0 +1,288 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/bridge"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/faulty"
+	"github.com/fencelock/fencelock/memlock"
+)
+
+// pair is two stores and programs of the three phases.
+type pair struct {
+	t        *testing.T
+	old, new *memlock.Store
+	wire     *faulty.Backend // of b to the new store
+	b        *bridge.Backend
+	ids      int
+}
+
+// inBubble runs f on a pair of stores in virtual time.
+func inBubble(t *testing.T, f func(t *testing.T, p *pair)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pair{t: t, old: memlock.New(), new: memlock.New()}
+		p.wire = faulty.New(p.new, 1, faulty.Options{})
+		p.b = bridge.New(p.old, p.wire)
+		f(t, p)
+		p.b.Close()
+	})
+}
+
+func (p *pair) claim(weight int64) driver.Claim {
+	p.ids++
+	return driver.Claim{
+		Key: "k", ID: fmt.Sprintf("%08d-the-rest-is-random", p.ids), Owner: "test",
+		Capacity: driver.RW, Weight: weight, TTL: time.Minute, Span: 1,
+	}
+}
+
+func (p *pair) writer() driver.Claim { return p.claim(driver.RW) }
+
+func (p *pair) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// enter enters b with c, and must be granted or not.
+func (p *pair) enter(b driver.Backend, c driver.Claim, granted bool) driver.Ticket {
+	p.t.Helper()
+	t, err := b.Enter(p.t.Context(), c)
+	p.must(err)
+	if t.Granted != granted {
+		p.t.Fatalf("granted %v; want %v", t.Granted, granted)
+	}
+	return t
+}
+
+// await waits in b for the grant of t.
+func (p *pair) await(b driver.Backend, t driver.Ticket) driver.Ticket {
+	p.t.Helper()
+	for range 10 {
+		got, err := b.Await(p.t.Context(), t)
+		p.must(err)
+		if got.Granted {
+			return got
+		}
+	}
+	p.t.Fatal("it is not granted")
+	return t
+}
+
+func (p *pair) leave(b driver.Backend, t driver.Ticket) {
+	p.t.Helper()
+	p.must(b.Leave(p.t.Context(), t, driver.Exit{}))
+}
+
+// free must find nothing in a store.
+func (p *pair) free(what string, s *memlock.Store) {
+	p.t.Helper()
+	if l, _ := s.Line(p.t.Context(), "k"); len(l.Claims) > 0 {
+		p.t.Errorf("%s has %+v", what, l.Claims)
+	}
+}
+
+// Readers that the old store grants at once reach the new store in any order.
+func TestTokensRiseBehindReadersThatOvertakeEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		first := p.enter(p.old, p.writer(), true)
+		var readers []driver.Ticket
+		for range 20 {
+			readers = append(readers, p.enter(p.b, p.claim(1), false))
+		}
+		bridged := p.enter(p.b, p.writer(), false)
+		last := p.enter(p.old, p.writer(), false)
+		p.leave(p.old, first)
+		for i := len(readers) - 1; i >= 0; i-- {
+			readers[i] = p.await(p.b, readers[i])
+		}
+		for _, r := range readers {
+			p.leave(p.b, r)
+		}
+		bridged = p.await(p.b, bridged)
+		p.leave(p.b, bridged)
+		if last = p.await(p.old, last); last.Token <= bridged.Token {
+			t.Errorf("token %d follows %d", last.Token, bridged.Token)
+		}
+	})
+}
+
+// A request to the new store that arrives after its claim has left brings nothing back.
+func TestLateEnterOfTheNewStoreIsKeptOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		p.wire.Next(faulty.Enter, faulty.Fault{Before: 20 * time.Second, Late: true})
+		c := p.writer()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.b.Enter(ctx, c); err == nil {
+			t.Fatal("an Enter whose answer was lost has no error")
+		}
+		p.must(p.b.Leave(t.Context(), driver.Ticket{Claim: c, Token: 1}, driver.Exit{Tombstone: true}))
+		p.free("the old store", p.old)
+		time.Sleep(30 * time.Second)
+		p.free("the new store", p.new)
+		p.enter(p.b, p.writer(), true)
+	})
+}
+
+// hooked calls before with each grant that Await is about to return.
+type hooked struct {
+	*memlock.Store
+	before func()
+}
+
+func (h *hooked) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	got, err := h.Store.Await(ctx, t)
+	if got.Granted {
+		h.before()
+	}
+	return got, err
+}
+
+// A claim that leaves while the old store grants it does not enter the new store.
+func TestClaimThatLeavesAsTheOldStoreGrantsIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		h := &hooked{Store: p.old}
+		b := bridge.New(h, p.new)
+		first := p.enter(p.old, p.writer(), true)
+		second := p.enter(b, p.writer(), false)
+		h.before = func() { p.leave(b, second) }
+		p.leave(p.old, first)
+		if got, err := b.Await(t.Context(), second); !driver.Gone(err) {
+			t.Errorf("Await of a claim that has left: granted %v, %v", got.Granted, err)
+		}
+		p.free("the old store", p.old)
+		p.free("the new store", p.new)
+	})
+}
+
+func TestRenewNamesTheStoreThatLostTheClaim(t *testing.T) {
+	for _, lost := range []string{"old", "new"} {
+		inBubble(t, func(t *testing.T, p *pair) {
+			held := p.enter(p.b, p.writer(), true)
+			other := p.new
+			if lost == "old" {
+				p.old.Flush()
+			} else {
+				p.new.Flush()
+				other = p.old
+			}
+			err := p.b.Renew(t.Context(), []driver.Ticket{held})[0]
+			if !driver.Gone(err) || !strings.Contains(err.Error(), "the "+lost+" store (memory) has lost it") {
+				t.Errorf("the %s store was flushed: %v", lost, err)
+			}
+			if l, _ := other.Line(t.Context(), "k"); len(l.Claims) != 1 {
+				t.Error("the other store lets the next in before the holder can have heard")
+			}
+			time.Sleep(2 * time.Second)
+			p.free("the other store", other)
+		})
+	}
+}
+
+func TestLeaveFreesOneStoreWhileTheOtherDoesNotRespond(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		held := p.enter(p.b, p.writer(), true)
+		p.wire.Next(faulty.Leave, faulty.Fault{Fail: true})
+		if err := p.b.Leave(t.Context(), held, driver.Exit{}); err == nil || driver.Gone(err) {
+			t.Errorf("Leave without an answer of the new store: %v", err)
+		}
+		p.leave(p.old, p.enter(p.old, p.writer(), true))
+		p.leave(p.b, held)
+		p.free("the new store", p.new)
+	})
+}
+
+func TestTryThatTheNewStoreRefusesLeavesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		held := p.enter(p.new, p.writer(), true)
+		c := p.writer()
+		c.NoWait = true
+		var busy *driver.BusyError
+		if _, err := p.b.Enter(t.Context(), c); !errors.As(err, &busy) || busy.Token != held.Token {
+			t.Errorf("got %v; want the holder in the new store", err)
+		}
+		p.free("the old store", p.old)
+		semaphore := p.writer()
+		semaphore.Capacity, semaphore.Weight = 3, 1
+		if _, err := p.b.Enter(t.Context(), semaphore); !errors.Is(err, driver.ErrKind) {
+			t.Errorf("got %v; want ErrKind", err)
+		}
+		p.free("the old store", p.old)
+	})
+}
+
+// A slot that a program of one phase has done is done for the programs of the next one.
+func TestMarkCrossesTheMove(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		for i, step := range []struct{ leaves, sees driver.Backend }{
+			{p.old, p.b}, {p.b, p.old}, {p.b, p.new}, {p.new, p.b},
+		} {
+			mark := driver.Mark(fmt.Sprint("mark ", i))
+			p.must(step.leaves.Leave(t.Context(), p.enter(step.leaves, p.writer(), true), driver.Exit{Mark: mark}))
+			seen := p.enter(step.sees, p.writer(), true)
+			if seen.Mark != mark {
+				t.Errorf("step %d: the mark is %q; want %q", i, seen.Mark, mark)
+			}
+			p.leave(step.sees, seen)
+		}
+	})
+}
+
+// An operator sees and breaks the claims of all phases through the bridge.
+func TestBreakEndsClaimsOfEveryPhase(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		holder := p.enter(p.new, p.writer(), true)
+		between := p.enter(p.b, p.writer(), false) // granted by the old store, and waits in the new one
+		behind := p.enter(p.old, p.writer(), false)
+		l, err := p.b.Line(t.Context(), "k")
+		p.must(err)
+		if len(l.Claims) != 3 || !l.Claims[0].Granted || l.Claims[1].Granted || l.Claims[2].Granted {
+			t.Errorf("the line is %+v", l.Claims)
+		}
+		for i, s := range l.Claims {
+			p.must(p.b.Break(t.Context(), "k", s.Token, driver.Break{Reason: fmt.Sprint("reason ", i)}))
+		}
+		p.free("the old store", p.old)
+		p.free("the new store", p.new)
+		for i, errs := range [][]error{
+			p.new.Renew(t.Context(), []driver.Ticket{holder}),
+			p.b.Renew(t.Context(), []driver.Ticket{between}),
+			p.old.Renew(t.Context(), []driver.Ticket{behind}),
+		} {
+			var gone driver.GoneError
+			if !errors.As(errs[0], &gone) || !gone.Broken || gone.Reason != fmt.Sprint("reason ", i) {
+				t.Errorf("claim %d: %v", i, errs[0])
+			}
+		}
+	})
+}
+
+func TestOpenRefusesStoresThatCannotBeBridged(t *testing.T) {
+	s := memlock.New()
+	for _, b := range []*bridge.Backend{bridge.New(nil, s), bridge.New(s, nil), bridge.New(s, s), bridge.New(s, noAfter{memlock.New()})} {
+		if _, err := fencelock.New(b, nil); !errors.Is(err, driver.ErrPermanent) {
+			t.Errorf("got %v; want ErrPermanent", err)
+		} else {
+			t.Log(err)
+		}
+	}
+}
+
+// noAfter numbers by itself.
+type noAfter struct{ *memlock.Store }
+
+func (s noAfter) Info() driver.Info {
+	info := s.Store.Info()
+	info.After = false
+	return info
+}

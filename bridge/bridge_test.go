@@ -119,14 +119,16 @@ func TestTokensRiseBehindReadersThatOvertakeEachOther(t *testing.T) {
 // A request to the new store that arrives after its claim has left brings nothing back.
 func TestLateEnterOfTheNewStoreIsKeptOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
+		first := p.enter(p.old, p.writer(), true)
+		second := p.enter(p.b, p.writer(), false)
+		p.leave(p.old, first)
 		p.wire.Next(faulty.Enter, faulty.Fault{Before: 20 * time.Second, Late: true})
-		c := p.writer()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := p.b.Enter(ctx, c); err == nil {
-			t.Fatal("an Enter whose answer was lost has no error")
+		if _, err := p.b.Await(ctx, second); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Await: %v", err)
 		}
-		p.must(p.b.Leave(t.Context(), driver.Ticket{Claim: c, Token: 1}, driver.Exit{Tombstone: true}))
+		p.leave(p.b, second)
 		p.free("the old store", p.old)
 		time.Sleep(30 * time.Second)
 		p.free("the new store", p.new)
@@ -180,6 +182,7 @@ func TestRenewNamesTheStoreThatLostTheClaim(t *testing.T) {
 			if !driver.Gone(err) || !strings.Contains(err.Error(), "the "+lost+" store (memory) has lost it") {
 				t.Errorf("the %s store was flushed: %v", lost, err)
 			}
+			synctest.Wait()
 			if l, _ := other.Line(t.Context(), "k"); len(l.Claims) != 1 {
 				t.Error("the other store lets the next in before the holder can have heard")
 			}

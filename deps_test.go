@@ -101,7 +101,7 @@ func within(dir string, these ...string) bool {
 
 // backends are the packages that keep locks in a store; those that are not there
 // yet are not looked for.
-var backends = []string{"memlock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"}
+var backends = []string{"memlock", "bridge", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock"}
 
 // ofCore are the internal packages that the core is built on.
 var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock"}

@@ -56,6 +56,7 @@ func (g grant) String() string {
 type fleet struct {
 	rng      *rand.Rand
 	old, new *memlock.Store
+	foreign  *foreignStore // in place of old
 	way      []phase
 	faults   bool
 	start    time.Time
@@ -82,7 +83,10 @@ func (f *fleet) n(n int) int { return int(f.random(time.Duration(n))) }
 
 // move takes the fleet along the way, and returns what was wrong.
 func move(t *testing.T, seed uint64, faults bool, way ...phase) []string {
-	f := &fleet{rng: rand.New(rand.NewPCG(seed, seed)), way: way, faults: faults}
+	return (&fleet{rng: rand.New(rand.NewPCG(seed, seed)), way: way, faults: faults}).move(t)
+}
+
+func (f *fleet) move(t *testing.T) []string {
 	synctest.Test(t, func(*testing.T) {
 		f.old, f.new, f.start = memlock.New(), memlock.New(), time.Now()
 		var slots sync.WaitGroup
@@ -116,15 +120,19 @@ func (f *fleet) slot(i int) {
 func (f *fleet) program(name string, p phase, ends time.Time) {
 	old, new := f.wire(f.old), f.wire(f.new)
 	var b driver.Backend
-	switch p {
-	case oldOnly:
-		b = old
-	case both:
-		b = bridge.New(old, new)
-	case swapped:
-		b = bridge.New(new, old)
-	case newOnly:
+	if f.foreign != nil {
+		b = bridge.New(bridge.Foreign(&foreignClient{foreignStore: f.foreign, wire: old}), new)
+	}
+	switch {
+	case p == newOnly:
 		b = new
+	case b != nil:
+	case p == oldOnly:
+		b = old
+	case p == both:
+		b = bridge.New(old, new)
+	case p == swapped:
+		b = bridge.New(new, old)
 	}
 	client, err := fencelock.New(b, &fencelock.Options{TTL: lease, HandOff: 4, Owner: name})
 	if err != nil {
@@ -136,7 +144,11 @@ func (f *fleet) program(name string, p phase, ends time.Time) {
 	for i := range workers {
 		work.Go(func() {
 			for n := 0; time.Now().Before(ends) && ctx.Err() == nil; n++ {
-				f.work(ctx, client, p, fmt.Sprintf("%s.%d.%d", name, i, n))
+				if who := fmt.Sprintf("%s.%d.%d", name, i, n); f.foreign != nil && p == oldOnly {
+					f.workForeign(ctx, who)
+				} else {
+					f.work(ctx, client, p, who)
+				}
 			}
 		})
 	}
@@ -169,7 +181,7 @@ func (f *fleet) work(ctx context.Context, c *fencelock.Client, p phase, who stri
 	case <-ctx.Done():
 		return
 	}
-	g := &grant{key: []string{"a", "b"}[f.n(2)], who: who, phase: p, shared: f.n(4) == 0}
+	g := &grant{key: []string{"a", "b"}[f.n(2)], who: who, phase: p, shared: f.n(4) == 0 && f.foreign == nil}
 	begun, take := time.Now(), c.Lock
 	switch n := f.n(4); {
 	case g.shared && n == 0:
@@ -212,6 +224,7 @@ func (f *fleet) judge() {
 			case g.key != h.key || g.shared && h.shared:
 			case g.end > h.begin:
 				f.wrong = append(f.wrong, fmt.Sprintf("inside at once: %v, and %v", g, h))
+			case h.token == 0: // of a foreign lock
 			case g.token >= h.token:
 				f.wrong = append(f.wrong, fmt.Sprintf("the token does not rise: %v, then %v", g, h))
 			}

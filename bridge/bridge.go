@@ -21,8 +21,10 @@ type Backend struct {
 	owner    driverutil.Ownership
 	claims   table
 
+	closing context.Context // ends with Close
+	close   context.CancelFunc
+
 	mu     sync.Mutex
-	closed bool
 	timers map[*time.Timer]struct{} // of claims that were lost in one store, see giveUp
 }
 
@@ -44,6 +46,7 @@ var (
 // The Backend owns both: Close closes them.
 func New(old, new driver.Backend) *Backend {
 	b := &Backend{timers: map[*time.Timer]struct{}{}}
+	b.closing, b.close = context.WithCancel(context.Background())
 	b.claims.byRef = map[driverutil.ClaimRef]*claim{}
 	b.old, b.new = store{old, "the old store"}, store{new, "the new store"}
 	if old == nil || new == nil {
@@ -97,10 +100,21 @@ func (b *Backend) Open() error {
 // Info reports what both stores keep. A lease is at most the shorter MaxTTL.
 func (b *Backend) Info() driver.Info { return b.info }
 
+// ready returns why a call cannot begin.
+func (b *Backend) ready(ctx context.Context) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case b.closing.Err() != nil:
+		return driver.ErrClosed
+	}
+	return nil
+}
+
 // Close closes both stores and leaves claims alone.
 func (b *Backend) Close() error {
+	b.close()
 	b.mu.Lock()
-	b.closed = true
 	for t := range b.timers {
 		t.Stop()
 	}

@@ -136,18 +136,42 @@ func TestLateEnterOfTheNewStoreIsKeptOut(t *testing.T) {
 	})
 }
 
-// hooked calls before with each grant that Await is about to return.
+// hooked calls before with each grant that Enter or Await is about to return.
 type hooked struct {
 	*memlock.Store
-	before func()
+	before func(c driver.Claim)
+}
+
+func (h *hooked) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	got, err := h.Store.Enter(ctx, c)
+	if got.Granted {
+		h.before(c)
+	}
+	return got, err
 }
 
 func (h *hooked) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	got, err := h.Store.Await(ctx, t)
 	if got.Granted {
-		h.before()
+		h.before(t.Claim)
 	}
 	return got, err
+}
+
+// A cancelled Lock leaves while its Enter is under way.
+func TestClaimThatLeavesAsItEnters(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		h := &hooked{Store: p.old}
+		b := bridge.New(h, p.new)
+		h.before = func(c driver.Claim) {
+			p.must(b.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}))
+		}
+		if got, err := b.Enter(t.Context(), p.writer()); !driver.Gone(err) {
+			t.Errorf("Enter of a claim that has left: granted %v, %v", got.Granted, err)
+		}
+		p.free("the old store", p.old)
+		p.free("the new store", p.new)
+	})
 }
 
 // A claim that leaves while the old store grants it does not enter the new store.
@@ -157,7 +181,7 @@ func TestClaimThatLeavesAsTheOldStoreGrantsIt(t *testing.T) {
 		b := bridge.New(h, p.new)
 		first := p.enter(p.old, p.writer(), true)
 		second := p.enter(b, p.writer(), false)
-		h.before = func() { p.leave(b, second) }
+		h.before = func(driver.Claim) { p.leave(b, second) }
 		p.leave(p.old, first)
 		if got, err := b.Await(t.Context(), second); !driver.Gone(err) {
 			t.Errorf("Await of a claim that has left: granted %v, %v", got.Granted, err)

@@ -17,10 +17,14 @@ var errLeft = driver.GoneError{Reason: "it has left"}
 // A free lock costs one request to each. A claim that does not wait and that the new store
 // refuses leaves the old store again, which costs one more.
 func (b *Backend) Enter(ctx context.Context, d driver.Claim) (driver.Ticket, error) {
+	if err := b.ready(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
 	if err := d.Validate(b.info); err != nil {
 		return driver.Ticket{}, err
 	}
 	c, isNew := b.claims.open(&d)
+	c.setOver(false) // here, and not when the old store has answered: a Leave may have begun meanwhile
 	t, err := b.enterOld(ctx, c, d)
 	switch {
 	case err == nil && !t.Granted:
@@ -53,7 +57,7 @@ func (b *Backend) enterOld(ctx context.Context, c *claim, d driver.Claim) (drive
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.token, c.over = t.Token, false
+	c.token = t.Token
 	c.grantedByOld(&t)
 	c.ends = sent.Add(t.Left)
 	t.Span, t.After = c.Span, c.After
@@ -132,6 +136,20 @@ func (c *claim) join(t *driver.Ticket) {
 // Await waits in the line of the old store until that grants the claim, joins the line of the
 // new store, and from then on waits there.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	if err := b.ready(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.closing, cancel)()
+	got, err := b.await(ctx, t)
+	if err != nil && b.closing.Err() != nil {
+		err = driver.ErrClosed
+	}
+	return got, err
+}
+
+func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	c := b.claims.find(&t)
 	old, new := b.halves(c, t)
 	if c == nil || c.asksOld() {

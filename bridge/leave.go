@@ -11,6 +11,9 @@ import (
 // both. If a store does not respond, Leave still takes the claim out of the other one, and a
 // repeated Leave asks only the store that has not confirmed.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	if err := b.ready(ctx); err != nil {
+		return err
+	}
 	c := b.claims.find(&t)
 	if c == nil { // it has left, or was not entered here: each store has what it has
 		c = &claim{Claim: t.Claim, inNew: present, held: true}

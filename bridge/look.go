@@ -13,6 +13,9 @@ import (
 // the claims that are in the old store only. Those are granted if they are of programs that use
 // the old store only, and wait otherwise.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
+	if err := b.ready(ctx); err != nil {
+		return driver.Line{}, err
+	}
 	old, err := b.old.Line(ctx, key)
 	if err != nil {
 		return old, b.old.failed(err)
@@ -56,6 +59,10 @@ func sameClaim(cs []driver.Standing, s driver.Standing) *driver.Standing {
 // Lines yields the lines of both stores. It reads all lines of the new store first.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
+		if err := b.ready(ctx); err != nil {
+			yield(driver.Line{}, err)
+			return
+		}
 		news := map[string]driver.Line{}
 		for l, err := range b.new.Lines(ctx, prefix) {
 			if err != nil {
@@ -93,6 +100,9 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	if how.Delay > 0 && !b.info.Linger {
 		return driver.Permanent(errors.New("bridge: one of the two stores cannot keep a key closed after a break"))
+	}
+	if err := b.ready(ctx); err != nil {
+		return err
 	}
 	old, err := b.old.Line(ctx, key)
 	if err != nil {

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -11,6 +12,9 @@ import (
 // gone, and the reason names the store. What is left of it in the other store is removed soon
 // after.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	if err := b.ready(ctx); err != nil {
+		return slices.Repeat([]error{err}, len(ts))
+	}
 	cs := make([]*claim, len(ts))
 	olds, news := make([]driver.Ticket, len(ts)), make([]driver.Ticket, len(ts))
 	for i, t := range ts {
@@ -82,7 +86,7 @@ func (b *Backend) giveUp(c *claim, ttl time.Duration) {
 	c.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if already || b.closed {
+	if already || b.closing.Err() != nil {
 		return
 	}
 	var timer *time.Timer

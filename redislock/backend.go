@@ -156,6 +156,7 @@ func (b *Backend) Info() driver.Info {
 		Namespace: b.prefix,
 		Fair:      true,
 		Linger:    true,
+		After:     b.member == nil,
 		MinTTL:    minTTL,
 		MaxTTL:    maxTTL,
 	}

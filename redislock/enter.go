@@ -79,7 +79,7 @@ func (b *Backend) enterRequest(c *driver.Claim, reenter bool) *request {
 		wait = c.WaitTTL
 	}
 	r := b.request(enterScript, c.Key, c.ID, micros(c.TTL), micros(wait), digit(c.NoWait), c.Span, c.Capacity, c.Weight,
-		encodeText(c, b.process))
+		encodeText(c, b.process), c.After)
 	r.durable = true
 	if c.Ballot != 0 {
 		b.vote(r, c.Ballot, reenter)

@@ -1,8 +1,8 @@
 -- enter joins the line of a lock, or finds the claim that is there already and starts its lease again.
 --
 -- ARGV  1 id  2 lease  3 lease while it waits  4 '1' to be refused rather than wait  5 span  6 capacity  7 weight
---       8 channel ' ' lock-delay ' ' #owner ' ' owner ' ' #trace ' ' trace ' ' note, and for a member of a quorum
---       9 to 14, see member.lua
+--       8 channel ' ' lock-delay ' ' #owner ' ' owner ' ' #trace ' ' trace ' ' note  9 the token to follow, or 0, and
+--       for a member of a quorum 10 to 15, see member.lua
 -- It answers
 --   'g' token ' ' mark                              granted
 --   {'g', now, claim, mark}                         found, and it holds
@@ -12,12 +12,12 @@
 --   'o'                                             a claim with another capacity or weight has the ID
 --   'x', 'xl', 'xa' or 'xb' reason                  the ID may not come back
 --   and what member.lua answers to a ballot
-local function enter(id, lease, waits, nowait, span, size, weight, tail, ...)
+local function enter(id, lease, waits, nowait, span, size, weight, tail, after, ...)
   local h = call('HMGET', H, 'c:' .. id, 'last', 'held', 'size', 'soonest', 'mark', 'kept', 'tombs', 'format', 'waits')
   if h[9] ~= '2' then rules().known(h[9]) end
   if h[5] and h[5] + 0 <= now then
     rules().fresh()
-    return enter(id, lease, waits, nowait, span, size, weight, tail, ...)
+    return enter(id, lease, waits, nowait, span, size, weight, tail, after, ...)
   end
   local held, fits = (h[3] or 0) + 0, true
   if held > 0 or h[8] and h[8] + 0 > now then
@@ -39,7 +39,8 @@ local function enter(id, lease, waits, nowait, span, size, weight, tail, ...)
     end
   end
 
-  local token, ends = h[2] and h[2] + 1 > now and text(h[2] + 1) or stamp, text(now + (fits and lease or waits))
+  local token, ends = after == '0' and stamp or text(after + 1), text(now + (fits and lease or waits))
+  if h[2] and h[2] + 1 > token + 0 then token = text(h[2] + 1) end
   if ... then
     local refusal
     refusal, token = judge(h[2] or 0, held, ...)

@@ -18,6 +18,7 @@
 //	redlock://host,host,host/0                 a majority of independent Redis servers
 //	redlock://host,host,host?durable=true      with what its members have agreed on: durable, quarantine, skew
 //	redlock:redis://u@a,rediss://b,…           a majority of servers that differ in more than their hosts
+//	bridge:redis://host,postgres://host/db     each lock in both stores, while programs move: see package bridge
 //	unix:///run/redis.sock?db=0                Redis on a Unix socket
 //	postgres://user@host/db?sslmode=disable    PostgreSQL, with the parameters of libpq
 //	postgres://user@host1,host2/db             the one of several PostgreSQL servers that takes writes

@@ -39,6 +39,7 @@ func schemes() []scheme {
 		cluster.as("redis+cluster", "//host:port,host:port"),
 		cluster.withTLS().as("rediss+cluster", "//host:port,host:port"),
 		scheme{check: checkQuorum, open: openQuorum, server: true}.as("redlock", "//host:port,host:port,host:port/db"),
+		scheme{check: checkBridge, open: openBridge, server: true}.as("bridge", "OLD,NEW"),
 		postgres.as("postgres", "//user@host:port/db"),
 		postgres.as("postgresql", "//user@host:port/db"),
 		mysql.as("mysql", "//user@host:port/db"),

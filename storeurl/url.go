@@ -26,7 +26,7 @@ type URL struct {
 	Scheme  string
 	Host    string // "host:port,host:port", each with its port
 	Path    string // of the file, the database, the prefix, the root node; without a slash before it
-	Members []*URL // of a quorum
+	Members []*URL // of a quorum, or the old and the new store of a bridge
 
 	scheme   *scheme
 	text     string // for people
@@ -101,6 +101,9 @@ func Parse(raw string, from Source) (*URL, error) {
 	raw = clean.Value(raw)
 	if what := odd(raw); what != "" {
 		return nil, fmt.Errorf("the URL in %s %s", from.Name, what)
+	}
+	if list, ok := strings.CutPrefix(raw, bridgeScheme); ok {
+		return parseBridge(list, from)
 	}
 	if dsn := mysqlDSN(raw); dsn != "" {
 		u, err := urlOfDSN(dsn)
@@ -206,6 +209,9 @@ func portsExist(hosts string) bool {
 // they are.
 func WithoutPasswords(raw string) string {
 	raw = clean.Value(raw)
+	if list, ok := strings.CutPrefix(raw, bridgeScheme); ok {
+		return bridgeWithoutPasswords(list)
+	}
 	if dsn := mysqlDSN(raw); dsn != "" {
 		u, err := urlOfDSN(dsn)
 		if err != nil {

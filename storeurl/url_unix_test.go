@@ -28,6 +28,7 @@ var readings = []reading{
 	{"rediss://h/1?skip_verify=true", "rediss h:6379/1", "h:6379", "1"},
 	{"rediss+sentinel://a/m", "rediss+sentinel a:26379/m", "a:26379", "m/0"},
 	{"rediss+cluster://a?max_retries=1", "rediss+cluster a:6379", "a:6379", ""},
+	{"bridge:redis://a/1,postgres://u:pw@b/db", "bridge from redis a:6379/1 to postgres b:5432/db", "a:6379,b:5432", ""},
 	{"redlock://a,b,c?pool_size=3", "redlock a:6379,b:6379,c:6379", "a:6379,b:6379,c:6379", "0"},
 	{"mysql://me@h/db?parseTime=true&charset=utf8mb4,utf8&loc=Asia%2FShanghai&timeout=2s", "mysql h:3306/db", "h:3306", "db"},
 	{"me:p/w?@tcp(h:1)/db?parseTime=true", "mysql h:1/db", "h:1", "db"},

@@ -1,0 +1,101 @@
+package storeurl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/fencelock/fencelock/bridge"
+)
+
+// bridgeScheme begins a URL that names two stores.
+const bridgeScheme = "bridge:"
+
+// beginsURL matches a comma that another URL may follow.
+var beginsURL = regexp.MustCompile(`,([a-z+]+):`)
+
+// parseBridge reads what follows bridge: in such a URL. The comma between the two URLs is the one
+// that leaves a URL on both sides: lists of hosts have commas too.
+func parseBridge(list string, from Source) (*URL, error) {
+	own := from
+	own.Password = ""
+	var found []*URL
+	var last error
+	for _, at := range beginsURL.FindAllStringSubmatchIndex(list, -1) {
+		if find(list[at[2]:at[3]]) == nil {
+			continue
+		}
+		old, errOld := Parse(list[:at[0]], own)
+		new, errNew := Parse(list[at[0]+1:], own)
+		if err := errors.Join(errOld, errNew); err != nil {
+			last = err
+			continue
+		}
+		found = append(found, old, new)
+	}
+	switch {
+	case len(found) == 0 && last != nil:
+		return nil, fmt.Errorf("the bridge URL in %s: %w", from.Name, last)
+	case len(found) != 2:
+		return nil, fmt.Errorf("the bridge URL in %s does not name two stores; write bridge:OLD,NEW with the URLs "+
+			"of both, and percent-encode a comma in a password", from.Name)
+	}
+	for _, u := range found {
+		if u.password == "" {
+			u.password = from.Password // both stores may have the one of the environment
+		}
+	}
+	old, new := found[0], found[1]
+	return &URL{
+		Scheme: "bridge", scheme: find("bridge"), Members: found,
+		Host: old.Host + "," + new.Host, text: "bridge from " + old.text + " to " + new.text,
+	}, nil
+}
+
+// checkBridge has nothing to check: parseBridge has read both URLs.
+func checkBridge(*URL, *url.URL) error { return nil }
+
+// openBridge opens both stores. Ping wants both to answer.
+func openBridge(ctx context.Context, u *URL, c *Config) (*Store, error) {
+	old, err := u.Members[0].Open(ctx, *c)
+	if err != nil {
+		return nil, err
+	}
+	new, err := u.Members[1].Open(ctx, *c)
+	if err != nil {
+		old.Close()
+		return nil, err
+	}
+	return &Store{
+		Backend: bridge.New(old.Backend, new.Backend),
+		ping: func(ctx context.Context) error {
+			for i, s := range []*Store{old, new} {
+				if err := ofMember(u.Members[i].text, s.Ping(ctx)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		close: func() { old.Close(); new.Close() },
+	}, nil
+}
+
+// bridgeWithoutPasswords is WithoutPasswords for a URL that names two stores.
+func bridgeWithoutPasswords(list string) string {
+	for _, at := range beginsURL.FindAllStringSubmatchIndex(list, -1) {
+		_, errOld := Parse(list[:at[0]], Source{})
+		_, errNew := Parse(list[at[0]+1:], Source{})
+		if errOld != nil || errNew != nil {
+			continue
+		}
+		old, new := WithoutPasswords(list[:at[0]]), WithoutPasswords(list[at[0]+1:])
+		if old == "" || new == "" {
+			return ""
+		}
+		return strings.Join([]string{bridgeScheme + old, new}, ",")
+	}
+	return ""
+}

@@ -48,6 +48,8 @@ processes on this host. URLs:
   redlock://host:port,…/db      a majority of 3, 5, 7 or 9 independent Redis servers
   redlock:redis://user@host:port/db,rediss://host:port/db,…
                                 the same, with a user, a database or TLS for each server
+  bridge:OLD,NEW                two stores, while programs move from one to the other: each lock
+                                is held in both
   postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same. PGSSLMODE,
                                 PGSERVICE and the other variables of psql apply. Of several
                                 hosts the one that takes writes is used

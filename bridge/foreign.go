@@ -82,7 +82,8 @@ func (f *foreign) isHeld(t *driver.Ticket) bool {
 	return f.held[driverutil.Ref(t.Key, t.ID)]
 }
 
-var errForeignKind = driver.Permanent(errors.New("bridge: a foreign lock is exclusive: it has no readers and no permits"))
+var errForeignKind = driver.Permanent(errors.New(
+	"bridge: a foreign lock is exclusive: it has no readers and no permits"))
 
 func (f *foreign) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if !c.Exclusive() {

@@ -161,7 +161,8 @@ func (w *world) broken(what, reason string, err error) {
 // sound checks what holds for every ticket of c.
 func (w *world) sound(c driver.Claim, t driver.Ticket) {
 	got := t.Claim
-	got.TTL, got.WaitTTL, got.NoWait, got.Ballot, got.After = c.TTL, c.WaitTTL, c.NoWait, c.Ballot, c.After // these may differ
+	got.TTL, got.WaitTTL, got.NoWait = c.TTL, c.WaitTTL, c.NoWait // these may differ
+	got.Ballot, got.After = c.Ballot, c.After
 	same(w, "the claim of a ticket", got, c)
 	w.wrongIf(t.Token <= 0 || t.TTL <= 0, "the token is %d and the lease %v; want both above 0", t.Token, t.TTL)
 	w.wrongIf(t.Granted != (t.Ahead == 0) || t.Ahead < 0, "a ticket with granted %v has %d ahead", t.Granted, t.Ahead)

@@ -8,23 +8,8 @@ import (
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
-	"github.com/fencelock/fencelock/redislock"
-	"github.com/redis/go-redis/v9"
 )
-
-// redisStore opens views of a Redis of its own.
-func redisStore(t *testing.T) drivertest.Opener {
-	t.Helper()
-	addr := testserver.Redis(t).Addr()
-	return func(t *testing.T) driver.Backend {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		b := redislock.New(rdb, nil)
-		t.Cleanup(func() { b.Close(); rdb.Close() })
-		return b
-	}
-}
 
 func memory() drivertest.Opener {
 	s := memlock.New()

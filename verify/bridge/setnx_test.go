@@ -11,8 +11,12 @@ import (
 	bsm "github.com/bsm/redislock"
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/bridge"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/redislock/setnx"
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
@@ -21,8 +25,8 @@ import (
 
 const lease = 10 * time.Second
 
-// program takes a lock, and returns how to release it.
-type program func(ctx context.Context, key string) (release func() error, err error)
+// program takes a lock, and returns how to release it, and its token if it has one.
+type program func(ctx context.Context, key string) (release func() error, token fence.Token, err error)
 
 // programs are a program of each library, and bridges from their lock to a new store.
 func programs(t *testing.T) (rdb *redis.Client, all map[string]program) {
@@ -31,13 +35,13 @@ func programs(t *testing.T) (rdb *redis.Client, all map[string]program) {
 	t.Cleanup(func() { rdb.Close() })
 	rs, locker, store := redsync.New(goredis.NewPool(rdb)), bsm.New(rdb), memlock.New()
 	return rdb, map[string]program{
-		"redsync": func(ctx context.Context, key string) (func() error, error) {
+		"redsync": func(ctx context.Context, key string) (func() error, fence.Token, error) {
 			m := rs.NewMutex(key, redsync.WithExpiry(lease), redsync.WithTries(10_000), redsync.WithRetryDelay(5*time.Millisecond))
-			return func() error { _, err := m.UnlockContext(ctx); return err }, m.LockContext(ctx)
+			return func() error { _, err := m.UnlockContext(ctx); return err }, 0, m.LockContext(ctx)
 		},
-		"bsm/redislock": func(ctx context.Context, key string) (func() error, error) {
+		"bsm/redislock": func(ctx context.Context, key string) (func() error, fence.Token, error) {
 			l, err := locker.Obtain(ctx, key, lease, &bsm.Options{RetryStrategy: bsm.LinearBackoff(5 * time.Millisecond)})
-			return func() error { return l.Release(ctx) }, err
+			return func() error { return l.Release(ctx) }, 0, err
 		},
 		"a bridge": bridged(t, rdb, store),
 		"another":  bridged(t, rdb, store),
@@ -45,35 +49,42 @@ func programs(t *testing.T) (rdb *redis.Client, all map[string]program) {
 	}
 }
 
+// redisStore opens views of a Redis of its own.
+func redisStore(t *testing.T) drivertest.Opener {
+	t.Helper()
+	addr := testserver.Redis(t).Addr()
+	return func(t *testing.T) driver.Backend {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		b := redislock.New(rdb, nil)
+		t.Cleanup(func() { b.Close(); rdb.Close() })
+		return b
+	}
+}
+
 func bridged(t *testing.T, rdb *redis.Client, store *memlock.Store) program {
 	t.Helper()
-	c, err := fencelock.New(bridge.New(bridge.Foreign(setnx.New(rdb, "")), store), &fencelock.Options{TTL: lease})
-	return lockBy(t, c, err)
+	return locks(t, bridge.New(bridge.Foreign(setnx.New(rdb, "")), store))
 }
 
-func locks(t *testing.T, store *memlock.Store) program {
+func locks(t *testing.T, b driver.Backend) program {
 	t.Helper()
-	c, err := fencelock.New(store, &fencelock.Options{TTL: lease})
-	return lockBy(t, c, err)
-}
-
-func lockBy(t *testing.T, c *fencelock.Client, err error) program {
-	t.Helper()
+	c, err := fencelock.New(b, &fencelock.Options{TTL: lease})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return func(ctx context.Context, key string) (func() error, error) {
+	return func(ctx context.Context, key string) (func() error, fence.Token, error) {
 		l, err := c.Lock(ctx, key)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		return func() error { return l.Release(ctx) }, nil
+		return func() error { return l.Release(ctx) }, l.Token(), nil
 	}
 }
 
-// exclude has the named programs take one lock many times, and no two may be inside at once.
-func exclude(t *testing.T, all map[string]program, names ...string) {
+// exclude has the named programs take one lock many times. No two may be inside at once, and the
+// tokens rise, also above last, that of the programs before.
+func exclude(t *testing.T, all map[string]program, last *atomic.Int64, names ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -82,7 +93,7 @@ func exclude(t *testing.T, all map[string]program, names ...string) {
 	for _, name := range names {
 		work.Go(func() {
 			for range 20 {
-				release, err := all[name](ctx, "order/42")
+				release, token, err := all[name](ctx, "order/42")
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 					return
@@ -90,6 +101,10 @@ func exclude(t *testing.T, all map[string]program, names ...string) {
 				if n := inside.Add(1); n != 1 {
 					t.Errorf("%s is inside with %d others", name, n-1)
 				}
+				if before := last.Load(); token != 0 && int64(token) <= before {
+					t.Errorf("%s has the token %d after %d", name, token, before)
+				}
+				last.Store(max(last.Load(), int64(token)))
 				time.Sleep(time.Millisecond) // real time: the others must have a chance to come in
 				inside.Add(-1)
 				if err := release(); err != nil {
@@ -104,9 +119,10 @@ func exclude(t *testing.T, all map[string]program, names ...string) {
 func TestBridgeExcludesForeignPrograms(t *testing.T) {
 	t.Parallel()
 	rdb, all := programs(t)
-	exclude(t, all, "redsync", "bsm/redislock", "a bridge", "another")
-	exclude(t, all, "a bridge", "another", "new only")
-	exclude(t, all, "redsync", "bsm/redislock", "a bridge")
+	var last atomic.Int64
+	exclude(t, all, &last, "redsync", "bsm/redislock", "a bridge", "another")
+	exclude(t, all, &last, "a bridge", "another", "new only")
+	exclude(t, all, &last, "redsync", "bsm/redislock", "a bridge")
 	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
 		t.Errorf("%d keys are left in Redis", n)
 	}
@@ -118,12 +134,12 @@ func TestBridgeWaitsForTheLeaseOfAForeignHolder(t *testing.T) {
 	rdb, all := programs(t)
 	for i, holder := range []string{"redsync", "bsm/redislock"} {
 		key := fmt.Sprint("order/", i)
-		if _, err := all[holder](t.Context(), key); err != nil {
+		if _, _, err := all[holder](t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
 		begun := make(chan error)
 		go func() {
-			release, err := all["a bridge"](t.Context(), key)
+			release, _, err := all["a bridge"](t.Context(), key)
 			if err == nil {
 				err = release()
 			}
@@ -140,5 +156,23 @@ func TestBridgeWaitsForTheLeaseOfAForeignHolder(t *testing.T) {
 		if err := <-begun; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Programs move from one Redis to another and back, under load.
+func TestTokensRiseFromRedisToRedisAndBack(t *testing.T) {
+	t.Parallel()
+	old, new := redisStore(t), redisStore(t)
+	all := map[string]program{
+		"old": locks(t, old(t)), "old too": locks(t, old(t)), "new": locks(t, new(t)), "new too": locks(t, new(t)),
+		"both": locks(t, bridge.New(old(t), new(t))), "both too": locks(t, bridge.New(old(t), new(t))),
+	}
+	var last atomic.Int64
+	for _, running := range [][]string{
+		{"old", "old too"}, {"old", "old too", "both", "both too"}, {"both", "both too"},
+		{"both", "both too", "new", "new too"}, {"new", "new too"},
+		{"both", "both too", "new", "new too"}, {"both", "both too"}, {"old", "old too", "both", "both too"},
+	} {
+		exclude(t, all, &last, running...)
 	}
 }

@@ -50,8 +50,8 @@ func spanInOld(d *driver.Claim, span int64) int64 {
 	return min(span+room, driver.MaxSpan)
 }
 
-// halves are the tickets of the claim as the two stores know it.
-func (c *claim) halves(t driver.Ticket) (old, new driver.Ticket) {
+// halvesLocked returns the tickets of the claim as the two stores have it.
+func (c *claim) halvesLocked(t driver.Ticket) (old, new driver.Ticket) {
 	old, new = t, t
 	if c == nil {
 		return old, new

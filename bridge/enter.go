@@ -58,15 +58,15 @@ func (b *Backend) enterOld(ctx context.Context, c *claim, d driver.Claim) (drive
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.token = t.Token
-	c.grantedByOld(&t)
+	c.grantedByOldLocked(&t)
 	c.ends = sent.Add(t.Left)
 	t.Span, t.After = c.Span, c.After
 	t.Token = max(t.Token, c.newToken)
 	return t, nil
 }
 
-// grantedByOld notes a ticket of the old store that may be granted. c.mu is held.
-func (c *claim) grantedByOld(t *driver.Ticket) {
+// grantedByOldLocked notes a ticket of the old store that may be granted.
+func (c *claim) grantedByOldLocked(t *driver.Ticket) {
 	if t.Granted {
 		c.inOld, c.mark = true, max(c.mark, t.Mark)
 	}
@@ -85,7 +85,7 @@ func (b *Backend) enterNew(ctx context.Context, c *claim, d driver.Claim, t driv
 		return driver.Ticket{}, b.new.failed(err)
 	}
 	// The core sends no Leave after a refusal.
-	old, _ := c.halves(t)
+	old, _ := b.halves(c, t)
 	if left := b.old.Leave(ctx, old, driver.Exit{}); left != nil && !driver.Gone(left) {
 		return driver.Ticket{}, b.old.failed(driverutil.Unsettled(left))
 	}
@@ -120,13 +120,13 @@ func (b *Backend) joinNew(ctx context.Context, c *claim, d driver.Claim) (driver
 		return t, err
 	}
 	c.inNew, c.newToken = present, t.Token
-	c.join(&t)
+	c.joinLocked(&t)
 	t.Left = min(t.Left, c.ends.Sub(sent))
 	return t, nil
 }
 
-// join makes a ticket of the new store that of the claim. c.mu is held.
-func (c *claim) join(t *driver.Ticket) {
+// joinLocked makes a ticket of the new store that of the claim.
+func (c *claim) joinLocked(t *driver.Ticket) {
 	c.held = t.Granted
 	if t.Granted {
 		t.Mark = max(t.Mark, c.mark)
@@ -162,7 +162,7 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			return b.new.Await(ctx, new)
 		}
 		c.mu.Lock()
-		c.grantedByOld(&got)
+		c.grantedByOldLocked(&got)
 		c.mu.Unlock()
 	}
 	got, err := b.awaitNew(ctx, c, t, new)
@@ -191,18 +191,18 @@ func (b *Backend) awaitNew(ctx context.Context, c *claim, t, new driver.Ticket) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.join(&got)
+	c.joinLocked(&got)
 	got.Token = c.newToken
 	return got, nil
 }
 
-// halves is claim.halves for a claim that may be renewed meanwhile.
+// halves returns the tickets of a claim, which may be nil, as the two stores have it.
 func (b *Backend) halves(c *claim, t driver.Ticket) (old, new driver.Ticket) {
 	if c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 	}
-	return c.halves(t)
+	return c.halvesLocked(t)
 }
 
 // asksOld reports whether the old store decides what becomes of the claim: it has not granted the

@@ -182,18 +182,16 @@ func (f *fleet) work(ctx context.Context, c *fencelock.Client, p phase, who stri
 		return
 	}
 	g := &grant{key: []string{"a", "b"}[f.n(2)], who: who, phase: p, shared: f.n(4) == 0 && f.foreign == nil}
-	begun, take := time.Now(), c.Lock
-	switch n := f.n(4); {
-	case g.shared && n == 0:
-		take = c.TryRLock
-	case g.shared:
+	begun, take, opts := time.Now(), c.Lock, []fencelock.Option{}
+	if g.shared {
 		take = c.RLock
-	case n == 0:
-		take = c.TryLock
+	}
+	if f.n(4) == 0 {
+		opts = append(opts, fencelock.Wait(0))
 	}
 	asking, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	l, err := take(asking, g.key)
+	l, err := take(asking, g.key, opts...)
 	if waited := time.Since(begun); waited >= patience {
 		f.fail("%s waited %v: %v", who, waited, err)
 	}

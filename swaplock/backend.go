@@ -43,7 +43,7 @@ var (
 func New(store Store) *Backend {
 	traits := store.Traits()
 	b := &Backend{store: store, info: driver.Info{
-		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true,
+		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true, After: true,
 		MinTTL: line.MinTTL, MaxTTL: line.MaxTTL,
 	}}
 	b.claims.began = time.Now()

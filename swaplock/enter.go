@@ -45,7 +45,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 
 // arrival returns what c sends to an Arriver, or nil if c cannot arrive.
 func (b *Backend) arrival(c *driver.Claim) *Arrival {
-	if b.arriver == nil || !plain(c.ID) {
+	if b.arriver == nil || !plain(c.ID) || c.After > 0 { // an arrival's token is above the clock
 		return nil
 	}
 	d := describe(c)

@@ -21,6 +21,8 @@ func TestBridgesKeepTheLaws(t *testing.T) {
 		"from Redis to memory": {redisStore(t), memory()},
 		"from memory to Redis": {memory(), redisStore(t)},
 		"from Redis to Redis":  {redisStore(t), redisStore(t)},
+		"from Redis to SQL":    {redisStore(t), postgresStore(t)},
+		"from SQL to Redis":    {postgresStore(t), redisStore(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Run(t, func(t *testing.T) driver.Backend {

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,8 +19,10 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/redislock/setnx"
+	"github.com/fencelock/fencelock/sqllock"
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -57,6 +60,21 @@ func redisStore(t *testing.T) drivertest.Opener {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
 		b := redislock.New(rdb, nil)
 		t.Cleanup(func() { b.Close(); rdb.Close() })
+		return b
+	}
+}
+
+// postgresStore opens views of a PostgreSQL of its own.
+func postgresStore(t *testing.T) drivertest.Opener {
+	t.Helper()
+	url := testserver.Postgres(t).URL()
+	return func(t *testing.T) driver.Backend {
+		db, err := sql.Open("pgx", url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true})
+		t.Cleanup(func() { b.Close(); db.Close() })
 		return b
 	}
 }
@@ -159,20 +177,26 @@ func TestBridgeWaitsForTheLeaseOfAForeignHolder(t *testing.T) {
 	}
 }
 
-// Programs move from one Redis to another and back, under load.
-func TestTokensRiseFromRedisToRedisAndBack(t *testing.T) {
+// Programs move from one store to another and back, under load.
+func TestTokensRiseThereAndBack(t *testing.T) {
 	t.Parallel()
-	old, new := redisStore(t), redisStore(t)
-	all := map[string]program{
-		"old": locks(t, old(t)), "old too": locks(t, old(t)), "new": locks(t, new(t)), "new too": locks(t, new(t)),
-		"both": locks(t, bridge.New(old(t), new(t))), "both too": locks(t, bridge.New(old(t), new(t))),
-	}
-	var last atomic.Int64
-	for _, running := range [][]string{
-		{"old", "old too"}, {"old", "old too", "both", "both too"}, {"both", "both too"},
-		{"both", "both too", "new", "new too"}, {"new", "new too"},
-		{"both", "both too", "new", "new too"}, {"both", "both too"}, {"old", "old too", "both", "both too"},
-	} {
-		exclude(t, all, &last, running...)
+	stores := map[string]func(*testing.T) drivertest.Opener{"Redis": redisStore, "PostgreSQL": postgresStore}
+	for _, move := range [][2]string{{"Redis", "Redis"}, {"Redis", "PostgreSQL"}, {"PostgreSQL", "Redis"}} {
+		t.Run(move[0]+" to "+move[1], func(t *testing.T) {
+			t.Parallel()
+			old, new := stores[move[0]](t), stores[move[1]](t)
+			all := map[string]program{
+				"old": locks(t, old(t)), "old too": locks(t, old(t)), "new": locks(t, new(t)), "new too": locks(t, new(t)),
+				"both": locks(t, bridge.New(old(t), new(t))), "both too": locks(t, bridge.New(old(t), new(t))),
+			}
+			var last atomic.Int64
+			for _, running := range [][]string{
+				{"old", "old too"}, {"old", "old too", "both", "both too"}, {"both", "both too"},
+				{"both", "both too", "new", "new too"}, {"new", "new too"},
+				{"both", "both too", "new", "new too"}, {"both", "both too"}, {"old", "old too", "both", "both too"},
+			} {
+				exclude(t, all, &last, running...)
+			}
+		})
 	}
 }

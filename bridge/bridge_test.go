@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,6 +176,32 @@ func TestClaimThatLeavesAsItEnters(t *testing.T) {
 }
 
 // A claim that leaves while the old store grants it does not enter the new store.
+// A cancelled Lock: an Enter that is repeated as the claim leaves brings nothing back.
+func TestClaimThatLeavesAsItEntersTwice(t *testing.T) {
+	for seed := range uint64(200) {
+		inBubble(t, func(t *testing.T, p *pair) {
+			slow := faulty.New(p.old, seed, faulty.Options{Delay: 10 * time.Millisecond})
+			b := bridge.New(slow, p.wire)
+			defer b.Close()
+			c := p.writer()
+			var calls sync.WaitGroup
+			for i := range 3 {
+				calls.Go(func() {
+					time.Sleep(time.Duration(seed*uint64(i)%7) * time.Millisecond)
+					if i == 2 {
+						_ = b.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
+					} else {
+						_, _ = b.Enter(t.Context(), c)
+					}
+				})
+			}
+			calls.Wait()
+			p.free("the old store", p.old)
+			p.free("the new store", p.new)
+		})
+	}
+}
+
 func TestClaimThatLeavesAsTheOldStoreGrantsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
 		h := &hooked{Store: p.old}

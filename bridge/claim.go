@@ -34,6 +34,7 @@ type claim struct {
 	newLeft  bool // it has left the new store
 	held     bool // both have granted it
 	over     bool // it leaves, or is lost: it does not enter the new store any more
+	barred   bool // it has a tombstone: no Enter that is under way may bring it back
 }
 
 // room is how many more tokens than it asks for a claim that shares its key reserves in the old

@@ -97,7 +97,7 @@ func (b *Backend) enterNew(ctx context.Context, c *claim, d driver.Claim, t driv
 // The claim must have been granted by the old store.
 func (b *Backend) joinNew(ctx context.Context, c *claim, d driver.Claim) (driver.Ticket, error) {
 	c.mu.Lock()
-	if c.over {
+	if c.over || c.barred {
 		c.mu.Unlock()
 		return driver.Ticket{}, errLeft
 	}

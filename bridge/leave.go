@@ -15,6 +15,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		return err
 	}
 	c := b.claims.find(&t)
+	if c != nil && e.Tombstone && !e.IfWaiting {
+		c.bar()
+	}
 	if c == nil { // it has left, or was not entered here: each store has what it has
 		c = &claim{Claim: t.Claim, inNew: present, held: true}
 		new, old := b.leave(ctx, c, t, e)
@@ -74,6 +77,9 @@ func (b *Backend) leaveLine(ctx context.Context, c *claim, t driver.Ticket, e dr
 		return b.new.failed(err)
 	}
 	c.setOver(true)
+	if e.Tombstone {
+		c.bar()
+	}
 	e.IfWaiting = false
 	return b.leaveOld(ctx, c, old, e)
 }
@@ -141,6 +147,14 @@ func (c *claim) setOver(over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = over
+}
+
+// bar keeps the claim out of the new store for good. A repeated Enter that is under way has reset over, and may
+// have been granted by the old store right before the claim left.
+func (c *claim) bar() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.barred = true
 }
 
 // worse returns the error that says less: an unknown outcome before a claim that is gone, and

@@ -117,6 +117,26 @@ func TestTokensRiseBehindReadersThatOvertakeEachOther(t *testing.T) {
 	})
 }
 
+// The clock of the new store is ahead. A program of both locks the key on the way back: the old store must then
+// number above the new one.
+func TestTokensRiseOnTheWayBackFromAClockThatIsAhead(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		ahead := p.writer()
+		ahead.After = time.Now().Add(time.Hour).UnixMicro()
+		first := p.enter(p.new, ahead, true)
+		p.leave(p.new, first)
+		both := p.enter(p.b, p.writer(), true)
+		if both.Token <= first.Token {
+			t.Errorf("token %d of both follows %d of the new store", both.Token, first.Token)
+		}
+		p.leave(p.b, both)
+		p.free("the old store", p.old)
+		if last := p.enter(p.old, p.writer(), true); last.Token <= both.Token {
+			t.Errorf("token %d of the old store follows %d of both", last.Token, both.Token)
+		}
+	})
+}
+
 // A request to the new store that arrives after its claim has left brings nothing back.
 func TestLateEnterOfTheNewStoreIsKeptOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {

@@ -29,6 +29,8 @@ type claim struct {
 	mark    driver.Mark // of the old store, at the grant
 	ends    time.Time   // no earlier ends the lease in the old store
 
+	raised int64 // the old store numbers above this, see raiseOld
+
 	inNew    presence
 	newToken int64
 	newLeft  bool // it has left the new store

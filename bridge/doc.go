@@ -33,6 +33,10 @@
 // run. A claim has its final token when it is granted: while it waits in the old store, its
 // ticket has the token of the old store.
 //
+// On the way back the old store numbers above the new one, also if its clock is behind: the first
+// claim with a larger token from the new store has the old one follow it. An old store without
+// driver.Info.After does not.
+//
 // A key that no program of the second deployment has locked has no token in the new store yet:
 // there tokens rise if the clock of the new store is not behind the clock of the old one by more
 // than the time between the last program of the first deployment and the first of the third.

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -111,18 +112,47 @@ func (b *Backend) joinNew(ctx context.Context, c *claim, d driver.Claim) (driver
 	c.mu.Unlock()
 	sent := time.Now()
 	t, err := b.new.Enter(ctx, d)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if err == nil {
+		err = b.raiseOld(ctx, c, t.Token+d.Span-1)
+	} else if settled(err) && was == absent {
+		c.mu.Lock()
+		c.inNew = absent
+		c.mu.Unlock()
+	}
 	if err != nil {
-		if settled(err) && was == absent {
-			c.inNew = absent
-		}
 		return t, err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.inNew, c.newToken = present, t.Token
 	c.joinLocked(&t)
 	t.Left = min(t.Left, c.ends.Sub(sent))
 	return t, nil
+}
+
+// raiseOld has the old store number above last, the last token of the claim c in the new store. Otherwise the tokens
+// would fall on the way back from a new store whose clock is ahead. A claim that follows last joins the old line
+// behind c and leaves it. It costs two requests, once for each move ahead.
+func (b *Backend) raiseOld(ctx context.Context, c *claim, last int64) error {
+	c.mu.Lock()
+	behind := last > max(c.token+spanInOld(&c.Claim, c.Span)-1, c.raised)
+	c.mu.Unlock()
+	if !behind || !b.old.Info().After {
+		return nil
+	}
+	d := driver.Claim{
+		Key: c.Key, ID: rand.Text(), Owner: c.Owner, Capacity: c.Capacity, Weight: c.Weight,
+		TTL: max(b.old.Info().MinTTL, time.Second), Span: 1, After: max(last-1, 1),
+	}
+	t, err := b.old.Enter(ctx, d)
+	if err != nil {
+		return b.old.failed(driverutil.Unsettled(err))
+	}
+	_ = b.old.Leave(ctx, t, driver.Exit{}) // it ends by itself if this fails
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.raised = last
+	return nil
 }
 
 // joinLocked makes a ticket of the new store that of the claim.

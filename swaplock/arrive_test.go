@@ -472,3 +472,58 @@ func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
 		}
 	})
 }
+
+// A holder whose swap is lost leaves a message, which is behind a long line. Nobody reads that far, so the holder leaves
+// by its next swap.
+func TestMessageBehindALongLineLeavesNoGhost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &failing{toy: newToy()}
+		a, b := swaplock.New(s), swaplock.New(s.toy)
+		defer a.Close()
+		defer b.Close()
+		first := entered(t, b, exclusive("first", time.Hour))
+		line := []driver.Ticket{entered(t, a, exclusive("holder", time.Hour))}
+		for i := range 50 {
+			line = append(line, entered(t, b, exclusive(fmt.Sprint("waiter", i), time.Hour)))
+		}
+		left(t, b, first)
+		s.before = func() error { return renewed(t, b, line[9]) }
+		left(t, a, awaited(t, a, line[0]))
+		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 50 || l.Claims[0].Token != line[1].Token {
+			t.Fatalf("%d claims are in line, error %v", len(l.Claims), err)
+		}
+		for _, w := range line[1:] {
+			left(t, b, awaited(t, b, w))
+		}
+		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) > 0 {
+			t.Errorf("the line is %+v, error %v", l, err)
+		}
+	})
+}
+
+// A process that polls enters once more, and sees the version of the line after a swap that has granted another one of
+// its claims. That one must hear of it at the next poll.
+func TestEnterHidesNoGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		a, b := swaplock.New(s), swaplock.New(polled{s})
+		defer a.Close()
+		defer b.Close()
+		holder := entered(t, a, exclusive("holder", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Hour))
+		done := make(chan time.Time)
+		go func() {
+			awaited(t, b, waiter)
+			done <- time.Now()
+		}()
+		time.Sleep(300 * time.Millisecond) // it has looked, and looks again after a second
+		left(t, a, holder)
+		began := time.Now()
+		last := entered(t, b, exclusive("last", time.Hour))
+		if d := (<-done).Sub(began); d > 100*time.Millisecond {
+			t.Errorf("the grant was heard after %v", d)
+		}
+		left(t, b, waiter)
+		left(t, b, awaited(t, b, last))
+	})
+}

@@ -89,9 +89,20 @@ func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) 
 	return b.claims.alarms.Subscribe(f)
 }
 
-// heard delivers news of key, and looks whether a claim was broken of which somebody would be told.
+// heard delivers news of key. Where these are not known, one look serves all claims of the key.
 func (b *Backend) heard(key string, news []News) {
-	for _, o := range b.claims.hear(key, news) {
+	if key == "" || len(news) > 0 {
+		b.doubt(b.claims.hear(key, news))
+		return
+	}
+	b.start(func() {
+		_ = b.do(key, &job{ctx: b.ctx, looks: true, f: func(*reading, *line.Step) error { return nil }})
+	})
+}
+
+// doubt looks whether granted claims were broken of which somebody would be told.
+func (b *Backend) doubt(owned []*own) {
+	for _, o := range owned {
 		b.start(func() {
 			_, err := b.look(b.ctx, o, driver.Ticket{Claim: driver.Claim{Key: o.Key, ID: o.ID}})
 			var gone driver.GoneError

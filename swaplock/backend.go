@@ -83,6 +83,8 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		}
 		return err
 	}
+	ref := driverutil.Ref(t.Key, t.ID)
+	b.claims.leaving(ref, true)
 	err := b.withdraw(ctx, &t, e)
 	if errors.Is(err, errPart) {
 		err = b.leaveAlone(ctx, &t, e, leave)
@@ -99,8 +101,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		err = b.do(t.Key, j)
 	}
 	if err == nil || driver.Gone(err) {
-		b.claims.leave(driverutil.Ref(t.Key, t.ID))
+		b.claims.leave(ref)
 	}
+	b.claims.leaving(ref, false)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/line"
 )
 
 // own is a claim that entered through this Backend, or one that an Await asks for.
@@ -22,6 +23,7 @@ type own struct {
 	granted bool
 	told    time.Time // when the grant was heard that no Await has returned yet
 	look    time.Time // when an Await looks at the latest: a lease ahead may have ended
+	leaves  bool      // a Leave is under way
 	alone   *State    // of the line, if the claim is granted and alone there
 	lost    int64     // State.Lost where the claim entered
 	arrived *Arrival  // as which it waits, if it does and nobody has taken it into the document
@@ -83,14 +85,58 @@ func (cs *claims) stands(o *own, t *driver.Ticket, st *State, quiet time.Duratio
 	if o.token == 0 {
 		o.lost = st.Lost
 	}
-	o.token, o.granted, o.look = t.Token, t.Granted, time.Now().Add(quiet)
-	cs.saw(o.Key, st.Version)
+	o.token, o.look = t.Token, time.Now().Add(quiet)
+	o.granted = t.Granted || !o.told.IsZero() // it may have been heard of before the answer came
+	if _, ok := cs.versions[o.Key]; !ok {     // of a later one, others of this process must hear
+		cs.versions[o.Key] = st.Version
+	}
 }
 
-// saw notes the version of key.
-func (cs *claims) saw(key, version string) {
-	if cs.byKey[key] != nil {
-		cs.versions[key] = version
+// seen delivers what a reading of key says of the claims of this Backend: one reading serves all of them. It returns
+// those that were granted and are gone.
+func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	owned := cs.byKey[key]
+	if len(owned) == 0 {
+		return nil
+	}
+	cs.versions[key] = r.Version
+	now, quiet := time.Now(), r.quiet()
+	for _, o := range owned {
+		c := r.Find(o.ID)
+		switch {
+		case c != nil && c.Granted:
+			o.holds(c, now)
+		case c != nil:
+			o.look = now.Add(quiet)
+		case o.token == 0 || o.token > r.Line.Last || r.beyond(o.token): // it may be in line
+		case !o.granted:
+			o.poke() // a look has the reason
+		case !o.leaves && cs.alarms.Len() > 0:
+			doubtful = append(doubtful, o)
+		}
+	}
+	return doubtful
+}
+
+// holds notes that o is c, which is granted.
+func (o *own) holds(c *line.Claim, now time.Time) {
+	if o.granted {
+		return
+	}
+	if c.Mark == "" { // else a look has the mark
+		o.granted, o.told = true, now
+	}
+	o.poke()
+}
+
+// leaving notes whether a claim leaves.
+func (cs *claims) leaving(ref driverutil.ClaimRef, leaves bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if o := cs.byKey[ref.Key][ref.ID]; o != nil {
+		o.leaves = leaves
 	}
 }
 
@@ -167,8 +213,8 @@ func (cs *claims) wait(o *own) time.Duration {
 	return min(maxAwait-time.Since(cs.began)%maxAwait, time.Until(o.look))
 }
 
-// hear delivers news of key, and returns the granted claims that may have been broken. Without news it
-// concerns all claims of the key, and without a key all claims.
+// hear delivers news of key, and returns the granted claims that may have been broken. Without a key it concerns all
+// claims.
 func (cs *claims) hear(key string, news []News) (doubtful []*own) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -219,7 +265,7 @@ func (o *own) hear(news []News) (concerned bool) {
 			o.granted, o.told, concerned = false, time.Time{}, true
 		}
 	}
-	return concerned || len(news) == 0 || o.token == 0
+	return concerned || o.token == 0
 }
 
 // outlived reports whether a claim has entered before the store was lost for so many times.

@@ -283,8 +283,12 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 	}
 	s := &line.Step{Wall: r.Now, Mono: sinceEpoch(r.Now)}
 	c, err := a.apply(r, s)
-	if c == nil || err != nil {
-		return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	if c == nil {
+		a.b.doubt(a.b.claims.seen(a.key, r))
+		return true, nil
 	}
 	all := c.News
 	c.News = a.b.claims.strangers(a.key, all)
@@ -293,7 +297,10 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 		return false, a.b.failed(ctx, err)
 	}
 	r.State = r.after(c, version)
-	a.b.heard(a.key, all)
+	if len(all) > 0 {
+		a.b.heard(a.key, all)
+	}
+	a.b.doubt(a.b.claims.seen(a.key, r))
 	a.b.forget(r.Now)
 	return true, nil
 }
@@ -340,8 +347,8 @@ func (a *batch) done(r *reading) bool {
 		case j.looks:
 		case !j.appended || j.err != nil:
 			return false
-		case j.other.Message && r.has(j.other):
-			return false // nobody has done it yet
+		case j.other.Message && (r.More || r.has(j.other)):
+			return false // nobody has done it yet, or it is behind those that were read
 		}
 	}
 	return true

@@ -40,7 +40,8 @@ type Backend interface {
 	Await(ctx context.Context, t Ticket) (Ticket, error)
 
 	// Renew starts the leases of ts again, each with its TTL, and returns one
-	// error per ticket, in order: nil alive, GoneError gone, anything else unknown.
+	// error per ticket, in order: nil alive, GoneError gone or, with Left, alive under notice,
+	// anything else unknown.
 	// It serves waiting and granted claims alike, and many keys in as few
 	// requests as the store allows. ts is never empty and never longer than a
 	// thousand or so.
@@ -102,7 +103,7 @@ type Info struct {
 	// SharedLease says that all claims of one Backend value share a lease (etcd) or a
 	// session (ZooKeeper). If false, each claim has a lease of its own.
 	SharedLease bool
-	// MinTTL and MaxTTL bound Claim.TTL, Exit.Linger and Break.Delay, both
+	// MinTTL and MaxTTL bound Claim.TTL, Exit.Linger, Break.Delay and Break.Notice, both
 	// inclusive. The core sends nothing outside them.
 	MinTTL, MaxTTL time.Duration
 }

@@ -195,6 +195,15 @@ type Break struct {
 	// one. Below zero ends the claim. Zero changes nothing, and Break returns nil, because it may
 	// be a repeat.
 	Delay time.Duration
+	// Notice has a granted claim end after that long, whatever renews it, instead of now: it lives
+	// until then, then ends as by a Break without Notice, and the Delay begins. Its holder may leave
+	// before, which opens the key at once. Until the end, Renew of the claim and the Alarm tell the
+	// holder by a GoneError with Left. Notice is Info.MinTTL to Info.MaxTTL. A waiting claim ends at
+	// once.
+	//
+	// For a claim under notice, a Notice above zero may set a later end, never an earlier one. Zero
+	// ends the claim now. Neither shortens the delay that was promised.
+	Notice time.Duration
 }
 
 // Line is one line, as seen by people and by tests.
@@ -206,7 +215,8 @@ type Line struct {
 }
 
 // Standing is a claim as seen from outside. Of the Claim it has ID, Owner, Note, Trace, LockDelay,
-// Capacity, Weight and Span. The ID is cut to 8 characters: enough to tell claims apart, too little to leave with.
+// Capacity, Weight and Span. The LockDelay of a claim under notice is the delay that follows. The ID
+// is cut to 8 characters: enough to tell claims apart, too little to leave with.
 type Standing struct {
 	Claim
 

@@ -57,6 +57,9 @@
 //     its ID returns GoneError. So does a granted claim that was broken with a delay, or
 //     that has a lock-delay of its own. Break sets a later end, or ends it at once, only if its
 //     delay says so: a repeated Break without a delay leaves it as it is.
+//   - Notice: a granted claim that was broken with notice lives until the notice is over, and no
+//     longer, whether or not it is renewed. Then it is broken, and the key stays closed for the
+//     delay. A repeated Break never shortens the notice or the delay.
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim
 //     that it makes granted, not only the first, and also when the claim removed
 //     was itself waiting.

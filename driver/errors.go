@@ -3,6 +3,7 @@ package driver
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fencelock/fencelock/internal/errs"
 )
@@ -29,10 +30,15 @@ type GoneError struct {
 	Reason string
 	// Broken says that an operator ended it.
 	Broken bool
+	// Left is above zero if the claim is in line still, and will be gone after so long, counted
+	// from the sending of the call: an operator has given notice. See Break.Notice.
+	Left time.Duration
 }
 
 func (e GoneError) Error() string {
 	switch {
+	case e.Left > 0:
+		return fmt.Sprintf("the claim will be broken in %v: %s", e.Left, e.Reason)
 	case e.Broken && e.Reason != "":
 		return "the claim was broken: " + e.Reason
 	case e.Broken:
@@ -43,10 +49,10 @@ func (e GoneError) Error() string {
 	return "the claim is gone"
 }
 
-// Gone reports whether err says that a claim is gone.
+// Gone reports whether err says that a claim is gone. It is false for a claim under notice.
 func Gone(err error) bool {
 	var g GoneError
-	return errors.As(err, &g)
+	return errors.As(err, &g) && g.Left == 0
 }
 
 // BusyError describes the first claim of a line that would not grant a claim at once. Fields that

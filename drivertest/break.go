@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-var breakLaws = slices.Concat(breakEndsLaws, breakLingersLaws)
+var breakLaws = slices.Concat(breakEndsLaws, breakLingersLaws, noticeLaws)
 
 var breakEndsLaws = []law{
 	{"BreakEndsTheHolder", nil, func(w *world, key string) {

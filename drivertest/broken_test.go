@@ -325,7 +325,7 @@ func confOf(law string) config {
 }
 
 var allBroken = slices.Concat(brokenEnters, brokenAwaits, brokenRenewals, brokenLeaves, brokenReserves, brokenDetaches,
-	brokenNames, brokenReuses, brokenBreaks, brokenLooks, brokenCloses, brokenBallots, brokenHistories)
+	brokenNames, brokenReuses, brokenBreaks, brokenNotices, brokenLooks, brokenCloses, brokenBallots, brokenHistories)
 
 func TestEveryBrokenBackendIsFlagged(t *testing.T) {
 	start := time.Now()

@@ -28,6 +28,7 @@ type modelClaim struct {
 	admitted  bool // has been granted
 	mark      driver.Mark
 	lingering bool
+	noticed   bool // expires is when it ends, and then it lingers for its LockDelay
 
 	keptOut time.Time // a tombstone lasts until then
 	broken  time.Time // and tells the reason until then, zero if it does not
@@ -37,6 +38,11 @@ type modelClaim struct {
 // advance lets time go by, and takes out those whose lease has ended.
 func (l *modelLine) advance(now time.Time) {
 	l.now = now
+	for _, c := range l.claims {
+		if c.noticed && !c.lingering && !c.expires.After(now) && c.LockDelay > 0 {
+			c.lingering, c.expires = true, c.expires.Add(c.LockDelay)
+		}
+	}
 	l.claims = slices.DeleteFunc(l.claims, func(c *modelClaim) bool { return !c.expires.After(now) })
 	l.settle()
 }
@@ -60,6 +66,25 @@ func (c *modelClaim) fits(before []*modelClaim) bool {
 		sum += b.Weight
 	}
 	return sum <= c.Capacity
+}
+
+// renew starts the lease of c again, unless it is under notice.
+func (l *modelLine) renew(c *modelClaim, ttl time.Duration) {
+	if !c.noticed {
+		c.expires = later(c.expires, l.now.Add(ttl))
+	}
+}
+
+// giveNotice has the claim at i end after a time, and linger for delay then.
+func (l *modelLine) giveNotice(i int, how driver.Break, delay time.Duration) {
+	c := l.claims[i]
+	ends := l.now.Add(how.Notice)
+	if c.noticed {
+		ends, delay = later(ends, c.expires), max(delay, c.LockDelay)
+	}
+	c.noticed, c.expires, c.LockDelay = true, ends, max(delay, 0)
+	c.left, c.reason, c.broken = true, how.Reason, ends.Add(c.LockDelay)
+	c.keptOut = later(c.keptOut, c.broken)
 }
 
 // place is where c is in line, and may do what a claim in line may. It is -1 if c lingers.

@@ -35,7 +35,7 @@ func (p *modelRun) enter(x *modelClaim) {
 	inLine, keptOut := slices.Contains(l.claims, x), x.keptOut.After(l.now)
 	switch {
 	case inLine && !x.lingering:
-		x.expires = later(x.expires, l.now.Add(x.TTL))
+		l.renew(x, x.TTL)
 		p.wantTicket(t, err, l, x)
 		return
 	case !inLine && l.otherKind(x) && (errors.Is(err, driver.ErrKind) || !keptOut):
@@ -51,7 +51,7 @@ func (p *modelRun) enter(x *modelClaim) {
 	p.wrongIf(err != nil, "got %v; want a ticket", err)
 	p.wrongIf(t.Token <= l.last, "token %d is not above %d", t.Token, l.last)
 	x.token, x.expires = t.Token, l.now.Add(x.TTL)
-	x.left, x.admitted, x.lingering = false, false, false
+	x.left, x.admitted, x.lingering, x.noticed = false, false, false, false
 	l.last = max(l.last, t.Token+x.Span-1)
 	l.claims = append(l.claims, x)
 	l.settle()
@@ -81,8 +81,12 @@ func (p *modelRun) renewSome() {
 			p.wantGone(errs[n], l, x)
 			continue
 		}
+		if x.noticed {
+			p.wantNotice(errs[n], x)
+			continue
+		}
 		p.wrongIf(errs[n] != nil, "got %v; want nil", errs[n])
-		x.expires = later(x.expires, l.now.Add(ts[n].TTL))
+		l.renew(x, ts[n].TTL)
 	}
 }
 
@@ -169,6 +173,10 @@ func (p *modelRun) leave(x *modelClaim, t driver.Ticket, e driver.Exit) {
 
 func (p *modelRun) breakOne() {
 	x := p.pick()
+	noticed := func(c *modelClaim) bool { return c.noticed && p.line(c.Key).place(c) >= 0 }
+	if i := slices.IndexFunc(p.known, noticed); i >= 0 && p.rng.IntN(4) > 0 {
+		x = p.known[i]
+	}
 	token := x.token + p.rng.Int64N(x.Span)
 	if p.rng.IntN(4) == 0 {
 		token = x.token + x.Span + p.rng.Int64N(5)
@@ -182,8 +190,11 @@ func (p *modelRun) breakOne() {
 	case 2:
 		how.Delay = -1
 	}
+	if p.rng.IntN(2) == 0 {
+		how.Notice = p.linger()
+	}
 	err := p.b.Break(p.ctx, x.Key, token, how)
-	p.record("Break %s token %d delay %v: %v", name(x), token, how.Delay, err)
+	p.record("Break %s token %d delay %v notice %v: %v", name(x), token, how.Delay, how.Notice, err)
 	l := p.line(x.Key)
 	i := slices.IndexFunc(l.claims, func(c *modelClaim) bool { return token >= c.token && token < c.token+c.Span })
 	if i < 0 {
@@ -191,6 +202,11 @@ func (p *modelRun) breakOne() {
 		return
 	}
 	p.wrongIf(err != nil, "got %v; want nil", err)
+	p.broken(l, i, how)
+}
+
+// broken has a Break end the claim at i.
+func (p *modelRun) broken(l *modelLine, i int, how driver.Break) {
 	c := l.claims[i]
 	if c.lingering && how.Delay == 0 {
 		return
@@ -199,6 +215,16 @@ func (p *modelRun) breakOne() {
 	delay := how.Delay
 	if delay == 0 && p.info.Linger {
 		delay = c.LockDelay
+	}
+	if c.noticed && !c.lingering && how.Delay > 0 {
+		delay = max(delay, c.LockDelay)
+	}
+	if how.Notice > 0 && l.granted(i) && !c.lingering {
+		if !p.info.Linger {
+			delay = c.LockDelay // which is only shown
+		}
+		l.giveNotice(i, how, delay)
+		return
 	}
 	if delay > 0 && l.granted(i) {
 		ends := l.now.Add(delay)
@@ -266,6 +292,13 @@ func (p *modelRun) wantGone(err error, l *modelLine, c *modelClaim) {
 		"got %+v; want the reason %q", gone, c.reason)
 }
 
+// wantNotice judges the answer to Renew of a claim under notice.
+func (p *modelRun) wantNotice(err error, c *modelClaim) {
+	var gone driver.GoneError
+	p.wrongIf(!errors.As(err, &gone) || gone.Left <= 0 || !gone.Broken || gone.Reason != c.reason,
+		"got %+v; want a notice with the reason %q", err, c.reason)
+}
+
 // compareLines looks at everything there is.
 func (p *modelRun) compareLines() {
 	seen := map[string]driver.Line{}
@@ -305,6 +338,9 @@ func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
 			Lingering: c.lingering,
 			Since:     s.Since,
 			Left:      s.Left,
+		}
+		if c.noticed && !p.info.Linger {
+			shown.LockDelay = s.LockDelay // no delay follows
 		}
 		p.wrongIf(s != shown, "place %d of line %s is %+v; want %+v", i, name, s, shown)
 	}

@@ -1,7 +1,6 @@
 package etcdlock
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -47,11 +46,14 @@ func (b *Backend) breakOne(
 	if token-tokenOf(rev) >= r.Span {
 		return true, driver.GoneError{}
 	}
+	w := breakWrites{b: b, key: key, own: own, r: &r, keptOut: r.ttl()}
+	if err := w.readNotice(ctx); err != nil {
+		return false, err
+	}
 	if r.Lingering && how.Delay == 0 {
 		return true, nil
 	}
-	w := breakWrites{b: b, key: key, own: own, r: &r, keptOut: r.ttl()}
-	switch err := w.prepare(ctx, cmp.Or(how.Delay, time.Duration(r.LockDelay))); {
+	switch err := w.prepare(ctx, how); {
 	case driver.Gone(err):
 		return false, nil
 	case err != nil:
@@ -75,24 +77,29 @@ type breakWrites struct {
 	key     string
 	own     *keyValue
 	r       *record       // what own holds
+	notice  time.Duration // what is left of it
 	keptOut time.Duration // how long its ID is kept out
 	ifs     []clientv3.Cmp
 	end     clientv3.Op
 }
 
-// prepare decides whether the claim is deleted or lingers.
-func (w *breakWrites) prepare(ctx context.Context, linger time.Duration) error {
+// prepare decides whether the claim is deleted, lingers, or gets notice.
+func (w *breakWrites) prepare(ctx context.Context, how driver.Break) error {
 	w.end = clientv3.OpDelete(string(w.own.Key))
-	if w.r.Lingering {
+	if w.r.Lingering || w.r.Noticed {
 		if err := w.keepTombstone(ctx); err != nil {
 			return err
 		}
 	}
-	if linger <= 0 {
+	linger := w.delay(how.Delay)
+	if linger <= 0 && how.Notice <= 0 {
 		return nil
 	}
 	if waits, err := w.waits(ctx); waits || err != nil {
 		return err
+	}
+	if how.Notice > 0 && !w.r.Lingering {
+		return w.giveNotice(ctx, how.Notice, max(linger, 0))
 	}
 	linger, err := w.longer(ctx, linger)
 	if err != nil {

@@ -26,8 +26,8 @@ func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
 	err := b.call(ctx, rightToWrite, "detaching the holder of", t.Key, func(ctx context.Context) error {
 		for range maxAttempts {
 			p, l, err := b.readAndGrant(ctx, &t, t.TTL)
-			moved := false
-			if err == nil {
+			moved := err == nil && p.notice != nil // it has a lease of its own already
+			if err == nil && !moved {
 				moved, err = b.moveToLease(ctx, p, l)
 			}
 			if err != nil && !leaseEnded(err) || moved {
@@ -94,15 +94,20 @@ func (b *Backend) adopt(ctx context.Context, t *driver.Ticket, by *driver.Claim,
 	if err := decode(p.own, &r); err != nil {
 		return got, false, err
 	}
-	r.ID, r.Owner, r.Note, r.Trace, r.LockDelay = by.ID, by.Owner, by.Note, by.Trace, driverutil.Duration(by.LockDelay)
-	r.TTL = int64(l.ttl / time.Second)
+	r.ID, r.Owner, r.Note, r.Trace = by.ID, by.Owner, by.Note, by.Trace
 	old := p.line.tombstone(t.ID)
+	puts := []clientv3.Op{clientv3.OpPut(old, encode(adoptedTombstone), clientv3.WithLease(l.id))}
+	left := l.ttl
+	if p.notice == nil {
+		r.LockDelay, r.TTL = driverutil.Duration(by.LockDelay), int64(l.ttl/time.Second)
+		puts = append(puts, clientv3.OpPut(p.name, encode(r), clientv3.WithLease(l.id)))
+	} else {
+		left = p.notice.Left
+		puts = append(puts, clientv3.OpPut(p.name, encode(r), clientv3.WithIgnoreLease()), p.keepNotice(by.ID))
+	}
 	answer, err := b.etcd.Txn(ctx).
-		If(unchanged(p.name, p.own), absent(old)).
-		Then(
-			clientv3.OpPut(p.name, encode(r), clientv3.WithLease(l.id)),
-			clientv3.OpPut(old, encode(adoptedTombstone), clientv3.WithLease(l.id)),
-		).
+		If(unchanged(p.name, p.own), unchanged(old, p.tombstone)).
+		Then(puts...).
 		Commit()
 	if err != nil || !answer.Succeeded {
 		return got, false, err
@@ -110,7 +115,7 @@ func (b *Backend) adopt(ctx context.Context, t *driver.Ticket, by *driver.Claim,
 	b.keys.adopt(driverutil.Ref(by.Key, by.ID), p.name)
 	c := *by
 	c.Span = r.Span
-	got, err = entered(&c, p, l.ttl, l.ttl)
+	got, err = entered(&c, p, l.ttl, left)
 	return got, true, err
 }
 

@@ -151,6 +151,10 @@ func (b *Backend) enterAgain(ctx context.Context, c *driver.Claim, p *position) 
 	}
 	t := driver.Ticket{Claim: *c, Token: tokenOf(p.own.CreateRevision)}
 	ttl, err := b.renewAlone(ctx, &t)
+	left := ttl // the keep-alive was sent after this Enter
+	if notice := noticeIn(err); notice != nil {
+		ttl, left, err = c.TTL, notice.Left, nil
+	}
 	if err != nil {
 		return driver.Ticket{}, err
 	}
@@ -158,7 +162,7 @@ func (b *Backend) enterAgain(ctx context.Context, c *driver.Claim, p *position) 
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	return entered(c, p, ttl, ttl) // the keep-alive was sent after this Enter
+	return entered(c, p, ttl, left)
 }
 
 // entered answers an Enter.
@@ -181,6 +185,9 @@ func (b *Backend) join(ctx context.Context, c *driver.Claim, l *lease) (*positio
 	for range maxAttempts {
 		joined, err := b.putInto(ctx, c, p, put, room)
 		if joined || err != nil {
+			return p, err
+		}
+		if err := b.findNotice(ctx, p); err != nil {
 			return p, err
 		}
 		refusal := p.refusal(c)

@@ -89,8 +89,8 @@ func isBusy(err error) bool {
 // isAnswer reports whether err says what became of a claim. After any other error the
 // outcome of the request is unknown.
 func isAnswer(err error) bool {
-	return driver.Gone(err) || isBusy(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) ||
-		errors.Is(err, driver.ErrPermanent)
+	return errors.As(err, new(driver.GoneError)) || isBusy(err) || errors.Is(err, driver.ErrKind) ||
+		errors.Is(err, driver.ErrGranted) || errors.Is(err, driver.ErrPermanent)
 }
 
 // explain says what a call was doing when err happened, and what helps. The errors of

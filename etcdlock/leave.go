@@ -171,7 +171,7 @@ func (b *Backend) lingering(
 	if err != nil {
 		return clientv3.Op{}, nil, err
 	}
-	r.Granted, r.Lingering = true, true
+	r.Granted, r.Lingering, r.Noticed = true, true, false
 	r.TTL, r.Since = int64(l.ttl/time.Second), time.Now().UnixMilli()
 	return clientv3.OpPut(string(own.Key), encode(r), clientv3.WithLease(l.id)), l, nil
 }

@@ -139,6 +139,7 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 		if kv.Lease == 0 {
 			left = c.ttl() // put by hand, as a restored copy is: only Break ends it
 		}
+		left = c.asOf(left)
 		if left <= 0 {
 			continue // it ended since the line was read
 		}

@@ -27,7 +27,8 @@ type position struct {
 	tombstone *keyValue
 	head      *keyValue // the first claim of the line
 	mark      *keyValue
-	count     int // claims in line
+	notice    *driver.GoneError // if the claim is under notice
+	count     int               // claims in line
 	ahead     int
 	granted   bool
 	reused    bool // a claim of another class has the ID
@@ -133,7 +134,10 @@ func (b *Backend) locate(ctx context.Context, c *driver.Claim, rev int64) (*posi
 		if err := p.fill(c, answer); err != nil {
 			return nil, err
 		}
-		if p.own == nil || p.tombstone != nil {
+		if err := b.findNotice(ctx, p); err != nil {
+			return nil, err
+		}
+		if p.own == nil || p.ended() {
 			return p, goneFor(p.tombstone)
 		}
 		if p.own.CreateRevision == p.rev {
@@ -147,7 +151,7 @@ func (b *Backend) locate(ctx context.Context, c *driver.Claim, rev int64) (*posi
 // refusal says why c was not put. It is nil if c is in line already.
 func (p *position) refusal(c *driver.Claim) error {
 	switch {
-	case p.tombstone != nil:
+	case p.ended():
 		return goneFor(p.tombstone)
 	case p.own != nil:
 		return nil

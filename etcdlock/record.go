@@ -34,6 +34,7 @@ type record struct {
 	Since     int64               `json:"since"`             // ms since 1970 by its process's clock of wait or hold
 	Granted   bool                `json:"granted,omitempty"` // set once it had waited
 	Lingering bool                `json:"lingering,omitempty"`
+	Noticed   bool                `json:"noticed,omitempty"` // see notice.go
 }
 
 // tombstone keeps an ID out of the line.

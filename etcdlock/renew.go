@@ -114,6 +114,9 @@ func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) (time.Durati
 		if err != nil {
 			return 0, err
 		}
+		if p.notice != nil {
+			return 0, *p.notice
+		}
 		id := clientv3.LeaseID(p.own.Lease)
 		if l := b.leases.find(id); l == nil || l.ttl >= t.TTL {
 			ttl, err := b.keepAlive(ctx, id)
@@ -185,7 +188,7 @@ func (b *Backend) moveToLease(ctx context.Context, p *position, l *lease) (moved
 // was read.
 func (b *Backend) rewrite(ctx context.Context, p *position, r *record, lease clientv3.OpOption) (bool, error) {
 	answer, err := b.etcd.Txn(ctx).
-		If(unchanged(p.name, p.own), absent(p.line.tombstone(r.ID))).
+		If(unchanged(p.name, p.own), unchanged(p.line.tombstone(r.ID), p.tombstone)).
 		Then(clientv3.OpPut(p.name, encode(r), lease)).
 		Commit()
 	return err == nil && answer.Succeeded, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -114,20 +115,25 @@ func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done 
 // everyone that this makes granted. It notifies the alarms.
 func (s *Store) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	var id string
-	err := s.step(ctx, key, func(l *line.Line, at *line.Step) (err error) {
-		id, err = l.Break(at, token, how)
+	gone := driver.GoneError{Reason: how.Reason, Broken: true}
+	err := s.step(ctx, key, func(l *line.Line, at *line.Step) error {
+		c, err := l.Break(at, token, how)
+		if c != nil {
+			if id = c.ID; c.Noticed {
+				gone.Left = c.Expires - at.Mono
+			}
+		}
 		return err
 	})
 	if id != "" {
-		// without mu: a listener may call the Store
-		s.alarms.Notify(id, driver.GoneError{Reason: how.Reason, Broken: true})
+		s.alarms.Notify(id, gone) // without mu: a listener may call the Store
 	}
 	return err
 }
 
 // Detach starts the lease of t again. A claim in memory belongs to no process.
 func (s *Store) Detach(ctx context.Context, t driver.Ticket) error {
-	return s.Renew(ctx, []driver.Ticket{t})[0]
+	return driverutil.InLine(s.Renew(ctx, []driver.Ticket{t})[0])
 }
 
 // Adopt gives the claim of t to by.

@@ -15,13 +15,19 @@ type alarm struct {
 	spare  int
 
 	mu    sync.Mutex
-	heard map[string]uint16 // by claim, the set of nodes that have notified
+	heard map[alarmed]uint16 // the set of nodes that have notified
 }
 
-// Alarm calls f when so many members have said that a claim was broken that it has no
-// majority left. Members without alarms count as silent.
+// alarmed is a claim that was broken, or is under notice.
+type alarmed struct {
+	id     string
+	notice bool
+}
+
+// Alarm calls f when so many members have said that a claim was broken, or is under notice, that it
+// has no majority left. Members without alarms count as silent.
 func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
-	a := &alarm{notify: f, spare: b.spare, heard: map[string]uint16{}}
+	a := &alarm{notify: f, spare: b.spare, heard: map[alarmed]uint16{}}
 	var stops []func()
 	for i, n := range b.nodes {
 		if member, ok := n.Member.(driver.Alarm); ok {
@@ -45,7 +51,7 @@ func (a *alarm) hear(i int, memberID string, gone driver.GoneError) {
 	if dot < 0 {
 		return
 	}
-	id := memberID[:dot]
+	id := alarmed{memberID[:dot], gone.Left > 0}
 	a.mu.Lock()
 	if len(a.heard) > maxHeard {
 		clear(a.heard)
@@ -55,6 +61,6 @@ func (a *alarm) hear(i int, memberID string, gone driver.GoneError) {
 	a.heard[id] = now
 	a.mu.Unlock()
 	if bits.OnesCount16(before) <= a.spare && bits.OnesCount16(now) > a.spare {
-		a.notify(id, gone)
+		a.notify(id.id, gone)
 	}
 }

@@ -73,6 +73,7 @@ type count struct {
 	errs      []error // by node
 	answered  int
 	acked     int
+	notice    driver.GoneError // the one that ends first, of those that acknowledged under notice
 	gone      int
 	permanent int
 }
@@ -84,7 +85,12 @@ func (b *Backend) newCount(key string) *count {
 func (c *count) add(node int, err error) {
 	c.errs[node] = err
 	c.answered++
-	switch {
+	switch notice, noticed := underNotice(err); {
+	case noticed:
+		c.acked++
+		if c.notice.Left == 0 || notice.Left < c.notice.Left {
+			c.notice = notice
+		}
 	case err == nil:
 		c.acked++
 	case driver.Gone(err):
@@ -108,6 +114,8 @@ func (c *count) decided() bool {
 // result returns what the caller is told.
 func (c *count) result() error {
 	switch {
+	case c.isAcked() && c.notice.Left > 0:
+		return c.notice
 	case c.isAcked():
 		return nil
 	case c.isGone():

@@ -36,6 +36,12 @@ func definite(err error) bool {
 		errors.Is(err, errNotAsked)
 }
 
+// underNotice returns the notice that err tells of, if it does.
+func underNotice(err error) (notice driver.GoneError, ok bool) {
+	ok = errors.As(err, &notice) && notice.Left > 0
+	return notice, ok
+}
+
 // leaveOver reports whether err, a node's answer to a Leave, leaves nothing to repeat. A node that
 // refuses for now still has the claim.
 func leaveOver(err error) bool {

@@ -99,7 +99,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 	defer b.done()
 	return b.waitForAcks(ctx, key, b.ask(func(_ int, n *node) error {
 		// Members keep no key closed, also not for the lock-delay of the claim.
-		return n.Break(b.callContext(), key, token, driver.Break{Reason: how.Reason, Delay: -1})
+		return n.Break(b.callContext(), key, token, driver.Break{Reason: how.Reason, Delay: -1, Notice: how.Notice})
 	}))
 }
 

@@ -84,6 +84,7 @@ func (r *renewal) add(a renewed) {
 		err := r.checkGrant(n, a.node, a.errs[n])
 		c.add(a.node, err)
 		switch {
+		case c.notice.Left > 0: // a claim that ends is put back nowhere
 		case err == nil && c.acked == r.b.majority:
 			for i := range r.b.nodes {
 				r.putBack(n, i)
@@ -99,8 +100,9 @@ func (r *renewal) checkGrant(n, i int, err error) error {
 	r.b.claims.with(driverutil.Ref(r.ts[n].Key, r.ts[n].ID), func(cl *claim) {
 		_, leaving := cl.state()
 		node, token := cl.node(i), r.ts[n].Token
+		_, noticed := underNotice(err)
 		switch {
-		case err != nil:
+		case err != nil && !noticed:
 		case leaving:
 			err = errLeft
 		case token != 0 && !(node.mayBe() && node.ballot == token):

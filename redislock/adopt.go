@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 const adopting = "adopting a claim on"
 
 // Detach starts the lease of t again, in one request. A claim in Redis belongs to no process.
 func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
-	return b.Renew(ctx, []driver.Ticket{t})[0]
+	return driverutil.InLine(b.Renew(ctx, []driver.Ticket{t})[0])
 }
 
 // Adopt gives the claim of t to by, in one request.

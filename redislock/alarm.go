@@ -26,6 +26,8 @@ func (b *Backend) listen() {
 
 // broken notifies the Await of the claim, and all alarms.
 func (b *Backend) broken(id string, gone driver.GoneError) {
-	b.waiters.notify(id, func(w *waiter) { w.gone = &gone })
+	if gone.Left == 0 {
+		b.waiters.notify(id, func(w *waiter) { w.gone = &gone })
+	}
 	b.alarms.Notify(id, gone)
 }

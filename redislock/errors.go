@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -126,6 +127,14 @@ func parseGone(answer string) driver.GoneError {
 		return driverutil.Adopted
 	}
 	return driver.GoneError{}
+}
+
+// parseNotice reads how long a claim under notice has in µs, and why.
+func parseNotice(s string) (gone driver.GoneError, ok bool) {
+	f := fields{rest: s}
+	left := min(f.number(" "), maxTTL.Microseconds())
+	gone.Reason, gone.Broken, gone.Left = f.rest, true, time.Duration(left)*time.Microsecond
+	return gone, !f.bad && left > 0
 }
 
 // badAnswer is for an answer that no script of this version gives.

@@ -21,6 +21,7 @@ import (
 //	                                      waits    how many claims wait, if any do
 //	                                      c:ID     a claim that holds
 //	                                      l:ID     a claim that has left, or was broken, and lingers
+//	                                      n:ID     why c:ID ends, if an operator has given notice
 //	                                      m:ID     the mark when c:ID was granted, if there was one
 //	V  fencelock:{orders/42}v     HASH    c:ID     a claim that waits, or l:ID
 //	W  fencelock:{orders/42}w     ZSET    the fields of V by token: the order

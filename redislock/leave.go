@@ -64,7 +64,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 	if how.Delay < 0 {
 		arg = "-1" // opens the key at once
 	}
-	got := b.transport.do(ctx, b.request(breakScript, key, token, how.Reason, arg))
+	got := b.transport.do(ctx, b.request(breakScript, key, token, how.Reason, arg, lingerArg(how.Notice)))
 	if got.repeated && got.answer == "x+" {
 		return nil // the first copy did it
 	}
@@ -86,6 +86,10 @@ func (b *Backend) done(ctx context.Context, doing, key string, got *request) err
 	switch {
 	case strings.HasPrefix(s, "x"):
 		return parseGone(s)
+	case got.err == nil && strings.HasPrefix(s, "n"):
+		if notice, ok := parseNotice(s[1:]); ok {
+			return notice
+		}
 	case got.err != nil:
 		return b.answered(ctx, doing, key, got)
 	case s == "+":

@@ -191,6 +191,11 @@ func (s *subscriber) handle(message string) {
 		if id := f.prefixed(); !f.bad {
 			s.b.broken(id, driver.GoneError{Reason: f.rest, Broken: true})
 		}
+	case 'n':
+		id := f.prefixed()
+		if notice, ok := parseNotice(f.rest); ok && !f.bad {
+			s.b.broken(id, notice)
+		}
 	case 'l':
 		s.b.waiters.notify(f.prefixed(), func(w *waiter) { w.stale = true })
 	}

@@ -1,6 +1,7 @@
 package swaplock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -23,7 +24,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	b.watch()
 	if !known { // it has entered elsewhere, so its news was not heard
 		defer b.claims.leave(driverutil.Ref(t.Key, t.ID))
-		if got, err := b.look(ctx, o, t); got.Granted || err != nil {
+		if got, _, err := b.look(ctx, o, t); got.Granted || err != nil {
 			return got, err
 		}
 	}
@@ -48,22 +49,22 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		t.Granted, t.Ahead, t.Head = true, 0, nil
 		return t, nil
 	}
-	return b.look(ctx, o, t)
+	got, _, err := b.look(ctx, o, t)
+	return got, err
 }
 
 // errOld says that a line was read as it was before a claim entered it.
 var errOld = errors.New("an old state of the line was read: connect to the primary, past whatever sends reads to " +
 	"replicas")
 
-// look reads where the claim of t stands.
-func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Ticket, error) {
-	var got driver.Ticket
+// look reads where the claim of t stands, and whether it is under notice.
+func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (got driver.Ticket, notice, err error) {
 	var seen *reading
-	err := b.do(t.Key, &job{ctx: ctx, looks: true, f: func(r *reading, s *line.Step) error {
+	err = b.do(t.Key, &job{ctx: ctx, looks: true, f: func(r *reading, s *line.Step) error {
 		c := r.Find(t.ID)
 		switch {
 		case c != nil:
-			seen, got = r, r.Ticket(s, c)
+			seen, got, notice = r, r.Ticket(s, c), r.Notice(s, c)
 		case r.beyond(t.Token):
 			seen, got = r, t // it waits behind those that were read
 		case r.Version != "" && r.Line.Last < t.Token && r.Tombstones.ByID[t.ID] == (line.Tombstone{}):
@@ -77,10 +78,10 @@ func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Tic
 		if driver.Gone(err) {
 			b.claims.leave(driverutil.Ref(t.Key, t.ID))
 		}
-		return driver.Ticket{}, err
+		return driver.Ticket{}, nil, err
 	}
 	b.claims.stands(o, &got, &seen.State, seen.quiet())
-	return got, nil
+	return got, notice, nil
 }
 
 // Alarm calls f for claims of this Backend that were broken.
@@ -104,9 +105,9 @@ func (b *Backend) heard(key string, news []News) {
 func (b *Backend) doubt(owned []*own) {
 	for _, o := range owned {
 		b.start(func() {
-			_, err := b.look(b.ctx, o, driver.Ticket{Claim: driver.Claim{Key: o.Key, ID: o.ID}})
+			_, notice, err := b.look(b.ctx, o, driver.Ticket{Claim: driver.Claim{Key: o.Key, ID: o.ID}})
 			var gone driver.GoneError
-			if errors.As(err, &gone) && gone.Broken {
+			if errors.As(cmp.Or(err, notice), &gone) && gone.Broken {
 				b.claims.alarms.Notify(o.ID, gone)
 			}
 		})

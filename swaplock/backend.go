@@ -210,7 +210,7 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 // Detach starts the lease of t again. A claim belongs to no process.
 func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
 	defer b.claims.leave(driverutil.Ref(t.Key, t.ID))
-	return b.Renew(ctx, []driver.Ticket{t})[0]
+	return driverutil.InLine(b.Renew(ctx, []driver.Ticket{t})[0])
 }
 
 // Settle grants the lock of key to who comes next, if a claim before it has ended.

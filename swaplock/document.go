@@ -35,7 +35,8 @@ type claim struct {
 	Named     bool                `json:"named,omitempty"`
 	Granted   bool                `json:"granted,omitempty"`
 	Lingering bool                `json:"lingering,omitempty"`
-	Since     time.Time           `json:"since,omitzero"` // not of an arrival: its store knows
+	Noticed   bool                `json:"noticed,omitempty"` // it ends at Until, whatever renews it
+	Since     time.Time           `json:"since,omitzero"`    // not of an arrival: its store knows
 	TTL       driverutil.Duration `json:"ttl"`
 	WaitTTL   driverutil.Duration `json:"wait_ttl,omitempty"` // of an arrival
 	Until     time.Time           `json:"until,omitzero"`     // of a claim whose lease is in the document
@@ -108,7 +109,8 @@ func (c *claim) claim(key string) *line.Claim {
 			LockDelay: time.Duration(c.LockDelay), Capacity: c.Capacity, Weight: c.Weight,
 			TTL: time.Duration(c.TTL), WaitTTL: time.Duration(c.WaitTTL), Span: max(c.Span, 1), Named: c.Named,
 		},
-		Token: c.Token, Since: c.Since, Mark: driver.Mark(c.Mark), Granted: c.Granted, Lingering: c.Lingering,
+		Token: c.Token, Since: c.Since, Mark: driver.Mark(c.Mark), Granted: c.Granted,
+		Lingering: c.Lingering, Noticed: c.Noticed,
 	}
 	if got.Capacity == 0 {
 		got.Capacity = driver.RW

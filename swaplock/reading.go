@@ -160,7 +160,7 @@ func (r *reading) place(c *line.Claim) place {
 func (r *reading) settle(c *line.Claim) place {
 	was := r.origins[c]
 	switch {
-	case c.Lingering:
+	case c.Lingering, c.Noticed:
 		return inDocument
 	case r.lent[c]:
 		return inRecord
@@ -191,7 +191,7 @@ func (r *reading) obey(s *line.Step) error {
 			r.missed[id] = true
 		case m.Leave != "":
 			_ = r.Leave(s, &driver.Ticket{Claim: c.Claim}, driver.Exit{})
-		case r.place(c) == inDocument:
+		case r.place(c) == inDocument && !c.Noticed:
 			r.lend(s, c, time.Duration(m.TTL))
 		}
 	}
@@ -323,7 +323,7 @@ func (r *reading) write(c *Change) error {
 	for _, cl := range r.Claims {
 		w := describe(&cl.Claim)
 		w.Token, w.Since, w.Mark = cl.Token, cl.Since, text(cl.Mark)
-		w.Granted, w.Lingering = cl.Granted, cl.Lingering
+		w.Granted, w.Lingering, w.Noticed = cl.Granted, cl.Lingering, cl.Noticed
 		switch r.settle(cl) {
 		case beside:
 			c.Holder, c.Expires = cl.ID, fromEpoch(cl.Expires)

@@ -136,6 +136,8 @@ func (f *firstRenewal) step(r *reading, s *line.Step) error {
 		return r.Gone(s, f.ID)
 	case r.lent[c]: // by a message
 		return nil
+	case c.Noticed:
+		return r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: f.ID}})
 	case r.place(c) != inDocument:
 		return errMoved
 	}

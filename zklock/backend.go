@@ -69,6 +69,7 @@ type Backend struct {
 	claims     claims
 	containers containers
 	crowd      *crowd
+	alarms     driverutil.Alarms
 	strays     strays
 
 	// Close ends ctx and waits for tasks. No task and no session begins after that.

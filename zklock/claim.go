@@ -38,6 +38,9 @@ type claimState struct {
 	ends  time.Time   // of the lease and, out of line, of what is remembered
 	timer *time.Timer // calls lapse then
 
+	version int32             // of its node, when it was read last
+	notice  *driver.GoneError // if it is under notice until ends
+
 	record     claimRecord
 	granted    bool      // seen granted; it stays so for as long as it is in line
 	unrecorded time.Time // seen granted then, and its node does not say so; zero if it does
@@ -136,6 +139,7 @@ func (c *claim) entered(p position, record claimRecord, ttl time.Duration) {
 		}
 		c.at, c.record, c.granted = p, record, false
 		c.ends, c.unrecorded = time.Time{}, time.Time{}
+		c.version, c.notice = 0, nil
 		c.readAgain()
 		c.ttl = ttl
 		c.endAfter(ttl)
@@ -179,6 +183,10 @@ func (c *claim) renewed(node string, ttl time.Duration) (err error) {
 			err = c.whyNotIn(nil)
 			return
 		}
+		if c.notice != nil {
+			err = c.noticed()
+			return
+		}
 		c.ttl = ttl
 		c.endAfter(ttl)
 	})
@@ -203,7 +211,12 @@ func (c *claim) lapse() {
 		case time.Until(c.ends) > 0: // the timer is set again
 		case c.at.node != "":
 			p = c.at
-			c.vacate(goneLease)
+			if c.notice == nil {
+				c.vacate(goneLease)
+				return
+			}
+			c.barred = true
+			c.vacate(*c.notice)
 		default:
 			c.gone, c.barred = nil, false
 		}
@@ -236,7 +249,11 @@ func (c *claim) end(node string, gone driver.GoneError) {
 func (c *claim) left() {
 	c.update(func() {
 		c.unsure = nil
-		c.vacate(goneLeft)
+		why := goneLeft
+		if c.notice != nil {
+			why, c.barred = *c.notice, true
+		}
+		c.vacate(why)
 		if !c.barred {
 			c.gone = nil
 		}
@@ -282,6 +299,18 @@ func (cs *claims) disconnected(s *session) {
 		}
 		c.wakeUp()
 	}
+}
+
+// among returns the claims of s whose nodes were made by one of these transactions.
+func (cs *claims) among(s *session, czxids map[int64]bool) (found []*claim) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, c := range cs.byRef {
+		if c.at.session == s && c.at.node != "" && czxids[c.at.czxid] {
+			found = append(found, c)
+		}
+	}
+	return found
 }
 
 // anyInLine reports whether a claim is in line, or may be.

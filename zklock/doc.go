@@ -14,7 +14,11 @@
 // ten seconds.
 //
 // A renewal is one transaction for up to a thousand claims of the Backend. It proves
-// that the session lives and that each claim's node exists.
+// that the session lives and that each claim's node exists and is as it was.
+//
+// With its first claim a session sets a watch on the records of broken claims, and reads their names
+// whenever an operator breaks a claim or gives notice. So a holder hears of it at once. A claim under
+// notice is ended by its Backend when the notice is over, or by the server with the session.
 //
 // # Leases
 //

@@ -21,7 +21,7 @@ import (
 //	/lines/KEY/cID.CAP.WEIGHT.SEQ   a claim: ephemeral, and numbered by the server
 //	/lines/KEY/m                    what the last finished holder left, forever
 //	/sessions/SESSION.N             ephemeral: the session's barrier
-//	/broken/CZXID                   why an operator ended the claim with that czxid
+//	/broken/CZXID                   why an operator ended the claim with that czxid, or that it is under notice
 const (
 	linesDir    = "/lines"
 	sessionsDir = "/sessions"
@@ -128,6 +128,8 @@ type claimRecord struct {
 	TTL       int64               `json:"ttl"`            // ms, as granted
 	AtOnce    bool                `json:"now,omitempty"`  // it was granted as it joined
 	Held      int64               `json:"held,omitempty"` // otherwise: for how many ms it held when this was written
+	Ends      int64               `json:"ends,omitempty"` // under notice: in ms since 1970 by the server's clock
+	Reason    string              `json:"reason,omitempty"`
 }
 
 // markRecord is what the node m holds.

@@ -184,6 +184,7 @@ func (e *entry) join(version int32) (driver.Ticket, error) {
 		return driver.Ticket{}, err
 	}
 	e.b.containers.seen(e.c.Key, nil)
+	e.s.listen()
 	st := e.own.state()
 	if st.whyNotIn(e.s) != nil {
 		return driver.Ticket{}, errNoSession
@@ -267,7 +268,9 @@ func (e *entry) repeat(p position) (driver.Ticket, error) {
 	if err != nil {
 		return driver.Ticket{}, err
 	}
-	e.b.renewBatch(e.s, []renewal{{e.own, p.node, e.s.lease(e.c.TTL), &err}})
+	st := e.own.state()
+	e.b.renewBatch(e.s, []renewal{{e.own, st, e.s.lease(e.c.TTL), &err}})
+	err = driverutil.InLine(err)
 	if driver.Gone(err) && e.own.tombstone() == nil {
 		return driver.Ticket{}, errRetry // it is not in line any more
 	}

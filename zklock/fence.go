@@ -201,7 +201,7 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (*
 	}
 	const doing = "looking for the holder of"
 	return do(ctx, b, doing, key, func(_ context.Context, s *session) (*zk.CheckVersionRequest, error) {
-		f, err := b.findToken(s, key, int64(token))
+		f, _, err := b.findToken(s, key, int64(token))
 		if errors.Is(err, zk.ErrNoNode) || err == nil && (f.capacity != driver.RW || f.weight != driver.RW) {
 			err = &fence.StaleError{Resource: key, Token: token}
 		}

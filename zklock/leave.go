@@ -135,18 +135,25 @@ func (b *Backend) waitsBehind(s *session, c *claim) ([]member, error) {
 func (b *Backend) removeBehind(s *session, key string, ms []member) error {
 	dir, own := b.lineOf(key), len(ms)-1
 	ops := []any{&zk.DeleteRequest{Path: dir + "/" + ms[own].name, Version: -1}}
-	room := ms[own].capacity - ms[own].weight
-	for _, m := range ms[:own] {
-		ops = append(ops, &zk.CheckVersionRequest{Path: dir + "/" + m.name, Version: -1})
-		if room -= m.weight; room < 0 {
-			break
-		}
-	}
+	ops = append(ops, stillWaits(dir, ms)...)
 	rs, err := s.multi(append(ops, &zk.SetDataRequest{Path: dir, Version: -1})...)
 	if err == nil {
 		b.containers.seen(key, rs[len(rs)-1].Stat)
 	}
 	return err
+}
+
+// stillWaits checks that the claims are in line that keep the last of ms waiting.
+func stillWaits(dir string, ms []member) (checks []any) {
+	own := len(ms) - 1
+	room := ms[own].capacity - ms[own].weight
+	for _, m := range ms[:own] {
+		checks = append(checks, &zk.CheckVersionRequest{Path: dir + "/" + m.name, Version: -1})
+		if room -= m.weight; room < 0 {
+			break
+		}
+	}
+	return checks
 }
 
 // leaveGone is Leave for a claim that is not in line any more. It is nil if that claim has

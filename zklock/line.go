@@ -103,8 +103,14 @@ func (s *session) open(node string) (*found, error) {
 	return &found{m, r, token, node, stat}, err
 }
 
-// left is how much may be left of the claim's lease. What is left only its holder knows.
-func (f *found) left() time.Duration { return time.Duration(f.record.TTL) * time.Millisecond }
+// left is how much may be left of the claim's lease, or of its notice. What is left of a lease only
+// its holder knows.
+func (f *found) left() time.Duration {
+	if f.record.Ends != 0 {
+		return max(time.Until(time.UnixMilli(f.record.Ends)), time.Millisecond)
+	}
+	return time.Duration(f.record.TTL) * time.Millisecond
+}
 
 // since is when the claim was granted or, if its node does not say so, joined. A granted
 // claim that has just been let in by another's leaving has not said so yet; it was
@@ -232,5 +238,9 @@ func (b *Backend) describeHead(s *session, key string, ahead []member) (*driver.
 func (st *claimState) ticket(of driver.Claim) driver.Ticket {
 	of.TTL = st.ttl
 	token, _ := tokenOf(st.at.czxid)
-	return driver.Ticket{Claim: of, Token: token, Left: st.ttl}
+	t := driver.Ticket{Claim: of, Token: token, Left: st.ttl}
+	if st.notice != nil {
+		t.Left = time.Until(st.ends)
+	}
+	return t
 }

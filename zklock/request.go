@@ -38,6 +38,9 @@ func do[T any](
 		}
 		return f(ctx, s)
 	})
+	if b.ctx.Err() != nil && errors.Is(err, goneSession) { // Close has ended it
+		return t, driver.ErrClosed
+	}
 	if why := b.crowd.err(); err != nil && why != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", err, why)
 	}
@@ -238,9 +241,9 @@ var (
 
 // isContract reports whether err is one of the contract's own answers.
 func isContract(err error) bool {
-	return driver.Gone(err) || errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) ||
-		errors.Is(err, driver.ErrClosed) ||
-		errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrPermanent)
+	return errors.As(err, new(driver.GoneError)) || errors.As(err, new(*driver.BusyError)) ||
+		errors.Is(err, driver.ErrKind) || errors.Is(err, driver.ErrGranted) || errors.Is(err, driver.ErrClosed) ||
+		errors.Is(err, driver.ErrPermanent)
 }
 
 // explain says which right a request lacks, one that ZooKeeper has answered with zk.ErrNoAuth:

@@ -32,6 +32,8 @@ type session struct {
 	ctx  context.Context                              // ends with the session, or when it is given up
 	end  context.CancelFunc
 
+	listens sync.Once
+
 	setup      sync.Mutex // guards the next two
 	introduced bool       // zk.Conn knows the Digest
 	barrier    string     // a node; empty if it must be made

@@ -53,6 +53,14 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return err
 }
 
+// InLine returns err, the result of a Renew, for a step that does not tell of a notice.
+func InLine(err error) error {
+	if errors.As(err, new(driver.GoneError)) && !driver.Gone(err) {
+		return nil
+	}
+	return err
+}
+
 // ShortID cuts a claim's ID to what may be shown.
 func ShortID(id string) string {
 	if len(id) > 8 {

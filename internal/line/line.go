@@ -51,6 +51,7 @@ type Claim struct {
 	Mark      driver.Mark   // the mark of the line when the claim was granted
 	Granted   bool
 	Lingering bool // its holder has left, and the place stays taken until Expires
+	Noticed   bool // it ends at Expires, whatever renews it, and then lingers for its LockDelay
 }
 
 // Step is one step: when it happens, and whom it concerns. A step that runs again begins
@@ -74,7 +75,7 @@ type What int
 const (
 	Granted What = iota // it waited, and holds the lock now
 	Ended               // it is gone, or lingers
-	Sooner              // it is the first to wait, and a claim before it ends sooner than it did
+	Sooner              // it ends sooner than it did; or it is the first to wait, and a claim before it does
 )
 
 func (s *Step) tell(c *Claim, what What) { s.News = append(s.News, News{c, what}) }
@@ -161,6 +162,7 @@ func (l *Line) Purge(s *Step) {
 	if len(l.Claims) == 0 || s.Mono < l.nextExpiry {
 		return
 	}
+	l.endNotices(s)
 	l.nextExpiry = s.Mono + MaxTTL
 	l.Claims = slices.DeleteFunc(l.Claims, func(c *Claim) bool {
 		if c.Expires <= s.Mono {
@@ -173,6 +175,15 @@ func (l *Line) Purge(s *Step) {
 	l.Grant(s)
 }
 
+// endNotices has the claims linger whose notice is over.
+func (l *Line) endNotices(s *Step) {
+	for _, c := range l.Claims {
+		if c.Noticed && !c.Lingering && c.Expires <= s.Mono && c.LockDelay > 0 {
+			l.linger(s, c, c.Expires+c.LockDelay)
+		}
+	}
+}
+
 // Full reports whether a claim that joins must wait.
 func (l *Line) Full() bool { return len(l.Claims) > 0 && l.total >= l.Claims[0].Capacity }
 
@@ -182,6 +193,9 @@ func (l *Line) NextExpiry() time.Duration { return l.nextExpiry }
 // renew starts the lease of c again and never shortens it: a late Renew with a
 // short TTL must not cut what a longer one has promised.
 func (c *Claim) renew(s *Step, ttl time.Duration) {
+	if c.Noticed {
+		return
+	}
 	c.TTL = clampTTL(ttl)
 	c.Expires = max(c.Expires, s.Mono+c.TTL)
 }
@@ -190,8 +204,13 @@ func (c *Claim) renew(s *Step, ttl time.Duration) {
 // until the end of the old lease.
 func (l *Line) linger(s *Step, c *Claim, until time.Duration) {
 	c.Lingering, c.Expires = true, until
-	l.nextExpiry = min(l.nextExpiry, c.Expires)
 	s.tell(c, Ended)
+	l.endsSooner(s, c)
+}
+
+// endsSooner tells the first who waits that c may end sooner than it did.
+func (l *Line) endsSooner(s *Step, c *Claim) {
+	l.nextExpiry = min(l.nextExpiry, c.Expires)
 	if i := slices.IndexFunc(l.Claims, func(w *Claim) bool { return !w.Granted }); i >= 0 {
 		s.tell(l.Claims[i], Sooner)
 	}
@@ -221,7 +240,11 @@ func (l *Line) index(c *Claim) {
 // rename gives c the ID of by and what by carries.
 func (l *Line) rename(c *Claim, by *driver.Claim) {
 	old := c.ID
-	c.ID, c.Owner, c.Note, c.Trace, c.LockDelay = by.ID, by.Owner, by.Note, by.Trace, by.LockDelay
+	delay := by.LockDelay
+	if c.Noticed {
+		delay = max(delay, c.LockDelay) // which was promised
+	}
+	c.ID, c.Owner, c.Note, c.Trace, c.LockDelay = by.ID, by.Owner, by.Note, by.Trace, delay
 	if l.byID != nil {
 		delete(l.byID, old)
 		l.byID[c.ID] = c

@@ -3,6 +3,7 @@ package line
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -53,7 +54,17 @@ func (l *Line) Renew(s *Step, t *driver.Ticket) error {
 		return l.Gone(s, t.ID)
 	}
 	c.renew(s, t.TTL)
-	return nil
+	return l.Notice(s, c)
+}
+
+// Notice returns the driver.GoneError with Left of a claim under notice, or nil.
+func (l *Line) Notice(s *Step, c *Claim) error {
+	if !c.Noticed {
+		return nil
+	}
+	gone := l.Tombstones.ByID[c.ID].Gone
+	gone.Left = c.Expires - s.Mono
+	return gone
 }
 
 // Gone says why the claim with id is not in line, if anybody knows.
@@ -101,19 +112,29 @@ func (l *Line) Reserve(t *driver.Ticket, span int64) (done bool) {
 	return true
 }
 
-// Break ends the claim whose span holds token, at once or after a delay, and returns its ID.
-// It returns "" if the claim lingers already and is left as it is.
-func (l *Line) Break(s *Step, token int64, how driver.Break) (id string, err error) {
+// Break ends the claim whose span holds token, now or after notice, and returns it.
+// It returns nil if the claim lingers already and is left as it is.
+func (l *Line) Break(s *Step, token int64, how driver.Break) (*Claim, error) {
 	i := slices.IndexFunc(l.Claims, func(c *Claim) bool { return token >= c.Token && token-c.Token < c.Span })
 	if i < 0 {
-		return "", driver.GoneError{}
+		return nil, driver.GoneError{}
 	}
 	c := l.Claims[i]
 	if c.Lingering && how.Delay == 0 {
-		return "", nil
+		return nil, nil
 	}
+	delay := cmp.Or(how.Delay, c.LockDelay)
+	if c.Noticed && !c.Lingering && how.Delay > 0 {
+		delay = max(delay, c.LockDelay) // which was promised
+	}
+	if how.Notice > 0 && c.Granted && !c.Lingering {
+		l.giveNotice(s, c, clampTTL(how.Notice), max(delay, 0))
+		l.Tombstones.put(s, c.ID, c.Expires+c.LockDelay+c.TTL, driver.GoneError{Reason: how.Reason, Broken: true})
+		return c, nil
+	}
+	c.Noticed = false
 	until := c.Expires
-	if delay := cmp.Or(how.Delay, c.LockDelay); delay > 0 && c.Granted {
+	if delay > 0 && c.Granted {
 		end := s.Mono + clampTTL(delay)
 		if c.Lingering {
 			end = max(end, c.Expires)
@@ -124,7 +145,18 @@ func (l *Line) Break(s *Step, token int64, how driver.Break) (id string, err err
 		l.remove(s, c)
 	}
 	l.Tombstones.put(s, c.ID, until, driver.GoneError{Reason: how.Reason, Broken: true})
-	return c.ID, nil
+	return c, nil
+}
+
+// giveNotice has c end after notice, and its place stay taken for delay then.
+func (l *Line) giveNotice(s *Step, c *Claim, notice, delay time.Duration) {
+	end := s.Mono + notice
+	if c.Noticed {
+		end, delay = max(end, c.Expires), max(delay, c.LockDelay)
+	}
+	c.Noticed, c.Expires, c.LockDelay = true, end, delay
+	s.tell(c, Sooner)
+	l.endsSooner(s, c)
 }
 
 // Adopt gives the claim of t to by.
@@ -137,6 +169,10 @@ func (l *Line) Adopt(s *Step, t *driver.Ticket, by *driver.Claim) (*Claim, error
 		}
 		l.Tombstones.put(s, t.ID, s.Mono+clampTTL(by.TTL), driverutil.Adopted)
 		l.rename(c, by)
+		if c.Noticed {
+			old := l.Tombstones.ByID[t.ID]
+			l.Tombstones.put(s, by.ID, old.Until, old.Gone)
+		}
 	}
 	c.renew(s, by.TTL)
 	return c, nil

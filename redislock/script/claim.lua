@@ -43,20 +43,22 @@ local function claims(r)
 
   function r.find(id)
     local field = 'c:' .. id
-    local h = call('HMGET', H, field, 'format')
+    local h = call('HMGET', H, field, 'format', 'n:' .. id)
     r.known(h[2])
-    if h[1] then return H, field, h[1] end
+    if h[1] then return H, field, h[1], h[3] end -- and the reason, if it is under notice
     local claim = r.waits() and call('HGET', V, field)
     if claim then return V, field, claim end
   end
 
-  -- renew starts a lease again, and shortens none. With a tail the claim ends with that from then on.
+  -- renew starts a lease again, and shortens none. That of a claim under notice stays as it is, and without a tail the
+  -- answer is 'n', how long it has, and why. With a tail the claim ends with that from then on.
   function r.renew(id, lease, tail)
-    local key, field, claim = r.find(id)
+    local key, field, claim, notice = r.find(id)
     r.touch()
     local old, rest = match(claim or '0', '^(%d+)(.*)$')
     if old + 0 <= now then return r.gone(id) end
-    local ends = math.max(old, now + lease)
+    if notice and not tail then return 'n' .. text(old - now) .. ' ' .. notice end
+    local ends = notice and old + 0 or math.max(old, now + lease)
     if tail then rest = match(rest, '^ %d+ %d+ %d+ %d+ ') .. tail end
     call('HSET', key, field, text(ends) .. rest)
     r.keep(ends)

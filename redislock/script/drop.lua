@@ -10,11 +10,6 @@ local function drop(key, field, claim, linger)
     call('ZREM', W, field)
     call('ZADD', W, match(claim, ' (%d+)'), 'l:' .. id)
   end
-  local first = r.waits() and call('ZRANGE', W, 0, 0)[1]
-  local waiter = first and call('HGET', V, first)
-  if waiter then -- when a claim before it ends has changed
-    local _, channel = r.weight(waiter)
-    r.tell(channel, 'l' .. #first - 2 .. ':' .. sub(first, 3))
-  end
+  r.hurry()
 end
 

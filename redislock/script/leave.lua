@@ -7,7 +7,7 @@ return each(function(id, mark, linger, tomb)
   local h = call('HMGET', H, 'c:' .. id, 'held', 'soonest', 'waits', 'mark', 'by', 'format')
   if linger == '0' and mark == '' and tomb == '0' and h[1] and h[3] + 0 > now and not h[4] and h[7] == '2'
     and match(h[1], '^%d+ %d+ %d+ %d+ (%d+)') == h[2] then
-    call('HDEL', H, 'c:' .. id, 'm:' .. id, 'held', 'size', 'soonest') -- nobody else is here
+    call('HDEL', H, 'c:' .. id, 'm:' .. id, 'n:' .. id, 'held', 'size', 'soonest') -- nobody else is here
     return '+'
   end
   rules().fresh()

@@ -21,7 +21,7 @@ local function rules()
 
   -- remove takes a claim out, and returns the weight that it held.
   function r.remove(key, field, claim)
-    call('HDEL', key, field, 'm:' .. sub(field, 3))
+    call('HDEL', key, field, 'm:' .. sub(field, 3), 'n:' .. sub(field, 3))
     if key == V then call('ZREM', W, field) end
     return key == H and r.weight(claim) + 0 or 0
   end
@@ -55,6 +55,21 @@ local function rules()
     for channel, message in pairs(told) do r.tell(channel, message) end
   end
 
+  -- hurry tells the first who waits that a claim before it may end sooner than it did.
+  function r.hurry()
+    local first = r.waits() and call('ZRANGE', W, 0, 0)[1]
+    local waiter = first and call('HGET', V, first)
+    if not waiter then return end
+    local _, channel = r.weight(waiter)
+    r.tell(channel, 'l' .. #first - 2 .. ':' .. sub(first, 3))
+  end
+
+  -- delayed returns the lock-delay of a claim under notice, or 0.
+  function r.delayed(field, claim)
+    if not match(field, '^c:') or not call('HGET', H, 'n:' .. sub(field, 3)) then return 0 end
+    return match(claim, '^%d+ %d+ %d+ %d+ %d+ %S+ (%d+)') + 0
+  end
+
   -- fresh comes before what a verb does to a line. If somebody can have expired, it takes them out, and lets in who
   -- then fits. Leases are renewed without it: soonest grows old, and the line is looked at about once in a lease.
   function r.fresh()
@@ -65,6 +80,12 @@ local function rules()
     if not h[1] or h[1] + 0 > now then return end
     r.each(function(key, field, claim)
       local ends, weight = match(claim, '^%d+') + 0, r.weight(claim)
+      local delay = ends <= now and r.delayed(field, claim) or 0
+      if ends + delay > now and delay > 0 then -- its notice is over
+        ends = ends + delay
+        call('HDEL', H, field)
+        call('HSET', H, 'l:' .. sub(field, 3), text(ends) .. match(claim, '^%d+(.*)$'))
+      end
       if ends <= now then r.remove(key, field, claim) end
       if ends > now then first = math.min(first, ends) end
       if ends > now and key == H then held = held + weight end

@@ -1,0 +1,73 @@
+package zklock
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/go-zookeeper/zk"
+)
+
+// hasNotice checks that err tells of a notice.
+func hasNotice(t *testing.T, err error) {
+	t.Helper()
+	var gone driver.GoneError
+	if !errors.As(err, &gone) || gone.Left <= 0 || !gone.Broken || gone.Reason != "please" {
+		t.Errorf("got %+v; want a notice", err)
+	}
+}
+
+// TestHolderThatNeverRenewsEndsWithItsNotice: its Backend hears of the notice, and ends the claim.
+func TestHolderThatNeverRenewsEndsWithItsNotice(t *testing.T) {
+	s, b, other := twoSessions(t)
+	k := steps.Hold(t, b, steps.Claim("k"))
+	steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "please", Notice: 300 * time.Millisecond}))
+	eventually(t, "the claim has ended", func() bool {
+		l, err := other.Line(t.Context(), "k")
+		return err == nil && len(l.Claims) == 0
+	})
+	eventually(t, "nothing is left behind", func() bool { return len(tree(t, admin(t, s), prefix(t)+brokenDir)) == 0 })
+	if err := renew(b, k); !driver.Gone(err) {
+		t.Errorf("Renew: %v; want it gone", err)
+	}
+}
+
+// TestHolderThatDidNotHearOfANoticeHearsAtItsRenewal: what tells it at once may be late, or lost.
+func TestHolderThatDidNotHearOfANoticeHearsAtItsRenewal(t *testing.T) {
+	_, b, other := twoSessions(t)
+	session, err := b.session(t.Context())
+	steps.Must(t, err)
+	session.listens.Do(func() {})
+	k := steps.Hold(t, b, steps.Claim("k"))
+	steps.Must(t, renew(b, k))
+	steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "please", Notice: time.Minute}))
+	hasNotice(t, renew(b, k))
+	again, err := b.Enter(t.Context(), k.Claim)
+	if err != nil || again.Token != k.Token || again.Left > time.Minute {
+		t.Errorf("Enter once more returned %+v, %v; want the claim and what is left of its notice", again, err)
+	}
+	steps.Leave(t, b, k)
+}
+
+// TestNoticeToAWaiterThatHasJustBeenGranted: it holds when the Break arrives, so it has the notice.
+func TestNoticeToAWaiterThatHasJustBeenGranted(t *testing.T) {
+	_, b, other := twoSessions(t)
+	held := steps.Hold(t, b, steps.Claim("k"))
+	next := steps.Wait(t, b, steps.Claim("k"))
+	session, err := other.session(t.Context())
+	steps.Must(t, err)
+	session.send = func(ops ...any) ([]zk.MultiResponse, error) {
+		if slices.ContainsFunc(ops, func(op any) bool { _, ok := op.(*zk.DeleteRequest); return ok }) && held.Token != 0 {
+			steps.Leave(t, b, held)
+			held.Token = 0
+		}
+		return session.zk.Multi(ops...)
+	}
+	steps.Must(t, other.Break(t.Context(), "k", next.Token, driver.Break{Reason: "please", Notice: time.Minute}))
+	next = steps.Granted(t, b, next)
+	hasNotice(t, renew(b, next))
+	steps.Leave(t, b, next)
+}

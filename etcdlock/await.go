@@ -19,7 +19,7 @@ const maxAwait = time.Second
 // reads the line again when enough has left. It returns after a second at the latest.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (now driver.Ticket, err error) {
 	err = b.call(ctx, rightToWrite, "waiting in the line of", t.Key, func(ctx context.Context) error {
-		p, err := b.check(ctx, &t, revisionOf(t.Token))
+		p, err := b.check(ctx, &t, b.revision(&t))
 		if err == nil && !p.granted {
 			p, err = b.watch(ctx, &t, p)
 		}

@@ -80,6 +80,7 @@ func (b *Backend) Info() driver.Info {
 		Fair:        true,
 		Linger:      true,
 		SharedLease: true,
+		After:       true,
 		MinTTL:      minTTL,
 		MaxTTL:      maxTTL,
 	}

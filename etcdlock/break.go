@@ -26,25 +26,10 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 func (b *Backend) breakOne(
 	ctx context.Context, key string, token int64, how driver.Break,
 ) (done bool, err error) {
-	line, rev := b.line(key), revisionOf(token)
-	if rev < 1 {
-		return true, driver.GoneError{}
-	}
-	answer, err := b.etcd.Get(ctx, line.claims().from, clientv3.WithRange(line.claims().end),
-		clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
+	line := b.line(key)
+	own, r, err := b.claimWith(ctx, line, token)
 	if err != nil {
-		return false, err
-	}
-	own := first(answer.Kvs)
-	if own == nil {
-		return true, driver.GoneError{}
-	}
-	var r record
-	if err := decode(own, &r); err != nil {
-		return false, err
-	}
-	if token-tokenOf(rev) >= r.Span {
-		return true, driver.GoneError{}
+		return driver.Gone(err), err
 	}
 	w := breakWrites{b: b, key: key, own: own, r: &r, keptOut: r.ttl()}
 	if err := w.readNotice(ctx); err != nil {
@@ -69,6 +54,25 @@ func (b *Backend) breakOne(
 		Then(w.end, clientv3.OpPut(line.tombstone(r.ID), value, clientv3.WithLease(l.id))).
 		Commit()
 	return err == nil && broken.Succeeded, err
+}
+
+// claimWith reads the claim whose span holds token.
+func (b *Backend) claimWith(ctx context.Context, line line, token int64) (own *keyValue, r record, err error) {
+	answer, err := b.etcd.Get(ctx, line.claims().from, clientv3.WithRange(line.claims().end))
+	if err != nil {
+		return nil, r, err
+	}
+	for _, kv := range answer.Kvs {
+		var r record
+		err := decode(kv, &r)
+		switch at := token - r.token(kv.CreateRevision); {
+		case err != nil && kv.CreateRevision == revisionOf(token):
+			return nil, r, err
+		case err == nil && at >= 0 && at < r.Span:
+			return kv, r, nil
+		}
+	}
+	return nil, r, driver.GoneError{}
 }
 
 // breakWrites are how a claim ends by force.

@@ -76,7 +76,7 @@ func (b *Backend) readAndGrant(ctx context.Context, t *driver.Ticket, ttl time.D
 	var unread, ungranted error
 	parallel(2, func(i int) {
 		if i == 0 {
-			p, unread = b.locate(ctx, &t.Claim, revisionOf(t.Token))
+			p, unread = b.locate(ctx, &t.Claim, b.revision(t))
 		} else {
 			l, ungranted = b.grant(ctx, wholeSeconds(ttl))
 		}
@@ -124,7 +124,7 @@ func (b *Backend) adopt(ctx context.Context, t *driver.Ticket, by *driver.Claim,
 func (b *Backend) adoptAgain(
 	ctx context.Context, t *driver.Ticket, by *driver.Claim, gone error,
 ) (driver.Ticket, error) {
-	p, err := b.locate(ctx, by, revisionOf(t.Token))
+	p, err := b.locate(ctx, by, b.revision(t))
 	if driver.Gone(err) {
 		return driver.Ticket{}, gone
 	}

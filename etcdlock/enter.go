@@ -17,7 +17,8 @@ import (
 //
 //  1. Enter puts the claim's key on a lease, and reads in the same transaction which
 //     claims are older. The create revision of the key is the claim's place in line, and
-//     its token is that revision << 16. If no older claim blocks it, the claim is granted.
+//     its token is that revision << 16, or, in a line that has followed another store, the
+//     next one of its epoch (epoch.go). If no older claim blocks it, the claim is granted.
 //  2. Await (await.go) reads which key blocks the claim, and watches that key.
 //  3. When that key is deleted, Await checks again: the claim's own key is still the one
 //     that Enter made, its lease has time left, and nothing older blocks it.
@@ -177,13 +178,17 @@ func entered(c *driver.Claim, p *position, ttl, left time.Duration) (driver.Tick
 func (b *Backend) join(ctx context.Context, c *driver.Claim, l *lease) (*position, error) {
 	p := &position{line: b.line(c.Key)}
 	p.name = b.keys.take(p.line, c)
-	put := clientv3.OpPut(p.name, encode(newRecord(c, l.ttl)), clientv3.WithLease(l.id))
-	if free, err := b.putFree(ctx, p, put); free || err != nil {
+	r := newRecord(c, l.ttl)
+	if c.After > 0 {
+		if err := b.openEpoch(ctx, p); err != nil {
+			return p, err
+		}
+	} else if free, err := b.putFree(ctx, p, r.put(p.name, l)); free || err != nil {
 		return p, err
 	}
 	room := p.line.blockers(c).empty()
 	for range maxAttempts {
-		joined, err := b.putInto(ctx, c, p, put, room)
+		joined, err := b.putInto(ctx, c, p, &r, l, room)
 		if joined || err != nil {
 			return p, err
 		}
@@ -210,13 +215,13 @@ func (b *Backend) putFree(ctx context.Context, p *position, put clientv3.Op) (fr
 	answer, err := b.etcd.Txn(untimed{ctx}).
 		If(p.line.unmarked().empty()).
 		Then(clientv3.OpGet(p.line.mark()), put).
-		Else(p.line.claims().first()).
+		Else(p.line.claims().first(), clientv3.OpGet(p.line.epoch())).
 		Commit()
 	if err != nil {
 		return false, err
 	}
 	if !answer.Succeeded {
-		p.head = first(found(answer, 0))
+		p.head, p.epoch = first(found(answer, 0)), first(found(answer, 1))
 		return false, nil
 	}
 	p.rev, p.granted, p.mark = answer.Header.Revision, true, first(found(answer, 0))
@@ -226,24 +231,33 @@ func (b *Backend) putFree(ctx context.Context, p *position, put clientv3.Op) (fr
 // putInto is one attempt of join. It reports whether the claim was put. The comparisons,
 // the reads and the put are one transaction: what is read is all that is ahead of the
 // claim. A claim with NoWait is put only if there is room.
-func (b *Backend) putInto(ctx context.Context, c *driver.Claim, p *position, put clientv3.Op, room clientv3.Cmp,
+func (b *Backend) putInto(
+	ctx context.Context, c *driver.Claim, p *position, r *record, l *lease, room clientv3.Cmp,
 ) (joined bool, err error) {
 	ifs := []clientv3.Cmp{absent(p.name), absent(p.line.tombstone(c.ID)), p.sameKind(c)}
+	ifs = append(ifs, unchanged(p.line.epoch(), p.epoch))
 	if c.NoWait {
 		ifs = append(ifs, room)
 	}
-	reads := p.reads(c)
+	puts, err := p.draw(c, r, l)
+	if err != nil {
+		return false, err
+	}
+	reads := append(p.reads(c), clientv3.OpGet(p.line.epoch()))
 	ofLine := len(reads)
 	for _, name := range p.line.otherNames(c) {
 		ifs, reads = append(ifs, absent(name)), append(reads, clientv3.OpGet(name))
 	}
-	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(append(slices.Clip(reads), put)...).Else(reads...).Commit()
+	answer, err := b.etcd.Txn(ctx).If(ifs...).Then(append(slices.Clip(reads), puts...)...).Else(reads...).Commit()
 	if err != nil {
 		return false, err
 	}
 	p.at = answer.Header.Revision
 	if answer.Succeeded {
-		p.rev = p.at
+		p.rev, p.token = p.at, r.Token
+		b.keys.drew(driverutil.Ref(c.Key, c.ID), p)
+	} else {
+		p.epoch = first(found(answer, ofLine-1))
 	}
 	for i := ofLine; i < len(reads); i++ {
 		p.reused = p.reused || len(found(answer, i)) > 0

@@ -161,10 +161,10 @@ func (s *sharedServer) stop() error {
 	return s.one.Stop()
 }
 
-// isClaim reports whether a key of etcd is no mark and no tombstone.
+// isClaim reports whether a key of etcd is not a mark, an epoch or a tombstone.
 func isClaim(name string) bool {
 	last := name[strings.LastIndexByte(name, '/')+1:]
-	return last != "m" && !strings.HasPrefix(last, "z")
+	return last != "m" && last != "y" && !strings.HasPrefix(last, "z")
 }
 
 func connect(c clientv3.Config, at ...string) (*clientv3.Client, error) {

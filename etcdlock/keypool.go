@@ -20,9 +20,10 @@ type keyPool struct {
 	mu        sync.Mutex
 	tag       string // random, so that the names of different Backends differ
 	names     map[driverutil.ClaimRef]string
-	inUse     map[string]bool              // by name
-	pending   map[driverutil.ClaimRef]bool // an Enter of the claim has an unknown outcome
-	detaching map[driverutil.ClaimRef]bool // a Detach of the claim is under way, or has an unknown outcome
+	inUse     map[string]bool               // by name
+	pending   map[driverutil.ClaimRef]bool  // an Enter of the claim has an unknown outcome
+	revs      map[driverutil.ClaimRef]int64 // of claims whose token does not tell the revision that made them
+	detaching map[driverutil.ClaimRef]bool  // a Detach of the claim is under way, or has an unknown outcome
 }
 
 // initLocked makes the tables.
@@ -31,6 +32,7 @@ func (p *keyPool) initLocked() {
 		p.tag = rand.Text()[:16]
 		p.names = make(map[driverutil.ClaimRef]string)
 		p.inUse = make(map[string]bool)
+		p.revs = make(map[driverutil.ClaimRef]int64)
 		p.pending = make(map[driverutil.ClaimRef]bool)
 		p.detaching = make(map[driverutil.ClaimRef]bool)
 	}
@@ -132,5 +134,28 @@ func (p *keyPool) releaseLocked(ref driverutil.ClaimRef) {
 	delete(p.inUse, p.names[ref])
 	delete(p.names, ref)
 	delete(p.pending, ref)
+	delete(p.revs, ref)
 	delete(p.detaching, ref)
+}
+
+// drew notes the revision of a claim at the position at, if its token does not tell it.
+func (p *keyPool) drew(ref driverutil.ClaimRef, at *position) {
+	if at.token == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ours := p.names[ref]; ours {
+		p.revs[ref] = at.rev
+	}
+}
+
+// revision returns the revision that made the claim of t, as far as this Backend knows.
+func (b *Backend) revision(t *driver.Ticket) int64 {
+	b.keys.mu.Lock()
+	defer b.keys.mu.Unlock()
+	if rev, ok := b.keys.revs[driverutil.Ref(t.Key, t.ID)]; ok {
+		return rev
+	}
+	return revisionOf(t.Token)
 }

@@ -22,6 +22,7 @@ const (
 	classPermit    = 'p' // a claim on a semaphore
 	classReader    = 'r'
 	classWriter    = 'w'
+	classEpoch     = 'y' // what the line draws its tokens by, once it has followed another store; it has no name
 	classTombstone = 'z'
 )
 
@@ -41,6 +42,7 @@ func (l line) permits() keyRange { return keyRange{string(l) + "p", string(l) + 
 func (l line) writers() keyRange { return keyRange{string(l) + "w", string(l) + "x"} }
 
 func (l line) mark() string               { return string(l) + string(classMark) }
+func (l line) epoch() string              { return string(l) + string(classEpoch) }
 func (l line) tombstone(id string) string { return string(l) + string(classTombstone) + id }
 
 // prefix is what the names of claims like c begin with.

@@ -44,7 +44,7 @@ func (b *Backend) leave(ctx context.Context, t *driver.Ticket, e driver.Exit) er
 // not. A repeat that arrives late deletes nothing, for the next claim with this name has another
 // revision. A claim that lingers has a tombstone.
 func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket) (done bool, err error) {
-	p := b.positionOf(&t.Claim, revisionOf(t.Token))
+	p := b.positionOf(&t.Claim, b.revision(t))
 	if p.rev == 0 || p.name == "" {
 		return false, nil // no claim has this token, or another Backend put it
 	}
@@ -60,7 +60,7 @@ func (b *Backend) deleteOwn(ctx context.Context, t *driver.Ticket) (done bool, e
 // With IfWaiting, that the claim's key is unchanged is enough: whatever returns a grant of a claim
 // that has waited writes it to that key first (see check).
 func (b *Backend) readAndLeave(ctx context.Context, t *driver.Ticket, e driver.Exit) (done bool, err error) {
-	p, err := b.locate(ctx, &t.Claim, revisionOf(t.Token))
+	p, err := b.locate(ctx, &t.Claim, b.revision(t))
 	w := exitWrites{b: b, t: t, p: p}
 	var result error
 	switch {

@@ -26,8 +26,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 }
 
 // Line describes the line of key, also if it is empty. It costs one read, and one
-// request for each lease in it. Last is 0: the store's revision is above all tokens, so
-// no token needs to be remembered.
+// request for each lease in it. Last is 0 unless the line has followed another
+// store: the store's revision is above all other tokens, so no token needs to be remembered.
 func (b *Backend) Line(ctx context.Context, key string) (l driver.Line, err error) {
 	err = b.call(ctx, rightToRead, "reading the line of", key, func(ctx context.Context) error {
 		all := b.line(key).all()
@@ -121,6 +121,12 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 				return d, err
 			}
 			d.Mark = driver.Mark(m.Mark)
+		case classEpoch:
+			var e epoch
+			if err := decode(kv, &e); err != nil {
+				return d, err
+			}
+			d.Last = e.Last
 		case classPermit, classReader, classWriter:
 			claims = append(claims, kv)
 		}
@@ -155,7 +161,7 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 				Weight:    c.Weight,
 				Span:      c.Span,
 			},
-			Token:     tokenOf(kv.CreateRevision),
+			Token:     c.token(kv.CreateRevision),
 			Granted:   sum <= c.Capacity,
 			Lingering: c.Lingering,
 			Since:     time.UnixMilli(c.Since),

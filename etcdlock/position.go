@@ -21,12 +21,15 @@ type position struct {
 	name string // the claim's key; "" if it is not known
 	at   int64  // the revision of the read
 	rev  int64  // the revision that created the claim; 0 if it is not known
+	// token is what the claim has drawn by the epoch of its line; 0 if its token comes from rev.
+	token int64
 
 	own       *keyValue // the claim; nil if it is not in line
 	under     *keyValue // what has the name: own, or another claim
 	tombstone *keyValue
 	head      *keyValue // the first claim of the line
 	mark      *keyValue
+	epoch     *keyValue
 	notice    *driver.GoneError // if the claim is under notice
 	count     int               // claims in line
 	ahead     int
@@ -79,6 +82,10 @@ func (p *position) fill(c *driver.Claim, answer *clientv3.TxnResponse) error {
 	p.own, p.tombstone, p.mark = withID(own, c.ID), first(found(answer, 1)), first(found(answer, 2))
 	if p.own != nil {
 		p.name, p.under = string(p.own.Key), p.own
+		var r record
+		if decode(p.own, &r) == nil {
+			p.token = r.Token
+		}
 	} else if p.name != "" {
 		p.under = first(own)
 	}
@@ -134,6 +141,10 @@ func (b *Backend) locate(ctx context.Context, c *driver.Claim, rev int64) (*posi
 		if err := p.fill(c, answer); err != nil {
 			return nil, err
 		}
+		if p.own == nil && p.tombstone == nil && p.name == "" && rev > 0 {
+			rev = 0 // a token of an epoch does not tell the revision
+			continue
+		}
 		if err := b.findNotice(ctx, p); err != nil {
 			return nil, err
 		}
@@ -141,6 +152,7 @@ func (b *Backend) locate(ctx context.Context, c *driver.Claim, rev int64) (*posi
 			return p, goneFor(p.tombstone)
 		}
 		if p.own.CreateRevision == p.rev {
+			b.keys.drew(driverutil.Ref(c.Key, c.ID), p)
 			return p, nil
 		}
 		rev = p.own.CreateRevision // the claims ahead were read for another revision
@@ -203,7 +215,7 @@ func (p *position) busy(ahead int) (*driver.BusyError, error) {
 	return &driver.BusyError{
 		Standing: driver.Standing{
 			Claim: driver.Claim{Owner: r.Owner, Note: r.Note, Trace: r.Trace},
-			Token: tokenOf(p.head.CreateRevision),
+			Token: r.token(p.head.CreateRevision),
 			Since: time.UnixMilli(r.Since),
 			Left:  r.left(),
 		},
@@ -213,7 +225,7 @@ func (p *position) busy(ahead int) (*driver.BusyError, error) {
 
 // ticket describes the position. TTL and Left are the caller's to set.
 func (p *position) ticket(c *driver.Claim) (driver.Ticket, error) {
-	t := driver.Ticket{Claim: *c, Token: tokenOf(p.rev), Granted: p.granted}
+	t := driver.Ticket{Claim: *c, Token: cmp.Or(p.token, tokenOf(p.rev)), Granted: p.granted}
 	var err error
 	switch {
 	case !p.granted:

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -31,10 +32,22 @@ type record struct {
 	Weight    int64               `json:"weight"`
 	Span      int64               `json:"span"`
 	TTL       int64               `json:"ttl"`               // seconds, as granted
+	Token     int64               `json:"token,omitempty"`   // drawn by the epoch of the line, instead of the revision
 	Since     int64               `json:"since"`             // ms since 1970 by its process's clock of wait or hold
 	Granted   bool                `json:"granted,omitempty"` // set once it had waited
 	Lingering bool                `json:"lingering,omitempty"`
 	Noticed   bool                `json:"noticed,omitempty"` // see notice.go
+}
+
+// token is the first token of the claim that the revision rev created.
+func (r *record) token(rev int64) int64 { return cmp.Or(r.Token, tokenOf(rev)) }
+
+// epoch is what a line that has followed another store draws its tokens by: each claim that joins the line writes
+// it, and draws the next one. Without it the tokens of etcd, which come from revisions, would fall after those of
+// a store that numbers by a clock.
+type epoch struct {
+	Format int   `json:"v"`
+	Last   int64 `json:"last"` // the largest token drawn since
 }
 
 // tombstone keeps an ID out of the line.

@@ -68,7 +68,7 @@ func (b *Backend) readOwnKeys(ctx context.Context, ts []driver.Ticket, errs []er
 		to := min(from+keysPerRead, len(ts))
 		var ops []clientv3.Op
 		for i := from; i < to; i++ {
-			ops = append(ops, b.positionOf(&ts[i].Claim, revisionOf(ts[i].Token)).ownKey())
+			ops = append(ops, b.positionOf(&ts[i].Claim, b.revision(&ts[i])).ownKey())
 		}
 		answer, err := repeated(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return b.etcd.Txn(ctx).Then(ops...).Commit()
@@ -110,7 +110,7 @@ func (b *Backend) keepAliveAll(ctx context.Context, keys []*keyValue) map[client
 // wants one. It never shortens. It returns the lease that the claim has from now on.
 func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) (time.Duration, error) {
 	for range maxAttempts {
-		p, err := b.locate(ctx, &t.Claim, revisionOf(t.Token))
+		p, err := b.locate(ctx, &t.Claim, b.revision(t))
 		if err != nil {
 			return 0, err
 		}

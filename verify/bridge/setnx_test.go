@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
@@ -24,6 +25,7 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 const lease = 10 * time.Second
@@ -75,6 +77,21 @@ func postgresStore(t *testing.T) drivertest.Opener {
 		}
 		b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true})
 		t.Cleanup(func() { b.Close(); db.Close() })
+		return b
+	}
+}
+
+// etcdStore opens views of an etcd of its own.
+func etcdStore(t *testing.T) drivertest.Opener {
+	t.Helper()
+	addr := testserver.Etcd(t).Addr()
+	return func(t *testing.T) driver.Backend {
+		etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := etcdlock.New(etcd, nil)
+		t.Cleanup(func() { b.Close(); etcd.Close() })
 		return b
 	}
 }
@@ -180,8 +197,8 @@ func TestBridgeWaitsForTheLeaseOfAForeignHolder(t *testing.T) {
 // Programs move from one store to another and back, under load.
 func TestTokensRiseThereAndBack(t *testing.T) {
 	t.Parallel()
-	stores := map[string]func(*testing.T) drivertest.Opener{"Redis": redisStore, "PostgreSQL": postgresStore}
-	for _, move := range [][2]string{{"Redis", "Redis"}, {"Redis", "PostgreSQL"}, {"PostgreSQL", "Redis"}} {
+	stores := map[string]func(*testing.T) drivertest.Opener{"Redis": redisStore, "PostgreSQL": postgresStore, "etcd": etcdStore}
+	for _, move := range [][2]string{{"Redis", "Redis"}, {"Redis", "PostgreSQL"}, {"PostgreSQL", "Redis"}, {"Redis", "etcd"}, {"etcd", "Redis"}} {
 		t.Run(move[0]+" to "+move[1], func(t *testing.T) {
 			t.Parallel()
 			old, new := stores[move[0]](t), stores[move[1]](t)

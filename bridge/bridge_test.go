@@ -341,6 +341,37 @@ func TestBreakEndsClaimsOfEveryPhase(t *testing.T) {
 	})
 }
 
+// A holder under notice keeps both locks until the notice is over, and then has neither.
+func TestNoticeIsGivenInBothStores(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		holder := p.enter(p.b, p.writer(), true)
+		p.must(p.b.Break(t.Context(), "k", holder.Token, driver.Break{Reason: "drain", Notice: 20 * time.Second}))
+		for _, s := range []*memlock.Store{p.old, p.new} {
+			var gone driver.GoneError
+			if err := s.Renew(t.Context(), []driver.Ticket{holder})[0]; !errors.As(err, &gone) || gone.Left != 20*time.Second {
+				t.Errorf("Renew in one store: %v", err)
+			}
+		}
+		var gone driver.GoneError
+		err := p.b.Renew(t.Context(), []driver.Ticket{holder})[0]
+		if !errors.As(err, &gone) || gone.Left != 20*time.Second || driver.Gone(err) {
+			t.Errorf("Renew: %v", err)
+		}
+		time.Sleep(19 * time.Second)
+		if _, err := p.b.Enter(t.Context(), noWait(p.writer())); !errors.As(err, new(*driver.BusyError)) {
+			t.Errorf("Enter before the end of the notice: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		p.free("the old store", p.old)
+		p.free("the new store", p.new)
+	})
+}
+
+func noWait(c driver.Claim) driver.Claim {
+	c.NoWait = true
+	return c
+}
+
 func TestOpenRefusesStoresThatCannotBeBridged(t *testing.T) {
 	s := memlock.New()
 	for _, b := range []*bridge.Backend{bridge.New(nil, s), bridge.New(s, nil), bridge.New(s, s), bridge.New(s, noAfter{memlock.New()})} {

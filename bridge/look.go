@@ -122,7 +122,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 	}
 	if inOld != nil {
 		if inNew != nil && !inNew.Granted {
-			how.Delay = -1 // it waits, though the old store has granted it
+			how.Delay, how.Notice = -1, 0 // it waits, though the old store has granted it
 		}
 		other := b.old.failed(b.old.Break(ctx, key, inOld.Token, how))
 		if other == nil || !driver.Gone(other) {

@@ -101,7 +101,7 @@ func (b *Backend) heard(key string, news []News) {
 	})
 }
 
-// doubt looks whether granted claims were broken of which somebody would be told.
+// doubt looks whether granted claims were broken, or have notice, of which somebody would be told.
 func (b *Backend) doubt(owned []*own) {
 	for _, o := range owned {
 		b.start(func() {

@@ -21,12 +21,13 @@ type own struct {
 
 	token   int64 // 0 until Enter has returned
 	granted bool
-	told    time.Time // when the grant was heard that no Await has returned yet
-	look    time.Time // when an Await looks at the latest: a lease ahead may have ended
-	leaves  bool      // a Leave is under way
-	alone   *State    // of the line, if the claim is granted and alone there
-	lost    int64     // State.Lost where the claim entered
-	arrived *Arrival  // as which it waits, if it does and nobody has taken it into the document
+	told    time.Time     // when the grant was heard that no Await has returned yet
+	look    time.Time     // when an Await looks at the latest: a lease ahead may have ended
+	leaves  bool          // a Leave is under way
+	notice  time.Duration // the end of the notice of which the alarm was told
+	alone   *State        // of the line, if the claim is granted and alone there
+	lost    int64         // State.Lost where the claim entered
+	arrived *Arrival      // as which it waits, if it does and nobody has taken it into the document
 }
 
 // claims are the claims of a Backend.
@@ -93,7 +94,7 @@ func (cs *claims) stands(o *own, t *driver.Ticket, st *State, quiet time.Duratio
 }
 
 // seen delivers what a reading of key says of the claims of this Backend: one reading serves all of them. It returns
-// those that were granted and are gone.
+// those that were granted and are gone, or under notice.
 func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -108,6 +109,10 @@ func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
 		switch {
 		case c != nil && c.Granted:
 			o.holds(c, now)
+			if c.Noticed && o.notice != c.Expires && cs.alarms.Len() > 0 {
+				o.notice = c.Expires
+				doubtful = append(doubtful, o)
+			}
 		case c != nil:
 			o.look = now.Add(quiet)
 		case o.token == 0 || o.token > r.Line.Last || r.beyond(o.token): // it may be in line

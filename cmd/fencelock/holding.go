@@ -52,7 +52,7 @@ func (c *cli) begin(f *holdFlags, r *report) (*holding, error) {
 			"use --url local:", quote(f.name), envURL), where.source)
 	}
 	if where.notice != "" {
-		say("%s is locked %s", quote(f.name), where.notice)
+		say("the lock %s is %s", quote(f.name), where.notice)
 	}
 	h := &holding{
 		f:       f,

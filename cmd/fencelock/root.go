@@ -35,8 +35,8 @@ processes and machines. It is kept on a store that you already run:
   fencelock run nightly -- ./report.sh
 
 The store is named by --url, else by FENCELOCK_URL, else by a fencelock.toml (see fencelock
-config --help). The default is a file in your state directory, which excludes only your own
-processes on this host. URLs:
+config --help). The default is a file in your state directory ($XDG_STATE_HOME, else
+~/.local/state), which excludes only your own processes on this host. URLs:
 
   local:                        the default file, without a notice about it
   sqlite:///path                a file: excludes all users of this host who can write it
@@ -191,7 +191,7 @@ func (c *cli) lookWithin(ctx context.Context, name string, w seconds) (*session,
 		return nil, err
 	}
 	if s.notice != "" {
-		say("these are the locks %s", s.notice)
+		say("these locks are %s", s.notice)
 	}
 	open, err := s.connectWithin(ctx, name, w, false)
 	if err != nil {

@@ -126,11 +126,11 @@ func (c *cli) password(f configFile) (string, error) {
 
 // defaultNotice warns that the embedded default excludes less than one may think.
 func defaultNotice(u *storeurl.URL) string {
-	where := "on this host for user " + userName() + " only (" + u.Path + ")"
+	where := "in a file that only processes of user " + userName() + " on this host see (" + u.Path + ")"
 	if inContainer() {
-		where += ", and other containers do not see this lock"
+		where += ", and no other container"
 	}
-	return fmt.Sprintf("%s; set %s, or --url local: to silence", where, envURL)
+	return fmt.Sprintf("%s; %s names a store for several hosts, and --url local: hides this line", where, envURL)
 }
 
 func userName() string {

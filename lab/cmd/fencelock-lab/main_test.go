@@ -99,7 +99,7 @@ func TestLabPrintsWhatIsInTheGoldenFiles(t *testing.T) {
 
 var (
 	clockToken = regexp.MustCompile(`\b1[0-9]{15}\b`)
-	secondsOf  = regexp.MustCompile(`\(([0-9]+)s\)`)
+	secondsOf  = regexp.MustCompile(` \(([0-9]+)s\)`)
 )
 
 func blur(s string) string {
@@ -110,7 +110,7 @@ func blur(s string) string {
 func unhurried(s string) string {
 	return secondsOf.ReplaceAllStringFunc(s, func(left string) string {
 		n, _ := strconv.Atoi(secondsOf.FindStringSubmatch(left)[1])
-		return fmt.Sprintf("(%ds)", (n+9)/10*10)
+		return fmt.Sprintf(" (%ds)", (n+9)/10*10)
 	})
 }
 

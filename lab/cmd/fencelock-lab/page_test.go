@@ -72,7 +72,7 @@ func page(all []lab.Experiment, played []lab.Result, l lab.Lang) string {
 		for _, r := range e.Breaks {
 			breaks = append(breaks, l.Say(string(r)))
 		}
-		fmt.Fprintf(&b, "| %d | [%s](#scheme-%d) | %s |\n", e.Number, tokens{}.cell(e.Title.In(l)), e.Number, strings.Join(breaks, "; "))
+		fmt.Fprintf(&b, "| %d | [%s](#scheme-%d) | %s |\n", e.Number, tokens{}.cell(e.Title.In(l)), e.Number, strings.Join(breaks, lab.Text{EN: "; ", ZH: "；"}.In(l)))
 	}
 	for i, e := range all {
 		fmt.Fprintf(&b, "\n<a id=\"scheme-%d\"></a>\n\n## %d. %s\n\n", e.Number, e.Number, strings.ReplaceAll(e.Title.In(l), "<", `\<`))

@@ -112,7 +112,7 @@ func drawChoose(c *canvas) {
 	rows := []struct{ ask, askZH, take, takeZH string }{
 		{"All programs on one host?", "程序都在一台机器上？", "SQLite file", "SQLite 文件"},
 		{"Only a transaction of your own?", "只保护自己的一个事务？", "sqllock.Tx", "sqllock.Tx"},
-		{"Must outlive any one server?", "坏任何一台都不能丢锁？", "etcd, ZooKeeper", "etcd、ZooKeeper"},
+		{"Must survive a lost store server?", "存储坏一台，锁也不能丢？", "etcd, ZooKeeper", "etcd、ZooKeeper"},
 		{"Redis runs already?", "已经在用 Redis？", "redislock", "redislock"},
 		{"A SQL database runs already?", "已经在用 SQL 数据库？", "sqllock", "sqllock"},
 	}

@@ -150,8 +150,12 @@ func (s *store) lost(err error) error {
 
 // failed names s in an error that is not a result of the contract.
 func (s *store) failed(err error) error {
+	var busy *driver.BusyError
+	if errors.As(err, &busy) {
+		return unmarked(busy)
+	}
 	if err == nil || driver.Gone(err) || errors.Is(err, driver.ErrGranted) || errors.Is(err, driver.ErrReused) ||
-		errors.Is(err, driver.ErrKind) || errors.Is(err, context.Canceled) || errors.As(err, new(*driver.BusyError)) {
+		errors.Is(err, driver.ErrKind) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return fmt.Errorf("%s: %w", s.name, err)

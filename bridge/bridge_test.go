@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -364,6 +365,36 @@ func TestNoticeIsGivenInBothStores(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		p.free("the old store", p.old)
 		p.free("the new store", p.new)
+	})
+}
+
+// An operator sees which programs use which stores.
+func TestSurveySeesThePhaseOfEachProgram(t *testing.T) {
+	inBubble(t, func(t *testing.T, p *pair) {
+		named := func(owner string) driver.Claim {
+			c := p.writer()
+			c.Owner = owner
+			return c
+		}
+		long := strings.Repeat("x", driver.MaxOwner) // has no room for the mark
+		first := p.enter(p.b, named(long), true)
+		p.enter(p.b, named("second"), false)
+		p.enter(p.old, named("third"), false)
+		p.enter(p.new, named("fourth"), false)
+		all, err := bridge.Survey(t.Context(), p.old, p.new, "")
+		p.must(err)
+		got := map[string]string{}
+		for _, s := range all {
+			got[s.Owner] = fmt.Sprint(s.Phase, s.Waits)
+		}
+		want := map[string]string{long: "both false", "second": "both true", "third": "old true", "fourth": "new true"}
+		if !maps.Equal(got, want) {
+			t.Errorf("got %v; want %v", got, want)
+		}
+		if l, err := p.b.Line(t.Context(), "k"); err != nil || strings.Contains(fmt.Sprint(l), "(bridge)") {
+			t.Errorf("the bridge shows %+v, %v", l, err)
+		}
+		p.leave(p.b, first)
 	})
 }
 

@@ -29,6 +29,7 @@ func (b *Backend) Enter(ctx context.Context, d driver.Claim) (driver.Ticket, err
 	t, err := b.enterOld(ctx, c, d)
 	switch {
 	case err == nil && !t.Granted:
+		t.Head = unmarked(t.Head)
 		return t, nil
 	case err == nil && !time.Now().Before(c.end()):
 		return driver.Ticket{}, errLate
@@ -50,12 +51,14 @@ func settled(err error) bool {
 
 // enterOld enters the old store. Its ticket is that of the Claim d.
 func (b *Backend) enterOld(ctx context.Context, c *claim, d driver.Claim) (driver.Ticket, error) {
-	d.Span = spanInOld(&d, c.Span)
+	owner := d.Owner
+	d.Span, d.Owner = spanInOld(&d, c.Span), marked(owner)
 	sent := time.Now()
 	t, err := b.old.Enter(ctx, d)
 	if err != nil {
 		return t, err
 	}
+	t.Owner = owner
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.token = t.Token
@@ -78,7 +81,7 @@ func (c *claim) grantedByOldLocked(t *driver.Ticket) {
 func (b *Backend) enterNew(ctx context.Context, c *claim, d driver.Claim, t driver.Ticket) (driver.Ticket, error) {
 	got, err := b.joinNew(ctx, c, d)
 	if err == nil {
-		got.Claim = d
+		got.Claim, got.Head = d, unmarked(got.Head)
 		got.Span, got.TTL, got.WaitTTL = c.Span, min(got.TTL, t.TTL), 0
 		return got, nil
 	}
@@ -105,7 +108,7 @@ func (b *Backend) joinNew(ctx context.Context, c *claim, d driver.Claim) (driver
 	// From here on a Leave writes a tombstone in the new store: what was sent may arrive late.
 	was := c.inNew
 	c.inNew = max(was, unsure)
-	d.Span = c.Span
+	d.Span, d.Owner = c.Span, marked(d.Owner)
 	if !tokenless(b.old.Backend) {
 		d.After = max(c.token-1, 1)
 	}
@@ -141,7 +144,7 @@ func (b *Backend) raiseOld(ctx context.Context, c *claim, last int64) error {
 		return nil
 	}
 	d := driver.Claim{
-		Key: c.Key, ID: rand.Text(), Owner: c.Owner, Capacity: c.Capacity, Weight: c.Weight,
+		Key: c.Key, ID: rand.Text(), Owner: marked(c.Owner), Capacity: c.Capacity, Weight: c.Weight,
 		TTL: max(b.old.Info().MinTTL, time.Second), Span: 1, After: max(last-1, 1),
 	}
 	t, err := b.old.Enter(ctx, d)
@@ -185,7 +188,7 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 	if c == nil || c.asksOld() {
 		got, err := b.old.Await(ctx, old)
 		if err != nil || !got.Granted {
-			got.Claim = t.Claim
+			got.Claim, got.Head = t.Claim, unmarked(got.Head)
 			return got, b.old.failed(b.old.lost(err))
 		}
 		if c == nil {
@@ -202,7 +205,7 @@ func (b *Backend) await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 		}
 		return driver.Ticket{}, b.new.failed(b.new.lost(err))
 	}
-	got.Claim = t.Claim
+	got.Claim, got.Head = t.Claim, unmarked(got.Head)
 	return got, nil
 }
 

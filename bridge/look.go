@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -31,12 +32,14 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 func merge(old, new driver.Line) driver.Line {
 	l := driver.Line{Key: new.Key, Last: max(old.Last, new.Last), Mark: max(old.Mark, new.Mark)}
 	for _, s := range new.Claims {
+		s.Owner = strings.TrimSuffix(s.Owner, ownerMark)
 		if o := sameClaim(old.Claims, s); o != nil {
 			s.Left = min(s.Left, o.Left)
 		}
 		l.Claims = append(l.Claims, s)
 	}
 	for _, s := range old.Claims {
+		s.Owner = strings.TrimSuffix(s.Owner, ownerMark)
 		if sameClaim(new.Claims, s) == nil {
 			if !s.Exclusive() && s.Span > room {
 				s.Span -= room

@@ -105,7 +105,7 @@ func newRoot(c *cli) *cobra.Command {
 	verbs := []*cobra.Command{
 		newRun(c), newOnce(c), newAcquire(c), newRenew(c), newRelease(c), newCheck(c),
 		newWait(c), newLs(c), newShow(c), newHistory(c), newWatch(c),
-		newBreak(c), newServe(c), newConsole(c), newDoctor(c), newConfig(c), newBench(c), newInit(c),
+		newBreak(c), newMigrate(c), newServe(c), newConsole(c), newDoctor(c), newConfig(c), newBench(c), newInit(c),
 		newSchema(c), newLab(c), newVersion(c),
 	}
 	root.AddCommand(slices.Concat(verbs, makerVerbs(c))...)

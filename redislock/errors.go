@@ -24,6 +24,8 @@ const (
 		"delete that key when no lock is held"
 	adviceCluster = "the server is a node of a Redis Cluster, and the client is for one server: " +
 		"use redis+cluster:// in the URL, or redis.NewClusterClient"
+	adviceReplica = "locks on a replica that takes writes do not exclude those on its master: connect to the master, " +
+		"and set replica-read-only to yes"
 	adviceExhausted = "the lock has no tokens left: delete its hash when nobody holds it, " +
 		"and reset what compares its tokens"
 )
@@ -69,6 +71,13 @@ var clusterRefusals = []string{"MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN"}
 func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
 	if b.transport.cluster == nil && begins(clusterRefusals, serverText(err)) {
 		return driver.Permanent(fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err))
+	}
+	if strings.Contains(serverText(err), replicaText) {
+		told := fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceReplica, err)
+		if b.transport.role.wasMaster() {
+			return driver.Refused(told) // a failover
+		}
+		return driver.Permanent(told)
 	}
 	return failed(ctx, doing, key, err)
 }

@@ -51,9 +51,13 @@ func (p proxied) onScript(s *script, judge func(nth int) faultproxy.Action) {
 	})
 }
 
-// names returns the names of the commands since Forget, and the most that came in one piece.
+// names returns the names of the commands since Forget, and the most that came in one piece. It leaves out HELLO, which
+// goes out ahead of a request once a second.
 func (p proxied) names() (names []string, burst int) {
 	for _, r := range p.Requests() {
+		if strings.EqualFold(r.Args()[0], "hello") {
+			continue
+		}
 		names = append(names, strings.ToLower(r.Args()[0]))
 		burst = max(burst, r.Burst)
 	}

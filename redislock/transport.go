@@ -34,6 +34,7 @@ const (
 type transport struct {
 	rdb      redis.UniversalClient
 	cluster  *redis.ClusterClient // nil for one server
+	role     *role                // of one server; replicas of a Cluster redirect by themselves
 	apart    atomic.Bool          // each call is for one lock: a Cluster, or a server that refuses others
 	replicas int                  // of each master, of which a majority must confirm; 0: none
 	patience time.Duration        // how long they may take
@@ -56,13 +57,16 @@ func newTransport(rdb redis.UniversalClient, o *Options) *transport {
 		spares:   make(map[*redis.Client]*redis.Client),
 	}
 	t.apart.Store(cluster != nil)
+	if _, one := rdb.(*redis.Client); one {
+		t.role = &role{}
+	}
 	return t
 }
 
 // do sends r and waits for its answer, or until ctx ends. Then nobody knows whether r was applied, unless it
 // had not been sent: it is not sent later.
 func (t *transport) do(ctx context.Context, r *request) *request {
-	if q := t.queueFor(ctx, r); q != nil && q.fast.Load() && !t.mustConfirm(r) && t.direct(ctx, q, r) {
+	if q := t.queueFor(ctx, r); q != nil && q.fast.Load() && !t.mustConfirm(r) && !t.role.due() && t.direct(ctx, q, r) {
 		return r
 	}
 	t.start(ctx, r)
@@ -84,11 +88,15 @@ func (t *transport) direct(ctx context.Context, q *queue, r *request) bool {
 	if time.Since(began) > nearTime {
 		q.fast.Store(false)
 	}
-	if broken := isBroken(err); begins(unapplied, c.text()) || broken && driverutil.Ended(ctx) == nil {
+	broken := isBroken(err)
+	if broken {
+		t.role.forget()
+	}
+	if begins(unapplied, c.text()) || broken && driverutil.Ended(ctx) == nil {
 		r.repeated = broken && wasSent(err)
 		return false
 	}
-	c.finish(nil)
+	c.finish(t.role.refuses(), nil)
 	return true
 }
 
@@ -223,7 +231,7 @@ func (t *transport) exec(ctx context.Context, calls []*call) {
 // finish gives the requests of calls what came back for them.
 func (t *transport) finish(calls ...*call) {
 	for _, c := range calls {
-		c.finish(t.confirmed(c.wait))
+		c.finish(t.role.refuses(), t.confirmed(c.wait))
 	}
 }
 
@@ -246,20 +254,34 @@ func (t *transport) sendOnce(ctx context.Context, home redis.UniversalClient, ca
 			}
 			listens = one.Options().ReadTimeout
 		}
-		pipeline(ctx, server, calls, t.waitFor(ctx, calls, listens))
+		wait := t.waitFor(ctx, calls, listens)
+		if one, ok := server.(*redis.Client); ok && t.role.due() && !calls[0].requests[0].undo {
+			t.pipelineToMaster(ctx, one, calls, wait)
+		} else {
+			pipeline(ctx, server, nil, calls, wait)
+		}
 	}
 }
 
-// pipeline sends calls together, and WAIT behind them if it is not nil.
-func pipeline(ctx context.Context, server redis.UniversalClient, calls []*call, wait *redis.Cmd) {
+// sender is a client, or one connection of it.
+type sender interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
+}
+
+// pipeline sends calls together, HELLO ahead of them and WAIT behind them if these are not nil.
+func pipeline(ctx context.Context, server sender, ahead *call, calls []*call, wait *redis.Cmd) {
 	for _, c := range calls {
 		c.wait = wait
 	}
-	if len(calls) == 1 && wait == nil && !calls[0].asking {
+	if len(calls) == 1 && ahead == nil && wait == nil && !calls[0].asking {
 		_ = server.Process(ctx, calls[0])
 		return
 	}
 	_, _ = server.Pipelined(ctx, func(p redis.Pipeliner) error {
+		if ahead != nil {
+			_ = p.Process(ctx, ahead)
+		}
 		for _, c := range calls {
 			if c.asking {
 				p.Do(ctx, "asking")
@@ -282,6 +304,9 @@ var redirects = []string{"MOVED ", "ASK "}
 // It returns nil for a call that is done.
 func (t *transport) next(ctx context.Context, c *call, attempt int) (again []*call, pauses bool) {
 	err, text := c.failure(), c.text()
+	if isBroken(err) {
+		t.role.forget()
+	}
 	switch {
 	case strings.HasPrefix(text, "NOSCRIPT"):
 		c.inFull = true
@@ -397,6 +422,6 @@ func isBroken(err error) bool {
 // wasSent reports whether a request that failed with err may have reached the server.
 func wasSent(err error) bool {
 	var op *net.OpError
-	return !(errors.As(err, &op) && op.Op == "dial") &&
+	return !errors.As(err, new(unsentError)) && !(errors.As(err, &op) && op.Op == "dial") &&
 		!errors.Is(err, redis.ErrPoolTimeout) && !errors.Is(err, redis.ErrPoolExhausted)
 }

@@ -152,8 +152,7 @@ func (u *URL) redisClient(c *Config) (*redis.Client, error) {
 type replicaError struct{}
 
 func (replicaError) Error() string {
-	return "READONLY this server is a replica, and locks on it do not exclude those on its master: connect to the " +
-		"master, and leave replica-read-only at yes"
+	return "READONLY this server is a replica that takes writes" // to package redislock, which says what to do
 }
 
 // RedisError makes it an answer of the server to go-redis.
@@ -236,10 +235,15 @@ func (u *URL) pingRedis(rdb redis.UniversalClient) func(context.Context) error {
 func (u *URL) pingServer(rdb redis.UniversalClient, b *redislock.Backend) func(context.Context) error {
 	ping := u.pingRedis(rdb)
 	return func(ctx context.Context) error {
-		if err := ping(ctx); err != nil {
+		err := ping(ctx)
+		if errors.As(err, new(replicaError)) {
+			return badConfig("%s is a replica that takes writes: locks on it do not exclude those on its master; "+
+				"connect to the master, and set replica-read-only to yes", u.Host)
+		}
+		if err != nil {
 			return err
 		}
-		err := b.Ping(ctx)
+		err = b.Ping(ctx)
 		if driverutil.RefusedForNow(err) {
 			return nil
 		}

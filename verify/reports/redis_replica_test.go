@@ -14,7 +14,7 @@ import (
 // A URL names a replica whose replica-read-only is no. It takes writes, and what it grants its
 // master knows nothing of.
 func TestReplicaThatTakesWritesGrantsNothing(t *testing.T) {
-	master := testserver.Redis(t)
+	master := testserver.Redis(t, testserver.Config("repl-diskless-sync-delay 0"))
 	replica := testserver.Redis(t, testserver.Config("replica-read-only no"))
 	open := func(s *testserver.Server) *fencelock.Client {
 		opened, err := storeurl.Open(t.Context(), s.URL())
@@ -28,6 +28,12 @@ func TestReplicaThatTakesWritesGrantsNothing(t *testing.T) {
 	}
 	if err := replica.Follow(master.Addr()); err != nil {
 		t.Fatal(err)
+	}
+	opened, err := storeurl.Open(t.Context(), replica.URL())
+	must(t, err)
+	defer opened.Close()
+	if err := opened.Ping(t.Context()); !errors.As(err, new(*storeurl.ConfigError)) {
+		t.Errorf("the command says %v; want a ConfigError", err)
 	}
 	c := open(replica)
 	if l, err := c.TryLock(t.Context(), "job"); !errors.Is(err, fencelock.ErrUnavailable) {

@@ -42,6 +42,9 @@ func examinePostgres(ctx context.Context, e *examination) error {
 	if err := e.postgresTables(ctx); err != nil {
 		return err
 	}
+	if err := e.postgresSubscribes(ctx); err != nil {
+		return err
+	}
 	e.postgresDurability(standbys)
 	e.postgresTimes()
 	e.postgresPooler(ctx)
@@ -138,6 +141,22 @@ func (e *examination) postgresTables(ctx context.Context) error {
 			strings.Join(found.all, ", "), found.why(), found.remedy())
 	}
 	return err
+}
+
+// postgresSubscribes looks whether another server writes to the tables of locks, by logical replication.
+func (e *examination) postgresSubscribes(ctx context.Context) error {
+	var names sql.NullString
+	err := e.db.QueryRowContext(ctx, "SELECT string_agg(DISTINCT s.subname, ', ') FROM pg_subscription_rel AS r JOIN "+
+		"pg_subscription AS s ON s.oid = r.srsubid WHERE r.srrelid = to_regclass($1)",
+		e.names.sql(defaultPrefix+"swap")).Scan(&names)
+	if err != nil || !names.Valid {
+		return err
+	}
+	e.addValue(health.Warning, "postgres-subscriber", "subscriptions of the tables of locks", names.String,
+		"Another server writes to these tables by logical replication, and this one takes writes too. Locks on it and "+
+			"locks on the publisher do not exclude each other: a client of each may hold one lock.",
+		"connect to the publisher, and leave the tables of fencelock out of the publication")
+	return nil
 }
 
 func (e *examination) postgresDurability(standbys int) {

@@ -140,6 +140,29 @@ func TestReplicaOfMariaDBThatTakesWrites(t *testing.T) {
 	finds(t, open(t, url).Backend, time.Minute)
 }
 
+// TestSubscriberOfPostgres: a program's URL names a server that gets the tables of locks by logical replication.
+func TestSubscriberOfPostgres(t *testing.T) {
+	t.Parallel()
+	settings := testserver.Config("wal_level = logical", "max_wal_senders = 4", "max_replication_slots = 4",
+		"idle_in_transaction_session_timeout = '10min'", "fsync = on")
+	publisher, subscriber := testserver.Postgres(t, settings), testserver.Postgres(t, settings)
+	for _, s := range []*testserver.Server{publisher, subscriber} {
+		finds(t, open(t, s.URL()).Backend, time.Minute) // the tables are there
+	}
+	_, onPublisher := database(t, publisher.URL())
+	_, onSubscriber := database(t, subscriber.URL())
+	onPublisher("CREATE PUBLICATION everything FOR ALL TABLES")
+	onSubscriber("TRUNCATE fencelock_meta", fmt.Sprintf("CREATE SUBSCRIPTION copy CONNECTION '%s' PUBLICATION everything",
+		publisher.URL()))
+	t.Cleanup(func() { onSubscriber("DROP SUBSCRIPTION copy") })
+	url := subscriber.URL()
+	feedsBack(t, "postgres-subscriber")
+	finds(t, open(t, url).Backend, time.Minute, "warning postgres-subscriber")
+	byHand(t, "postgres-subscriber", "connect to the publisher", time.Minute, func() driver.Backend {
+		return open(t, url).Backend
+	}, func() { url = publisher.URL() })
+}
+
 // replicatedMariaDB starts two servers, of which the second follows the first.
 func replicatedMariaDB(t *testing.T, ofReplica string) (primary, replica *testserver.Server) {
 	t.Helper()

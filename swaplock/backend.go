@@ -20,6 +20,7 @@ type Backend struct {
 	store   Store
 	arriver Arriver // the store, if it is one
 	info    driver.Info
+	grace   time.Duration // see Traits
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the goroutines that it has started
@@ -42,9 +43,9 @@ var (
 // New returns a Backend that keeps its lines in store.
 func New(store Store) *Backend {
 	traits := store.Traits()
-	b := &Backend{store: store, info: driver.Info{
+	b := &Backend{store: store, grace: traits.Grace, info: driver.Info{
 		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true, After: true,
-		MinTTL: line.MinTTL, MaxTTL: line.MaxTTL,
+		MinTTL: max(traits.MinTTL, line.MinTTL), MaxTTL: line.MaxTTL,
 	}}
 	b.claims.began = time.Now()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -77,7 +78,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 			return err
 		}
 		missed = missed || r.missed[t.ID]
-		err := r.Leave(s, &t, e)
+		lasting := t
+		lasting.TTL += b.grace // of a tombstone
+		err := r.Leave(s, &lasting, e)
 		if r.appended && !missed && err == error(driver.GoneError{}) {
 			return nil // it has left by the message
 		}
@@ -280,16 +283,16 @@ func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err != nil {
 		return driver.Line{}, b.failed(ctx, err)
 	}
-	return show(key, st)
+	return b.show(key, st)
 }
 
-func show(key string, st State) (driver.Line, error) {
+func (b *Backend) show(key string, st State) (driver.Line, error) {
 	r, err := open(key, st)
 	if err != nil {
 		return driver.Line{}, err
 	}
 	s := &line.Step{Wall: st.Now, Mono: sinceEpoch(st.Now)}
-	r.Purge(s)
+	b.purge(r, s)
 	return r.Describe(s, key), nil
 }
 
@@ -303,7 +306,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 		for k, err := range b.store.List(ctx, prefix) {
 			var l driver.Line
 			if err = b.failed(ctx, err); err == nil {
-				l, err = show(k.Key, k.State)
+				l, err = b.show(k.Key, k.State)
 			}
 			if err == nil && len(l.Claims) == 0 {
 				continue

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -13,6 +12,8 @@ import (
 
 // format is the format of the documents that this code writes. It reads no newer one.
 const format = 1
+
+type text = driverutil.Text
 
 // document is the line of a key as it is written down.
 type document struct {
@@ -58,30 +59,6 @@ type message struct {
 	Lend  text                `json:"lend,omitempty"`  // the ID of a claim that gets a record
 	Token int64               `json:"token"`           // of that claim
 	TTL   driverutil.Duration `json:"ttl,omitempty"`   // of the record
-}
-
-// text is a string of any bytes.
-type text string
-
-type binary struct {
-	Base64 []byte `json:"base64"`
-}
-
-func (t text) MarshalJSON() ([]byte, error) {
-	if utf8.ValidString(string(t)) {
-		return json.Marshal(string(t))
-	}
-	return json.Marshal(binary{[]byte(t)})
-}
-
-func (t *text) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '{' {
-		var raw binary
-		err := json.Unmarshal(b, &raw)
-		*t = text(raw.Base64)
-		return err
-	}
-	return json.Unmarshal(b, (*string)(t))
 }
 
 // parse reads a document.

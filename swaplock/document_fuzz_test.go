@@ -46,7 +46,7 @@ func FuzzDocument(f *testing.F) {
 		if err := r.write(c); err != nil {
 			t.Fatalf("%s cannot be written: %v", text, err)
 		}
-		again, err := show("k", State{Version: "2", Now: now, Records: st.Records, Content: c.Content})
+		again, err := (&Backend{}).show("k", State{Version: "2", Now: now, Records: st.Records, Content: c.Content})
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(before) {
 			t.Errorf("%s is read as %+v and, from %s, as %+v, error %v", text, before, c.Document, again, err)
 		}

@@ -308,7 +308,7 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 // apply runs the steps on r and returns the swap that they need, or nil.
 func (a *batch) apply(r *reading, s *line.Step) (*Change, error) {
 	n := len(r.Claims)
-	r.Purge(s)
+	a.b.purge(r, s)
 	purged := len(r.Claims) < n
 	var before time.Time
 	if len(r.Claims) > 0 {
@@ -335,6 +335,13 @@ func (a *batch) apply(r *reading, s *line.Step) (*Change, error) {
 		c.News = news(s)
 	}
 	return c, err
+}
+
+// purge ends the leases that have ended at the earliest time that it may be, and takes s to the latest: from there on
+// new leases count.
+func (b *Backend) purge(r *reading, s *line.Step) {
+	r.Purge(s)
+	s.Mono += b.grace
 }
 
 // done reports whether nothing is left to do for the jobs, because they only look, or others do it.

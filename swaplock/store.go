@@ -64,6 +64,13 @@ type Losable interface {
 type Traits struct {
 	Name      string // as in driver.Info
 	Namespace string // as in driver.Info
+
+	// Optional:
+
+	MinTTL time.Duration // as in driver.Info
+	// Grace is by how much the store's clock may be ahead of State.Now at the moment of the Read: one second where
+	// the store counts whole seconds. Leases last longer by Grace, and none ends early.
+	Grace time.Duration
 }
 
 // State is what a store has of one key.

@@ -3,10 +3,12 @@ package driverutil
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/driver"
 )
@@ -59,6 +61,32 @@ func InLine(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Text is a string of any bytes. In JSON it is a string, or base64 if it is not UTF-8.
+type Text string
+
+type binary struct {
+	Base64 []byte `json:"base64"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t Text) MarshalJSON() ([]byte, error) {
+	if utf8.ValidString(string(t)) {
+		return json.Marshal(string(t))
+	}
+	return json.Marshal(binary{[]byte(t)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Text) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '{' {
+		var raw binary
+		err := json.Unmarshal(b, &raw)
+		*t = Text(raw.Base64)
+		return err
+	}
+	return json.Unmarshal(b, (*string)(t))
 }
 
 // ShortID cuts a claim's ID to what may be shown.

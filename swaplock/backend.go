@@ -20,7 +20,7 @@ type Backend struct {
 	store   Store
 	arriver Arriver // the store, if it is one
 	info    driver.Info
-	grace   time.Duration // see Traits
+	grace   time.Duration   // see Traits
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup // the goroutines that it has started

@@ -2,7 +2,6 @@ package testserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -106,20 +105,25 @@ var etcdProgram = sync.OnceValues(func() (string, error) {
 		}
 		return path, nil
 	}
+	return built(source, ".")
+})
+
+// built has Go build the program in a package, and returns its path in Go's cache.
+func built(dir, pkg string) (string, error) {
 	for range 2 { // a call that links the program names a file that ends with the call
-		build := exec.Command("go", "run", "-exec", "echo", ".")
+		build := exec.Command("go", "run", "-exec", "echo", pkg)
 		build.Env = firstEnviron
-		build.Dir = source
+		build.Dir = dir
 		var errs strings.Builder
 		build.Stderr = &errs
 		out, err := build.Output()
 		if err != nil {
-			return "", fmt.Errorf("building the etcd server for tests: %w\n%s", err, errs.String())
+			return "", fmt.Errorf("building the server %s for tests: %w\n%s", pkg, err, errs.String())
 		}
 		program := strings.TrimSpace(string(out))
 		if _, err := os.Stat(program); err == nil {
 			return program, nil
 		}
 	}
-	return "", errors.New("the etcd server for tests is not in Go's cache")
-})
+	return "", fmt.Errorf("the server %s for tests is not in Go's cache", pkg)
+}

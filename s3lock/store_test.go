@@ -1,0 +1,298 @@
+package s3lock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/doctor"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/s3lock"
+)
+
+// bubble runs f in virtual time, on a bucket.
+func bubble(t *testing.T, f func(t *testing.T, b *bucket, open func() driver.Backend)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		f(t, b, func() driver.Backend { return views(b)(t) })
+	})
+}
+
+func lasting(key string, ttl time.Duration) driver.Claim { return steps.TTL(steps.Claim(key), ttl) }
+
+func TestServerThatIgnoresConditionsGrantsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+		b.ignores = true
+		_, err := open().Enter(t.Context(), steps.Claim("k"))
+		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "ignores If-Match") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestRaceFindsAServerThatComparesTooEarly(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+			b.early = early
+			backends := []driver.Backend{open(), open(), open(), open()}
+			got, err := doctor.Race(t.Context(), backends, 32, 20)
+			if err != nil || got.Excludes() == early || early && got.Several == 0 {
+				t.Errorf("early %v: got %+v, %v", early, got, err)
+			}
+		})
+	}
+}
+
+// Whatever the phase of the clock that counts seconds, and though two servers disagree by nearly a second.
+func TestNoLeaseEndsEarly(t *testing.T) {
+	for range 60 {
+		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+			b.skew = func() time.Duration { return rand.N(time.Second) }
+			holder, other := open(), open()
+			ttl := 3*time.Second + rand.N(2*time.Second)
+			time.Sleep(rand.N(time.Second))
+			sent := time.Now()
+			ticket := steps.Hold(t, holder, lasting("k", ttl))
+			for range rand.N(3) {
+				time.Sleep(rand.N(ttl * 3 / 4))
+				sent = time.Now()
+				steps.OK(t, steps.Renew(t, holder, ticket))
+			}
+			try := steps.NoWait(lasting("k", ttl))
+			for got, err := other.Enter(t.Context(), try); err != nil || !got.Granted; {
+				time.Sleep(50 * time.Millisecond)
+				got, err = other.Enter(t.Context(), try)
+			}
+			if lasted := time.Since(sent); lasted < ttl || lasted > ttl+late {
+				t.Errorf("a lease of %v lasted %v", ttl, lasted)
+			}
+		})
+	}
+}
+
+func TestFreshProcessTakesADeadLockAtOnce(t *testing.T) {
+	for _, renewed := range []bool{false, true} {
+		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+			dead := open()
+			ticket := steps.Hold(t, dead, lasting("k", 5*time.Second))
+			if renewed {
+				steps.OK(t, steps.Renew(t, dead, ticket))
+			}
+			time.Sleep(5*time.Second + late)
+			got := steps.Hold(t, open(), steps.NoWait(lasting("k", 5*time.Second)))
+			steps.Rises(t, ticket.Token, got.Token)
+			steps.Gone(t, "a late renewal", steps.Renew(t, dead, ticket))
+		})
+	}
+}
+
+// Renewals are written where nobody else writes: a client far from the store keeps its lock beside a crowd.
+func TestFarHolderKeepsItsLockBesideACrowd(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+		holder := views(slowClient{b, 300 * time.Millisecond})(t)
+		ticket := steps.Hold(t, holder, lasting("k", 6*time.Second))
+		ctx, cancel := context.WithCancel(t.Context())
+		var crowd sync.WaitGroup
+		for range 4 {
+			near := open()
+			crowd.Go(func() {
+				for ctx.Err() == nil {
+					if w, err := near.Enter(ctx, lasting("k", time.Minute)); err == nil {
+						_ = near.Leave(ctx, w, driver.Exit{})
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+			})
+		}
+		for range 10 {
+			time.Sleep(2 * time.Second)
+			steps.OK(t, steps.Renew(t, holder, ticket))
+		}
+		cancel()
+		crowd.Wait()
+	})
+}
+
+// slowClient has a round trip of a certain length.
+type slowClient struct {
+	*bucket
+	trip time.Duration
+}
+
+func (c slowClient) Get(ctx context.Context, name string) (s3lock.Object, error) {
+	time.Sleep(c.trip / 2)
+	defer time.Sleep(c.trip / 2)
+	return c.bucket.Get(ctx, name)
+}
+
+func (c slowClient) Put(ctx context.Context, name, etag string, body []byte) (s3lock.Object, error) {
+	time.Sleep(c.trip / 2)
+	defer time.Sleep(c.trip / 2)
+	return c.bucket.Put(ctx, name, etag, body)
+}
+
+// Requests and responses are lost, and others get 409 or 503, whether they took effect or not.
+func TestLostRequestsLetNoTwoIn(t *testing.T) {
+	for name, what := range map[string]error{
+		"Cut":      errors.New("the connection was cut"),
+		"Conflict": &s3lock.StatusError{Status: 409, Code: "ConditionalRequestConflict"},
+		"SlowDown": &s3lock.StatusError{Status: 503, Code: "SlowDown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(10) {
+				bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+					r := rand.New(rand.NewPCG(seed, seed))
+					var mu sync.Mutex
+					broken := true
+					fails := func(verb, _ string) error {
+						mu.Lock()
+						defer mu.Unlock()
+						if broken && (verb == "PUT" || name == "Cut") && r.IntN(8) == 0 {
+							return what
+						}
+						return nil
+					}
+					b.before, b.after = fails, fails
+					letNoTwoIn(t, open)
+					mu.Lock()
+					broken = false
+					mu.Unlock()
+					steps.Within(t, time.Minute, steps.Await(t, open(), steps.Enter(t, open(), steps.Claim("k"))))
+					if t.Failed() {
+						t.Fatalf("the seed is %d", seed)
+					}
+				})
+			}
+		})
+	}
+}
+
+// letNoTwoIn has three clients take one lock in turn.
+func letNoTwoIn(t *testing.T, open func() driver.Backend) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	inside, last, grants := 0, int64(0), 0
+	for range 3 {
+		c, err := fencelock.New(open(), &fencelock.Options{TTL: 6 * time.Second})
+		steps.Must(t, err)
+		all.Go(func() {
+			defer c.Close()
+			for range 6 {
+				lease, err := c.Lock(t.Context(), "k")
+				if err != nil {
+					continue
+				}
+				mu.Lock()
+				if inside++; inside > 1 || int64(lease.Token()) <= last {
+					t.Errorf("%d inside, token %d after %d", inside, lease.Token(), last)
+				}
+				last = int64(lease.Token())
+				grants++
+				mu.Unlock()
+				time.Sleep(3 * time.Second)
+				mu.Lock()
+				inside--
+				mu.Unlock()
+				_ = lease.Release(t.Context())
+			}
+		})
+	}
+	all.Wait()
+	if grants < 6 {
+		t.Errorf("only %d grants", grants)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for _, c := range []struct {
+		status    int
+		code      string
+		permanent bool
+		says      string
+	}{
+		{403, "AccessDenied", true, "allow s3:GetObject and s3:PutObject on fencelock/* and s3:ListBucket on the bucket"},
+		{404, "NoSuchBucket", true, "create the bucket"},
+		{403, "RequestTimeTooSkewed", true, "set the clock of this machine"},
+		{501, "NotImplemented", true, "use a server that takes If-Match"},
+		{503, "SlowDown", false, "SlowDown"},
+	} {
+		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+			b.before = func(string, string) error {
+				return &s3lock.StatusError{Status: c.status, Code: c.code, Err: errors.New("so it is")}
+			}
+			_, err := open().Enter(t.Context(), steps.Claim("orders/42"))
+			if !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrPermanent) != c.permanent ||
+				!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), `"orders/42"`) {
+				t.Errorf("%d: got %v", c.status, err)
+			}
+		})
+	}
+}
+
+func TestNewerFormatIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+		steps.Must(t, steps.ErrOf(b.Put(t.Context(), "fencelock/line/k", "", []byte(`{"format":2}`))))
+		_, err := open().Enter(t.Context(), steps.Claim("k"))
+		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "use the newer release") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// The cost table of the documentation.
+func TestRequestsAreThoseOfTheTable(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+		counts := map[string]int{}
+		var mu sync.Mutex
+		b.before = func(verb, _ string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			counts[verb]++
+			return nil
+		}
+		during := func(what string, puts, gets int, f func()) {
+			mu.Lock()
+			clear(counts)
+			mu.Unlock()
+			f()
+			mu.Lock()
+			defer mu.Unlock()
+			differs := func(got, want, by int) bool { return max(got-want, want-got) > max(by, want/50) }
+			if differs(counts["PUT"], puts, 0) || differs(counts["GET"], gets, 2) { // an alarm may look at the line
+				t.Errorf("%s: got %v; want %d PUT and %d GET", what, counts, puts, gets)
+			}
+		}
+		holder, err := fencelock.New(open(), nil)
+		steps.Must(t, err)
+		defer holder.Close()
+		var lease *fencelock.Lease
+		lock := func() {
+			lease, err = holder.Lock(t.Context(), "k")
+			steps.Must(t, err)
+		}
+		lock()
+		_ = lease.Release(t.Context())
+		during("a free lock", 1, 1, lock)
+		during("its release", 1, 0, func() { _ = lease.Release(t.Context()) })
+		lock()
+		during("a holder, for an hour", 360, 4_680, func() { time.Sleep(time.Hour) })
+		waiter, err := fencelock.New(open(), nil)
+		steps.Must(t, err)
+		defer waiter.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = waiter.Lock(ctx, "k") })
+		time.Sleep(time.Minute)
+		during("a holder and a waiter, for an hour", 720, 23_760, func() { time.Sleep(time.Hour) })
+		cancel()
+		all.Wait()
+		_ = lease.Release(t.Context())
+	})
+}

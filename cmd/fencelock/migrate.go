@@ -208,8 +208,8 @@ var stages = map[string]moveView{
 		Next: "forward: finish the deployment of both; back: deploy old",
 	},
 	"both": {
-		Crash: "a program that crashes leaves a lease in each store; the next one gets the name when both have ended. " +
-			"If either store is lost, programs lose their locks and get none until it is back",
+		Crash: "a program that crashes leaves a lease in each store; the next one gets the name when both have " +
+			"ended. If either store is lost, programs lose their locks and get none until it is back",
 		Next: "forward: deploy new; back: deploy old",
 	},
 	"both+new": {
@@ -249,7 +249,7 @@ func (v *moveView) refuses(goal string) error {
 	var inTheWay []string
 	for _, p := range v.Programs {
 		if (goal == "new" || v.Stage == "unsafe") && p.Phase == "old" || goal == "old" && p.Phase == "new" {
-			inTheWay = append(inTheWay, fmt.Sprintf("%s (%s)", plain(cmp.Or(p.Owner, "a program without a name")), p.Phase))
+			inTheWay = append(inTheWay, fmt.Sprintf("%s (%s)", plain(cmp.Or(p.Owner, "no owner")), p.Phase))
 		}
 	}
 	switch {
@@ -259,7 +259,7 @@ func (v *moveView) refuses(goal string) error {
 		return fail(exitNotAcquired, "programs of old and of new run at once and do not exclude one another: %s; %s",
 			strings.Join(inTheWay, ", "), v.Next)
 	}
-	return fail(exitNotAcquired, "do not deploy %s yet: %s holds or waits, and would not be excluded; wait longer with -w",
+	return fail(exitNotAcquired, "do not deploy %s yet: %s holds or waits, and would not be excluded; wait with -w",
 		goal, strings.Join(inTheWay, ", "))
 }
 

@@ -88,7 +88,10 @@ func (cs *claims) stands(o *own, t *driver.Ticket, st *State, quiet time.Duratio
 	}
 	o.token, o.look = t.Token, time.Now().Add(quiet)
 	o.granted = t.Granted || !o.told.IsZero() // it may have been heard of before the answer came
-	if _, ok := cs.versions[o.Key]; !ok {     // of a later one, others of this process must hear
+	if t.Granted {
+		o.told = time.Time{} // the ticket tells
+	}
+	if _, ok := cs.versions[o.Key]; !ok { // of a later one, others of this process must hear
 		cs.versions[o.Key] = st.Version
 	}
 }

@@ -134,11 +134,9 @@ func (f *firstRenewal) step(r *reading, s *line.Step) error {
 	switch {
 	case c == nil:
 		return r.Gone(s, f.ID)
-	case r.lent[c]: // by a message
-		return nil
 	case c.Noticed:
 		return r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: f.ID}})
-	case r.place(c) != inDocument:
+	case r.place(c) != inDocument && !r.lent[c]: // or a message, or another ticket, has just lent it
 		return errMoved
 	}
 	r.lend(s, c, f.TTL)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -55,7 +56,7 @@ func (p *probe) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err
 	p.claims = append(p.claims, c)
 	p.mu.Unlock()
 	if p.simple {
-		c.TTL, c.WaitTTL = c.Lease(false), 0
+		c.TTL, c.WaitTTL = driverutil.Lease(&c, false), 0
 	}
 	err = p.step(ctx, "enter", func(ctx context.Context) error {
 		t, err = p.Store.Enter(ctx, c)

@@ -371,7 +371,7 @@ func (d *Detached) Finish(ctx context.Context, slot time.Time, owner string) err
 		if err := cmp.Or(c.info.canOnce(slot), checkOwner(owner)); err != nil {
 			return err
 		}
-		if !p.ticket.Exclusive() {
+		if !driverutil.Exclusive(&p.ticket.Claim) {
 			return invalid("only the holder of an exclusive lease can finish a slot")
 		}
 		mark := writeMark(run{slot, time.Now(), cmp.Or(owner, c.options.Owner)})

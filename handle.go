@@ -123,9 +123,9 @@ func (h Handle) read(info *driver.Info) (handle, error) {
 			Claim: driver.Claim{
 				Key: string(key), ID: f[fieldID], Span: number(fieldSpan),
 				Capacity: number(fieldCapacity), Weight: number(fieldWeight),
-				TTL: h.TTL(),
+				TTL: h.TTL(), Named: true,
 			},
-			Token: number(fieldFirst), Granted: true, Detached: true,
+			Token: number(fieldFirst), Granted: true,
 		},
 		token: fence.Token(number(fieldToken)), uncertain: f[fieldUncertain] == "1",
 	}, nil

@@ -47,7 +47,7 @@ const room = 1000
 
 // spanInOld is how many tokens a claim with span tokens reserves in the old store.
 func spanInOld(d *driver.Claim, span int64) int64 {
-	if d.Exclusive() {
+	if driverutil.Exclusive(d) {
 		return span
 	}
 	return min(span+room, driver.MaxSpan)

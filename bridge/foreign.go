@@ -86,7 +86,7 @@ var errForeignKind = driver.Permanent(errors.New(
 	"bridge: a foreign lock is exclusive: it has no readers and no permits"))
 
 func (f *foreign) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if !c.Exclusive() {
+	if !driverutil.Exclusive(&c) {
 		return driver.Ticket{}, errForeignKind
 	}
 	t := driver.Ticket{Claim: c, Token: 1, Left: c.TTL}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // Line describes the lines of key in both stores as one: the line of the new store, and behind it
@@ -41,7 +42,7 @@ func merge(old, new driver.Line) driver.Line {
 	for _, s := range old.Claims {
 		s.Owner = strings.TrimSuffix(s.Owner, ownerMark)
 		if sameClaim(new.Claims, s) == nil {
-			if !s.Exclusive() && s.Span > room {
+			if !driverutil.Exclusive(&s.Claim) && s.Span > room {
 				s.Span -= room
 			}
 			l.Claims = append(l.Claims, s)

@@ -37,10 +37,10 @@ type Claim struct {
 	// ID is at least 128 random bits as text, drawn by the core for this claim alone. It
 	// makes Enter repeatable, through the same Backend, and it is the only right to Leave.
 	ID string
-	// Named says that the program has drawn the ID: Enter, Await, Renew and Leave may come
-	// through any Backend of the store, and the claim outlives the process that entered
-	// it until its lease ends. Only a Detacher is asked for such claims, and one Backend for
-	// no two claims with one ID at a time.
+	// Named says that other processes know the ID, because the program has drawn it, or the claim
+	// was detached: Enter, Await, Renew, Leave and Adopt may come through any Backend of the store,
+	// and the claim outlives the process that entered it until its lease ends. Only a Detacher is
+	// asked for such claims, and one Backend for no two claims with one ID at a time.
 	Named bool
 	// Owner and Note are text shown to people, and Trace is text for other programs: UTF-8
 	// without zero bytes.
@@ -67,17 +67,6 @@ type Claim struct {
 	// above all tokens of its line, whatever the clock says. Only a backend with Info.After
 	// gets one.
 	After int64
-}
-
-// Exclusive reports whether c excludes every other claim of its line.
-func (c *Claim) Exclusive() bool { return c.Capacity == RW && c.Weight == RW }
-
-// Lease is the lease that Enter starts for c: WaitTTL if there is one and c waits, else TTL.
-func (c *Claim) Lease(granted bool) time.Duration {
-	if !granted && c.WaitTTL > 0 {
-		return c.WaitTTL
-	}
-	return c.TTL
 }
 
 // Validate refuses a claim that a backend with this Info cannot keep. Every backend calls
@@ -151,8 +140,6 @@ type Ticket struct {
 	Token int64
 	// Granted reports whether the claim holds the lock.
 	Granted bool
-	// Detached says that the claim was detached and is known by its handle alone.
-	Detached bool
 	// Left is how long the lease lasts, counted from the sending of the call
 	// that returned this ticket. The core reads Left after Enter only. The tickets
 	// that the core passes to other calls do not have it.

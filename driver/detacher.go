@@ -22,16 +22,14 @@ type Reserver interface {
 }
 
 // Detacher is optional: a backend whose granted claims can pass from one process to
-// another. The core tells the claims that it knows by a handle from the others with
-// Ticket.Detached.
+// another.
 type Detacher interface {
 	// Detach starts the lease of the granted claim of t again, with t.TTL, and makes the
 	// claim last by itself: neither Close of this Backend nor the end of its process ends
 	// it. It returns GoneError as Renew does. If the answer is lost, Renew of t keeps the
 	// claim alive all the same, whether it was detached or not.
 	//
-	// Of a detached claim, Renew, Leave and Adopt take the ticket through every Backend of
-	// the store, if Ticket.Detached is set.
+	// From then on the tickets of the claim have Named.
 	Detach(ctx context.Context, t Ticket) error
 
 	// Adopt gives the detached claim of t the ID, the owner, the note, the trace and the

@@ -35,7 +35,7 @@ var brokenDetaches = []breaker{
 			if err := b.Member.Renew(ctx, []driver.Ticket{t})[0]; err != nil {
 				return driver.Ticket{}, err
 			}
-			t.ID, t.Owner, t.Note, t.Detached = by.ID, by.Owner, by.Note, false
+			t.ID, t.Owner, t.Note, t.Named = by.ID, by.Owner, by.Note, false
 			return t, nil
 		}
 	}, "AdoptedClaimGoesOn OldIDIsGoneAtOnce AdoptIsForOne AdoptedInItsPlace AdoptStartsTheLease OnlyHoldersAreAdopted " +
@@ -85,7 +85,7 @@ var brokenDetaches = []breaker{
 		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
 			errs := make([]error, len(ts))
 			for i, t := range ts {
-				if !t.Detached {
+				if !t.Named {
 					errs[i] = b.Member.Renew(ctx, ts[i:i+1])[0]
 				}
 			}

@@ -286,7 +286,7 @@ var brokenEnters = []breaker{
 	{"readers are a kind of their own", func(b *broken) {
 		b.refuses(driver.ErrKind, func(c driver.Claim) bool {
 			return slices.ContainsFunc(b.standings(c.Key), func(s driver.Standing) bool {
-				return s.Capacity == driver.RW && (s.Weight == driver.RW) != c.Exclusive()
+				return s.Capacity == driver.RW && (s.Weight == driver.RW) != driverutil.Exclusive(&c)
 			})
 		})
 	}, "ReadersAndWritersAreOneKind HolderExcludesOthers Model"},

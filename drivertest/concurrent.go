@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // How much the laws about concurrency do.
@@ -183,7 +184,7 @@ func (w *world) manyHold(key string, claim func(i int) driver.Claim) {
 		err := w.views()[i%2].under(c, func(t driver.Ticket) {
 			n := inside.Add(c.Weight)
 			w.wrongIf(n > c.Capacity, "a weight of %d is inside; want %d at most", n, c.Capacity)
-			if c.Exclusive() {
+			if driverutil.Exclusive(&c) {
 				before := last.Swap(t.Token)
 				w.wrongIf(before >= t.Token, "token %d after token %d", t.Token, before)
 			}

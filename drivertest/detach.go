@@ -236,7 +236,7 @@ func (x *inLine) detach() *inLine {
 		w.inTime("Detach", time.Now(), x.ends())
 	}
 	w.must("Detach", err)
-	x.sent, x.answered, x.Left, x.Detached = sent, time.Now(), x.TTL, true
+	x.sent, x.answered, x.Left, x.Named = sent, time.Now(), x.TTL, true
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.placed = append(w.placed, *x)
@@ -246,6 +246,7 @@ func (x *inLine) detach() *inLine {
 // adopter is another process that wants the claim of x.
 func (w *world) adopter(x *inLine) driver.Claim {
 	by := x.Claim
+	by.Named = false
 	by.ID, by.Owner, by.Note, by.Trace = newID(), "another@elsewhere", "taken over", "another's"
 	by.LockDelay = w.info.MinTTL
 	return by
@@ -256,7 +257,7 @@ func (v *view) adopt(x *inLine) (*inLine, error) { return v.adoptBy(x, v.w.adopt
 
 func (v *view) adoptBy(x *inLine, by driver.Claim) (*inLine, error) {
 	t := x.Ticket
-	t.Detached = true
+	t.Named = true
 	return v.send(v.w.ctx, by, func(ctx context.Context, by driver.Claim) (driver.Ticket, error) {
 		return v.Backend.(driver.Detacher).Adopt(ctx, t, by)
 	})
@@ -271,7 +272,7 @@ func (v *view) adopts(x *inLine) *inLine {
 	by.Owner, by.Note, by.Trace = "another@elsewhere", "taken over", "another's"
 	by.LockDelay = w.info.MinTTL
 	w.sound(by, y.Ticket)
-	w.wrongIf(!y.Granted || y.Detached || y.Token != x.Token || y.Span < x.Span || y.ID == x.ID,
+	w.wrongIf(!y.Granted || y.Named || y.Token != x.Token || y.Span < x.Span || y.ID == x.ID,
 		"Adopt of %+v answered %+v; want it granted, with the token and another ID", x.Ticket, y.Ticket)
 	return y
 }

@@ -265,7 +265,7 @@ func (p *modelRun) wantTicket(t driver.Ticket, err error, l *modelLine, c *model
 	p.wrongIf(t.Granted != l.granted(i), "granted %v; want %v", t.Granted, l.granted(i))
 	if t.Granted {
 		// Others may write marks beside a holder that shares the lock.
-		p.wrongIf(p.info.Fair && c.Exclusive() && t.Mark != c.mark, "got the mark %q; want %q", t.Mark, c.mark)
+		p.wrongIf(p.info.Fair && driverutil.Exclusive(&c.Claim) && t.Mark != c.mark, "got the mark %q; want %q", t.Mark, c.mark)
 		return
 	}
 	p.wrongIf(t.Ahead != i, "%d ahead; want %d", t.Ahead, i)

@@ -97,9 +97,11 @@ var noticeLaws = []law{
 		behind.granted()
 	}, "who only waits has no work to finish"},
 	{"NoticeGoesWithAnAdoptedClaim", detaches, func(w *world, key string) {
-		t := w.a.holds(w.claim(key)).noticed(w.b, driver.Break{Reason: "out", Notice: w.longest()}).detach()
+		half := w.longest() / 2
+		t := w.a.holds(w.claim(key)).noticed(w.b, driver.Break{Reason: "out", Notice: half}).detach()
 		x := w.b.adopts(t)
-		x.hearsNotice("out")
+		left := x.hearsNotice("out")
+		w.wrongIf(left > half+time.Second, "a claim with a notice of %v has %v left when it is adopted", half, left)
 		x.brokenAtOnce(w.a, "now").hears("now")
 		w.a.empty(key)
 	}, "an adopted claim is the same grant, and its new holder must hear that it ends"},
@@ -148,10 +150,12 @@ func (x *inLine) noticed(v *view, how driver.Break) *inLine {
 	return x.lingersAfter(func() { x.must("Break", v.Break(x.at.w.ctx, x.Key, x.Token, how)) }, how.Notice)
 }
 
-// hearsNotice renews, and is told that an operator ends it.
+// hearsNotice asks for a long lease, and is told that an operator ends it.
 func (x *inLine) hearsNotice(reason string) (left time.Duration) {
 	w := x.at.w
-	gone := asA[driver.GoneError](w, "Renew under notice", x.renew())
+	long := *x
+	long.TTL = w.claim(x.Key).TTL
+	gone := asA[driver.GoneError](w, "Renew under notice", long.renew())
 	w.wrongIf(!gone.Broken || gone.Reason != reason || gone.Left <= 0,
 		"Renew under notice answered %+v; want time that is left, and the reason %q", gone, reason)
 	return gone.Left

@@ -45,7 +45,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, e
 	known := b.keys.name(driverutil.Ref(c.Key, c.ID)) != ""
 	err = b.call(ctx, rightToWrite, "entering the line of", c.Key, func(ctx context.Context) (err error) {
 		if err = c.Validate(b.Info()); err == nil {
-			c.TTL, c.WaitTTL = c.Lease(false), 0
+			c.TTL, c.WaitTTL = driverutil.Lease(&c, false), 0
 			t, err = b.enter(ctx, &c)
 		}
 		return err

@@ -144,7 +144,7 @@ func (b *Backend) renewAlone(ctx context.Context, t *driver.Ticket) (time.Durati
 func (b *Backend) lengthen(
 	ctx context.Context, t *driver.Ticket, p *position,
 ) (ttl time.Duration, moved bool, err error) {
-	longer, err := b.leaseFor(ctx, t.TTL, t.Detached || t.Named)
+	longer, err := b.leaseFor(ctx, t.TTL, t.Named)
 	if err != nil {
 		return 0, false, err
 	}

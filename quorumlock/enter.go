@@ -28,7 +28,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	if err := c.Validate(b.info); err != nil {
 		return driver.Ticket{}, err
 	}
-	c.TTL, c.WaitTTL = c.Lease(false), 0
+	c.TTL, c.WaitTTL = driverutil.Lease(&c, false), 0
 	cl := b.claims.open(driverutil.Ref(c.Key, c.ID), len(b.nodes), absent)
 	defer b.claims.release(cl)
 	select {

@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
@@ -123,7 +124,7 @@ func (s *simClient) turn() (g grant, ok bool) {
 		until = time.Now()
 		s.leave(t)
 	} // else it has crashed, or its lease is over
-	return grant{s.name, began, acquired, until, t.Token, t.Span}, c.Exclusive()
+	return grant{s.name, began, acquired, until, t.Token, t.Span}, driverutil.Exclusive(&c)
 }
 
 // hold keeps the lock for a while, and renews it; it returns until when it believes.

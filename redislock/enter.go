@@ -58,7 +58,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	case !ok:
 		return driver.Ticket{}, b.refused(ctx, c, got)
 	}
-	t.TTL, t.WaitTTL = c.Lease(t.Granted), 0
+	t.TTL, t.WaitTTL = driverutil.Lease(&c, t.Granted), 0
 	if got.err != nil {
 		// Too few replicas know of the claim, or it is at a replica. If it cannot leave either, that is
 		// left to the caller, as after any Enter whose outcome is unknown.

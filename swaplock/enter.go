@@ -54,7 +54,7 @@ func (b *Backend) arrival(c *driver.Claim) *Arrival {
 		return nil
 	}
 	return &Arrival{
-		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL, WaitTTL: c.Lease(false),
+		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL, WaitTTL: driverutil.Lease(c, false),
 		Waits: !c.NoWait, Full: c.Weight == c.Capacity, written: &d,
 	}
 }
@@ -72,7 +72,7 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 		return nil, b.failed(ctx, err)
 	}
 	t := &driver.Ticket{Claim: *c, Token: p.Token, Granted: p.Granted, Ahead: p.Ahead}
-	t.TTL, t.WaitTTL = c.Lease(p.Granted), 0
+	t.TTL, t.WaitTTL = driverutil.Lease(c, p.Granted), 0
 	t.Left = t.TTL
 	b.claims.enters(o, t, &State{Version: p.Version, Lost: p.Lost}, min(p.Open.Sub(p.At), headSoon))
 	a.Token, a.At = p.Token, p.At
@@ -126,7 +126,7 @@ func (b *Backend) join(
 			own := r.Find(c.ID)
 			if found = own != nil && r.place(own) != inDocument; found {
 				seen, t = r, r.Ticket(s, own)
-				t.TTL = c.Lease(own.Granted)
+				t.TTL = driverutil.Lease(c, own.Granted)
 				return driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)
 			}
 			var err error

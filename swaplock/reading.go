@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -129,7 +130,7 @@ func (r *reading) arrive(key string, a *Arrival) (*line.Claim, error) {
 	if c.Granted = c.ID == r.Holder; c.Granted {
 		c.Mark = r.Line.Mark // which changes by a step only, and a step takes the arrival into the document
 	}
-	c.TTL, c.WaitTTL = c.Lease(c.Granted), 0
+	c.TTL, c.WaitTTL = driverutil.Lease(&c.Claim, c.Granted), 0
 	c.Expires = sinceEpoch(a.At) + c.TTL
 	r.locate(c, sinceEpoch(r.Records[c.ID]) >= c.Expires) // an older one is of another claim that had the ID
 	return c, nil

@@ -66,7 +66,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 // entered anywhere.
 func (b *Backend) lost(t *driver.Ticket) error {
 	l, ok := b.store.(Losable)
-	if !ok || t.Detached || t.Named {
+	if !ok || t.Named {
 		return nil
 	}
 	times, reason := l.Lost()

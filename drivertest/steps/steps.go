@@ -152,7 +152,7 @@ func Within(t testing.TB, d time.Duration, done <-chan driver.Ticket) driver.Tic
 func Detach(t testing.TB, b driver.Backend, ticket driver.Ticket) driver.Ticket {
 	t.Helper()
 	Must(t, b.(driver.Detacher).Detach(Soon(t), ticket))
-	ticket.Detached = true
+	ticket.Named = true
 	return ticket
 }
 

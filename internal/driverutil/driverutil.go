@@ -89,6 +89,17 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(t))
 }
 
+// Exclusive reports whether c excludes every other claim of its line.
+func Exclusive(c *driver.Claim) bool { return c.Capacity == driver.RW && c.Weight == driver.RW }
+
+// Lease is the lease that Enter starts for c: WaitTTL if there is one and c waits, else TTL.
+func Lease(c *driver.Claim, granted bool) time.Duration {
+	if !granted && c.WaitTTL > 0 {
+		return c.WaitTTL
+	}
+	return c.TTL
+}
+
 // ShortID cuts a claim's ID to what may be shown.
 func ShortID(id string) string {
 	if len(id) > 8 {

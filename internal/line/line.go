@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // The limits of a TTL and of a linger.
@@ -99,7 +100,7 @@ func (l *Line) join(s *Step, d driver.Claim) *Claim {
 		Since: s.Wall,
 	}
 	fits := l.total+c.Weight <= c.Capacity
-	c.TTL, c.WaitTTL = d.Lease(fits), 0
+	c.TTL, c.WaitTTL = driverutil.Lease(&d, fits), 0
 	c.Expires = s.Mono + c.TTL
 	l.Last = max(l.Last, c.Token+c.Span-1)
 	if len(l.Claims) == 0 || c.Expires < l.nextExpiry {

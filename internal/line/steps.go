@@ -19,7 +19,7 @@ func (l *Line) Enter(s *Step, c driver.Claim) (*Claim, error) {
 		if err := driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight); err != nil {
 			return nil, err
 		}
-		own.renew(s, c.Lease(own.Granted))
+		own.renew(s, driverutil.Lease(&c, own.Granted))
 		return own, nil
 	}
 	if err := l.refusal(s, &c); err != nil {

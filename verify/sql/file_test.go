@@ -387,7 +387,7 @@ func TestClaimsThatOutliveACopy(t *testing.T) {
 		named.Named = true
 		byName, detached := hold(t, b, named), hold(t, b, claim("detached"))
 		must(t, b.Detach(soon(t), detached))
-		detached.Detached = true
+		detached.Named = true
 		waiting := wait(t, b, claim("named"))
 		adopted, err := b.Adopt(soon(t), hold(t, b, claim("adopted")), claim("adopted"))
 		must(t, err)

@@ -195,34 +195,54 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 		if p, err := s.take(ctx, key, len(text), insert); p != nil || err != nil {
 			return p, err
 		}
+	case s.takes != nil && !a.Behind:
+		if p, err := s.takeInBatch(ctx, key, a, insert); p != nil || err != nil {
+			return p, err
+		}
 	}
+	s.under.Add(1)
+	defer s.under.Add(-1)
 	q := s.statement("enter the line of", key, strings.ReplaceAll(arriveSQL, "{free}", freeSQL),
 		append(insert, text, wait, late, quoted, quoted, []byte(a.ID))...)
 	q.Keeps, q.Writes = false, true
 	var p *swaplock.Place
 	q.Begin = func() { p = nil }
-	q.Row = func(scan func(to ...any) error) error {
-		var last, came, number, open int64
-		var mark, markedBy []byte
-		var granted, length, ahead int
-		err := scan(&last, &came, &number, &open, s.bytes(&mark), s.bytes(&markedBy), &granted, &length, &ahead)
-		if err != nil {
-			return err
+	q.Row = func(scan func(to ...any) error) (err error) {
+		var r placeRow
+		if err = scan(r.columns(s)...); err == nil {
+			p = r.place(q, a.Span)
 		}
-		p = &swaplock.Place{
-			Token: last - a.Span + 1, At: fromMicros(came), Granted: granted == 1, Open: fromMicros(open),
-			Version: version{number: number, opening: q.Opening}.String(), Lost: lostBefore(q.Opening),
-			Mark: string(mark), MarkedBy: string(markedBy),
-		}
-		if p.Granted {
-			p.Version = version{number: number, opening: q.Opening, ends: []int{length}}.String()
-		} else {
-			p.Ahead = ahead/6 - 1 // six bytes of each claim are left out
-		}
-		return nil
+		return err
 	}
 	_, err := s.conns.Run(ctx, q)
 	return p, err
+}
+
+// placeRow is what an arrival returns.
+type placeRow struct {
+	last, came, number, open int64
+	mark, markedBy           []byte
+	granted, length, ahead   int
+}
+
+func (r *placeRow) columns(s *Store) []any {
+	return []any{
+		&r.last, &r.came, &r.number, &r.open, s.bytes(&r.mark), s.bytes(&r.markedBy), &r.granted, &r.length, &r.ahead,
+	}
+}
+
+func (r *placeRow) place(q *Statement, span int64) *swaplock.Place {
+	p := &swaplock.Place{
+		Token: r.last - span + 1, At: fromMicros(r.came), Granted: r.granted == 1, Open: fromMicros(r.open),
+		Version: version{number: r.number, opening: q.Opening}.String(), Lost: lostBefore(q.Opening),
+		Mark: string(r.mark), MarkedBy: string(r.markedBy),
+	}
+	if p.Granted {
+		p.Version = version{number: r.number, opening: q.Opening, ends: []int{r.length}}.String()
+	} else {
+		p.Ahead = r.ahead/6 - 1 // six bytes of each claim are left out
+	}
+	return p
 }
 
 // take takes a lock on SQLite that is free, has no mark, and was last wanted before now. The statement returns no row,

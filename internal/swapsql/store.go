@@ -12,6 +12,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/swaplock"
@@ -23,6 +24,9 @@ type Store struct {
 	d     *Dialect
 	o     Options
 	word  func(text string) string // see Dialect.replacer
+
+	under        atomic.Int64 // statements under way that take or write a line
+	takes, frees *batcher     // on PostgreSQL
 }
 
 // Options of a Store.
@@ -35,7 +39,12 @@ type Options struct {
 // New returns a Store on connections.
 func New(conns Conns, d *Dialect, o Options) *Store {
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
-	return &Store{conns: conns, d: d, o: o, word: d.replacer(o.Prefix)}
+	s := &Store{conns: conns, d: d, o: o, word: d.replacer(o.Prefix)}
+	if d.notifies {
+		s.takes = &batcher{s: s, what: "enter the lines of some locks", text: takeManySQL}
+		s.frees = &batcher{s: s, what: "leave the lines of some locks", text: freeManySQL, keeps: true}
+	}
+	return s
 }
 
 // Traits say what the database is.

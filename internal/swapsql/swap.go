@@ -74,6 +74,13 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	if c.Arrivals > 0 {
 		taken = v.ends[c.Arrivals-1]
 	}
+	if s.frees != nil {
+		if done, err := s.freeInBatch(ctx, key, v.number, int64(taken), c); done || err != nil {
+			return version{number: v.number + 1}.String(), err
+		}
+	}
+	s.under.Add(1)
+	defer s.under.Add(-1)
 	st := s.swap(key, v.number, int64(taken), c)
 	st.Only = v.opening
 	n, err := s.conns.Run(ctx, st)
@@ -114,10 +121,13 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (new
 // lost is the error of a swap that has changed nothing.
 func lost(st *Statement, err error) error {
 	if err == nil && st.Resent {
-		err = fmt.Errorf("the connection broke, and it is not known whether the line of %.80q was written: try again",
-			st.Key)
+		err = errResent(st.Key)
 	}
 	return err
+}
+
+func errResent(key string) error {
+	return fmt.Errorf("the connection broke, and it is not known whether the line of %.80q was written: try again", key)
 }
 
 // swap is the statement of a swap.

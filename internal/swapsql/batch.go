@@ -1,0 +1,217 @@
+package swapsql
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/swaplock"
+)
+
+// On PostgreSQL one statement takes many free locks, and one frees many that nobody waits for. Each locks the rows that
+// nobody has locked, so it waits for nobody, and returns what it has done; the rest goes by statements of their own.
+const (
+	// Each row is looked up by its key: the planner would read the whole table for a condition that it thinks is rare.
+	takeManySQL = `WITH b AS (SELECT l.lock_key, v.*, {now} AS now FROM json_to_recordset(?::json)
+	AS v (k text, i text, n int, span bigint, lease bigint, tail text, f int, open bigint, capacity bigint),
+	LATERAL (SELECT lock_key FROM fencelock_swap WHERE lock_key = decode(v.k, 'hex') AND line = '' AND arrivals = ''
+		FOR UPDATE SKIP LOCKED) l)
+UPDATE fencelock_swap f SET version = GREATEST(f.version + 1, b.now), last = GREATEST(f.last + 1, b.now) + b.span - 1,
+	holder = decode(b.i, 'hex'), expires = b.now + b.lease, came = b.now, open_until = b.now * b.f + b.open,
+	arrivals = '{"token":' || GREATEST(f.last + 1, b.now) || ',"at":' || b.now || b.tail, capacity = b.capacity
+FROM b WHERE f.lock_key = b.lock_key RETURNING b.n, f.last, f.came, f.version, f.open_until, {hex}f.mark{/hex},
+	{hex}f.marked_by{/hex}, 1, length(f.arrivals), 6`
+	freeManySQL = `WITH b AS (SELECT l.lock_key, v.* FROM json_to_recordset(?::json)
+	AS v (k text, n int, number bigint, taken int, last bigint, before bigint),
+	LATERAL (SELECT lock_key FROM fencelock_swap f WHERE lock_key = decode(v.k, 'hex') AND f.version = v.number
+		AND f.last = v.last FOR UPDATE SKIP LOCKED) l, set_config('synchronous_commit', 'off', true) lazily)
+UPDATE fencelock_swap f SET expires = 0, holder = '', version = b.number + 1, line = '',
+	arrivals = substr(f.arrivals, b.taken + 1), open_until = 0, capacity = 0
+FROM b WHERE f.lock_key = b.lock_key AND f.version = b.number AND {now} < b.before RETURNING b.n`
+)
+
+const (
+	// manyUnder is how many statements of a process are under way when it begins to gather calls for batches.
+	manyUnder = 4
+	// batchSenders is how many batches of a batcher are under way at most, each of so many calls.
+	batchSenders, batchCalls = 2, 128
+	// batchTime is how long a batch may take at most.
+	batchTime = 5 * time.Second
+)
+
+// batcher sends calls together that come while others are under way. A lonely call pays nothing.
+type batcher struct {
+	s          *Store
+	what, text string
+	keeps      bool // as in Statement
+
+	mu      sync.Mutex
+	waiting []*batched
+	senders int
+}
+
+// batched is one call.
+type batched struct {
+	batchArg
+	ctx  context.Context // of the caller
+	over chan struct{}   // closed when the batch is over, and all below is set
+
+	done   bool
+	place  *swaplock.Place // of a claim that has taken a lock
+	resent bool            // as in Statement
+	err    error           // of the batch
+}
+
+// batchArg is the row of a call.
+type batchArg struct {
+	Key      string `json:"k"`           // in hex
+	ID       string `json:"i,omitempty"` // in hex
+	N        int    `json:"n"`
+	Span     int64  `json:"span,omitempty"`
+	Lease    int64  `json:"lease,omitempty"`
+	Tail     string `json:"tail,omitempty"`
+	Full     int64  `json:"f"`
+	Open     int64  `json:"open"`
+	Capacity int64  `json:"capacity,omitempty"`
+	Number   int64  `json:"number,omitempty"`
+	Taken    int64  `json:"taken"`
+	Last     int64  `json:"last,omitempty"`
+	Before   int64  `json:"before,omitempty"`
+}
+
+// run has c done in a batch, if many calls are under way. What the batch leaves out must be sent alone: also if it was
+// refused, which may be due to another call.
+func (b *batcher) run(ctx context.Context, arg batchArg) (*batched, error) {
+	c := &batched{batchArg: arg, ctx: ctx, over: make(chan struct{})}
+	b.mu.Lock()
+	if b.senders == 0 && b.s.under.Load() < manyUnder {
+		b.mu.Unlock()
+		return c, nil
+	}
+	b.waiting = append(b.waiting, c)
+	if b.senders == 0 || b.senders < batchSenders && len(b.waiting) >= batchCalls/2 { // one has larger batches
+		b.senders++
+		go b.sendAll()
+	}
+	b.mu.Unlock()
+	select {
+	case <-c.over:
+		if errors.Is(c.err, driver.ErrRefused) || errors.Is(c.err, driver.ErrPermanent) {
+			return c, nil
+		}
+		return c, c.err
+	case <-ctx.Done():
+		return nil, ctx.Err() // the batch goes on without it
+	}
+}
+
+// sendAll sends batches until nobody waits.
+func (b *batcher) sendAll() {
+	for calls := b.next(); calls != nil; calls = b.next() {
+		b.send(calls)
+		for _, c := range calls {
+			close(c.over)
+		}
+	}
+}
+
+// next takes the calls of the next batch, one of each key, without those whose callers have gone. It ends a sender by
+// returning nil.
+func (b *batcher) next() (calls []*batched) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	keys := map[string]bool{}
+	var later []*batched
+	for _, c := range b.waiting {
+		switch {
+		case keys[c.Key] || len(calls) == batchCalls:
+			later = append(later, c)
+		case c.ctx.Err() == nil:
+			keys[c.Key] = true
+			calls = append(calls, c)
+		}
+	}
+	if b.waiting = later; calls == nil {
+		b.senders--
+	}
+	return calls
+}
+
+// send sends a batch, which ends when its last caller has gone.
+func (b *batcher) send(calls []*batched) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchTime)
+	defer cancel()
+	var left atomic.Int64
+	left.Store(int64(len(calls)))
+	args := make([]batchArg, len(calls))
+	for i, c := range calls {
+		c.N = i
+		args[i] = c.batchArg
+		defer context.AfterFunc(c.ctx, func() {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+		})()
+	}
+	text, err := json.Marshal(args)
+	q := b.s.statement(b.what, "", b.text, string(text))
+	q.Keeps, q.Writes = b.keeps, true
+	q.Begin = func() {
+		for _, c := range calls {
+			c.done = false
+		}
+	}
+	q.Row = func(scan func(to ...any) error) error {
+		var n int
+		to := []any{&n}
+		var p placeRow
+		if !b.keeps {
+			to = append(to, p.columns(b.s)...)
+		}
+		err := scan(to...)
+		if n < len(calls) && err == nil {
+			c := calls[n]
+			c.done, c.place = true, p.place(q, c.Span)
+		}
+		return err
+	}
+	if err == nil {
+		_, err = b.s.conns.Run(ctx, q)
+	}
+	for _, c := range calls {
+		c.resent, c.err = q.Resent, err
+	}
+}
+
+// takeInBatch takes a lock in a batch, if many calls are under way and the lock is free. args are those of arriveSQL.
+func (s *Store) takeInBatch(ctx context.Context, key string, a *swaplock.Arrival, args []any) (*swaplock.Place, error) {
+	c, err := s.takes.run(ctx, batchArg{
+		Key: hex.EncodeToString([]byte(key)), ID: hex.EncodeToString([]byte(a.ID)), Span: a.Span, Capacity: a.Capacity,
+		Lease: args[3].(int64), Tail: args[4].(string), Full: args[5].(int64), Open: args[6].(int64),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.place, nil
+}
+
+// freeInBatch has c done in a batch, if it leaves an empty line and many calls are under way.
+func (s *Store) freeInBatch(ctx context.Context, key string, number, taken int64, c *swaplock.Change) (done bool,
+	err error) {
+	if len(c.Document)+len(c.Lend)+len(c.Drop)+len(c.Mark)+len(c.MarkedBy) > 0 || c.Holder != "" || c.IfLast == 0 ||
+		!c.Ended.IsZero() || c.Before.IsZero() || c.Last != c.IfLast {
+		return false, nil
+	}
+	got, err := s.frees.run(ctx, batchArg{
+		Key: hex.EncodeToString([]byte(key)), Number: number, Taken: taken, Last: c.Last, Before: c.Before.UnixMicro(),
+	})
+	if err == nil && !got.done && got.resent {
+		err = errResent(key)
+	}
+	return err == nil && got.done, err
+}

@@ -185,3 +185,24 @@ func TestWaiterThatGivesUpLeavesNoRecord(t *testing.T) {
 		}
 	})
 }
+
+// A call renews the lease of a waiter twice, the second time for longer.
+func TestLongestOfTwoFirstRenewalsCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := swaplock.New(newToy())
+		defer b.Close()
+		entered(t, b, exclusive("holder", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Minute))
+		longer := waiter
+		longer.TTL = 3 * time.Minute
+		for _, err := range b.Renew(t.Context(), []driver.Ticket{waiter, longer}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 2 {
+			t.Errorf("two minutes later the line is %+v, error %v", l, err)
+		}
+	})
+}

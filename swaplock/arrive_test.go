@@ -156,23 +156,25 @@ func TestFarClientGetsItsShare(t *testing.T) {
 		what             string
 		capacity, weight int64
 	}{{"mutex", driver.RW, driver.RW}, {"semaphore", 3, 1}, {"readers", driver.RW, 1}} {
-		t.Run(tt.what, func(t *testing.T) {
-			c := exclusive("", time.Minute)
-			c.Capacity, c.Weight = tt.capacity, tt.weight
-			var alone, far, near int64
-			synctest.Test(t, func(t *testing.T) { alone, _ = share(t, c, 0) })
-			synctest.Test(t, func(t *testing.T) { far, near = share(t, c, 3) })
-			t.Logf("%d grants far away, %d near; %d far away and alone", far, near, alone)
-			if 2*far < min(near, alone) {
-				t.Errorf("%d grants far away, and %d near, or %d far away and alone", far, near, alone)
-			}
-		})
+		for _, messages := range []bool{false, true} {
+			t.Run(fmt.Sprint(tt.what, "/messages=", messages), func(t *testing.T) {
+				c := exclusive("", time.Minute)
+				c.Capacity, c.Weight = tt.capacity, tt.weight
+				var alone, far, near int64
+				synctest.Test(t, func(t *testing.T) { alone, _ = share(t, c, 0, messages) })
+				synctest.Test(t, func(t *testing.T) { far, near = share(t, c, 3, messages) })
+				t.Logf("%d grants far away, %d near; %d far away and alone", far, near, alone)
+				if 2*far < min(near, alone) {
+					t.Errorf("%d grants far away, and %d near, or %d far away and alone", far, near, alone)
+				}
+			})
+		}
 	}
 }
 
 // share has four goroutines of each process take c for some seconds, and counts their grants in the
-// process far away, and in each near one.
-func share(t *testing.T, c driver.Claim, nearby int) (far, near int64) {
+// process far away, and in each near one. The store has messages, or arrivals.
+func share(t *testing.T, c driver.Claim, nearby int, messages bool) (far, near int64) {
 	toy := newToy()
 	var granted [2]atomic.Int64
 	var all sync.WaitGroup
@@ -184,6 +186,9 @@ func share(t *testing.T, c driver.Claim, nearby int) (far, near int64) {
 			store.way, count = 20*time.Millisecond, &granted[0]
 		}
 		b := swaplock.New(store)
+		if messages {
+			b = swaplock.New(notes{store, toy, store.way})
+		}
 		defer b.Close()
 		for range 4 {
 			all.Go(func() {

@@ -60,7 +60,7 @@ var errOld = errors.New("an old state of the line was read: connect to the prima
 // look reads where the claim of t stands, and whether it is under notice.
 func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (got driver.Ticket, notice, err error) {
 	var seen *reading
-	err = b.do(t.Key, &job{ctx: ctx, looks: true, f: func(r *reading, s *line.Step) error {
+	err = b.do(t.Key, &job{ctx: ctx, looks: true, id: t.ID, f: func(r *reading, s *line.Step) error {
 		c := r.Find(t.ID)
 		switch {
 		case c != nil:

@@ -17,17 +17,19 @@ import (
 // Backend keeps locks in a Store. Its methods may be called from many goroutines at once.
 type Backend struct {
 	driverutil.Ownership
-	store   Store
-	arriver Arriver // the store, if it is one
-	info    driver.Info
-	grace   time.Duration   // see Traits
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	running sync.WaitGroup // the goroutines that it has started
-	claims  claims
+	store     Store
+	arriver   Arriver   // the store, if it is one
+	messenger Messenger // the store, if it is one
+	info      driver.Info
+	grace     time.Duration   // see Traits
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	running   sync.WaitGroup // the goroutines that it has started
+	claims    claims
 
 	mu        sync.Mutex
 	queues    map[string][]*job    // the steps that wait, of keys of which one is under way
+	empty     map[string]*State    // see leaves
 	lateUntil map[string]time.Time // keys whose swaps come too late, for how long that is believed
 	watching  bool
 	forgetAt  time.Time // when what is old is forgotten next
@@ -50,8 +52,10 @@ func New(store Store) *Backend {
 	b.claims.began = time.Now()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.arriver, _ = store.(Arriver)
+	b.messenger, _ = store.(Messenger)
 	b.queues, b.lateUntil = make(map[string][]*job), make(map[string]time.Time)
-	b.forgetAt = time.Now().Add(rand.N(ForgetEvery)) // also a process that lives for a second may have its turn
+	b.empty = make(map[string]*State)
+	b.forgetAt = time.Now().Add(rand.N(line.ForgetEvery)) // also a process that lives for a second may have its turn
 	return b
 }
 
@@ -97,7 +101,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		if e == (driver.Exit{}) {
 			other = note(t.ID, message{Leave: text(t.ID), Token: t.Token})
 		}
-		j := &job{ctx: ctx, f: leave, other: other}
+		j := &job{ctx: ctx, f: leave, other: other, id: t.ID}
 		if driverutil.Exclusive(&t.Claim) { // its holder seldom has a rival: only its own swap is sure to wake the next one soon
 			j.after = patience
 		}
@@ -131,20 +135,65 @@ func (b *Backend) withdraw(ctx context.Context, t *driver.Ticket, e driver.Exit)
 // errPart if that is not so.
 func (b *Backend) leaveAlone(ctx context.Context, t *driver.Ticket, e driver.Exit, leave stepFunc) error {
 	alone := b.claims.alone(driverutil.Ref(t.Key, t.ID))
-	if alone == nil || e.Tombstone || e.IfWaiting || e.Linger != 0 {
+	if e.Tombstone || e.IfWaiting || e.Linger != 0 {
+		return errPart
+	}
+	return b.once(ctx, t.Key, alone, leave)
+}
+
+// once runs f on a line that was seen before, without a read. It returns errPart if that is nil, or not
+// the line any more.
+func (b *Backend) once(ctx context.Context, key string, seen *State, f stepFunc) error {
+	if seen == nil {
 		return errPart
 	}
 	if err := b.ended(ctx); err != nil {
 		return err
 	}
-	a := batch{b, t.Key, []*job{{ctx: ctx, f: leave}}}
-	switch done, err := a.swap(ctx, *alone); {
+	a := batch{b, key, []*job{{ctx: ctx, f: f}}}
+	switch done, err := a.swap(ctx, *seen); {
 	case err != nil:
 		return err
 	case !done:
 		return errPart
 	}
 	return a.jobs[0].err
+}
+
+const (
+	// leftFor is how long a line that was left empty is believed to be so: the clocks of the store and of the
+	// process drift apart.
+	leftFor = 10 * time.Second
+	// mostLeft is how many such lines are kept.
+	mostLeft = 4096
+)
+
+// leaves keeps st, if it is of an empty line, for the next claim of this process to enter it without a read.
+func (b *Backend) leaves(key string, st *State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.empty, key)
+	if b.arriver == nil && len(st.Document)+len(st.Holder)+len(st.Arrivals) == 0 && !st.sent.IsZero() {
+		if len(b.empty) >= mostLeft {
+			clear(b.empty)
+		}
+		b.empty[key] = st
+	}
+}
+
+// left takes what leaves has kept, as of now. Only an Enter may go by it: its swap fails if others have been there
+// since.
+func (b *Backend) left(key string) *State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	st := b.empty[key]
+	delete(b.empty, key)
+	if st == nil || time.Since(st.sent) > leftFor || b.queues[key] != nil {
+		return nil
+	}
+	now := *st
+	now.Now = st.read.Add(time.Since(st.sent)) // later than the store's clock, by a round trip at most
+	return &now
 }
 
 // Reserve lengthens the span of t if that claim is alone in line and nobody has drawn a token since.

@@ -21,6 +21,7 @@ type own struct {
 
 	token   int64 // 0 until Enter has returned
 	granted bool
+	named   bool          // others may wait for the same claim
 	told    time.Time     // when the grant was heard that no Await has returned yet
 	look    time.Time     // when an Await looks at the latest: a lease ahead may have ended
 	leaves  bool          // a Leave is under way
@@ -86,7 +87,7 @@ func (cs *claims) stands(o *own, t *driver.Ticket, st *State, quiet time.Duratio
 	if o.token == 0 {
 		o.lost = st.Lost
 	}
-	o.token, o.look = t.Token, time.Now().Add(quiet)
+	o.token, o.named, o.look = t.Token, t.Named, time.Now().Add(quiet)
 	o.granted = t.Granted || !o.told.IsZero() // it may have been heard of before the answer came
 	if t.Granted {
 		o.told = time.Time{} // the ticket tells
@@ -254,7 +255,7 @@ func (cs *claims) strangers(key string, news []News) (rest []News) {
 	for _, n := range news {
 		mine := false
 		for _, o := range cs.byKey[key] {
-			mine = mine || n.Grant == o.grant || n.Token == o.token
+			mine = mine || !o.named && (n.Grant == o.grant || n.Token == o.token)
 		}
 		if !mine {
 			rest = append(rest, n)

@@ -103,14 +103,25 @@ func plain(id string) bool {
 // errOpens says that a claim may arrive now.
 var errOpens = errors.New("the line is open")
 
+// asks returns what has others put c into line: a if it is there, which joins blindly, else a message.
+func asks(c *driver.Claim, a *Arrival) *Arrival {
+	switch {
+	case a != nil:
+		a.Blind = true
+		return a
+	case c.NoWait:
+		return nil
+	}
+	d := describe(c)
+	return note(c.ID, message{Enter: &d})
+}
+
 // join puts c into line by a step, or, where swaps come too late, has it arrive and looks whether it
 // waits. If it mayOpen a long line, it does, and returns errOpens: to join it would read and write all of it.
 func (b *Backend) join(
 	ctx context.Context, o *own, c *driver.Claim, a *Arrival, mayOpen bool,
 ) (*driver.Ticket, error) {
-	if a != nil {
-		a.Blind = true
-	}
+	other := asks(c, a)
 	for {
 		var t driver.Ticket
 		var found bool // with a lease that the store renews
@@ -132,13 +143,18 @@ func (b *Backend) join(
 			var err error
 			if own == nil || !r.appended {
 				own, err = r.Enter(s, *c)
+			} else { // by the message or the arrival, or by another Enter with this ID
+				err = driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)
 			}
 			if err == nil {
 				seen, t = r, r.Ticket(s, own)
 			}
 			return err
 		}
-		err := b.do(c.Key, &job{ctx: ctx, f: f, other: a})
+		err := b.once(ctx, c.Key, b.left(c.Key), f)
+		if errors.Is(err, errPart) {
+			err = b.do(c.Key, &job{ctx: ctx, f: f, other: other, id: c.ID})
+		}
 		if err != nil {
 			return nil, err
 		}

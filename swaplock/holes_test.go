@@ -206,3 +206,42 @@ func TestLongestOfTwoFirstRenewalsCounts(t *testing.T) {
 		}
 	})
 }
+
+// A client has left a message by which it joins, and has died. Long after, another client swaps.
+func TestMessageOfAClientThatHasGivenUpIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		toy := newToy()
+		s := notes{toy, toy, 0}
+		for _, id := range []string{"late", "soon"} {
+			m := `{"enter":{"id":"` + id + `","owner":"a client","ttl":"1m0s"}}`
+			if err := s.Message(t.Context(), "k", []byte(m)); err != nil {
+				t.Fatal(err)
+			}
+			if id == "late" {
+				time.Sleep(2 * time.Minute)
+			}
+		}
+		b := swaplock.New(s)
+		defer b.Close()
+		if last := entered(t, b, exclusive("last", time.Hour)); last.Granted || last.Ahead != 1 {
+			t.Errorf("%d claims are before one that joins; want that of the younger message", last.Ahead)
+		}
+	})
+}
+
+// A process leaves a line empty and enters it again seconds later, without a read. Its lease is whole.
+func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := swaplock.New(onlySwaps{newToy()})
+		defer b.Close()
+		first := entered(t, b, exclusive("first", time.Minute))
+		if err := b.Leave(t.Context(), first, driver.Exit{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(9 * time.Second)
+		entered(t, b, exclusive("second", time.Minute))
+		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 1 || l.Claims[0].Left != time.Minute {
+			t.Errorf("the line is %+v, error %v", l, err)
+		}
+	})
+}

@@ -18,6 +18,15 @@ func TestLawsWhenNothingArrives(t *testing.T) {
 	drivertest.Run(t, views(onlySwaps{newToy()}), drivertest.InBubbles(), drivertest.ExpiryLag(0))
 }
 
+func TestLawsWithMessages(t *testing.T) {
+	toy := newToy()
+	drivertest.Run(t, views(notes{toy, toy, 0}), drivertest.InBubbles(), drivertest.ExpiryLag(0))
+	toy = newToy()
+	lost := views(notes{losing{toy}, toy, 0})
+	drivertest.Run(t, lost, drivertest.InBubbles(), drivertest.ExpiryLag(50*time.Millisecond))
+	drivertest.Model(t, lost, seeds(20)...)
+}
+
 func TestLawsWhenSwapsAreLost(t *testing.T) {
 	drivertest.Run(t, views(losing{newToy()}), drivertest.InBubbles(), drivertest.ExpiryLag(50*time.Millisecond))
 }

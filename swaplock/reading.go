@@ -21,6 +21,7 @@ var errPart = errors.New("there are more arrivals")
 // reading is a line that was read, and where its leases are.
 type reading struct {
 	State
+	key string
 	line.Line
 	origins map[*line.Claim]*origin
 	arrived []*line.Claim        // the claims of State.Arrivals, in order; nil for a message
@@ -59,7 +60,7 @@ func open(key string, st State) (*reading, error) {
 		return nil, damaged(key, fmt.Sprintf("its counter of tokens is %d", st.Last))
 	}
 	n := len(d.Claims) + len(st.Arrivals)
-	r := &reading{State: st, origins: make(map[*line.Claim]*origin, n)}
+	r := &reading{State: st, key: key, origins: make(map[*line.Claim]*origin, n)}
 	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, driver.Mark(st.Content.Mark), st.Content.MarkedBy
 	claims := make([]*line.Claim, 0, n+1)
 	for i := range d.Claims {
@@ -183,6 +184,10 @@ func (r *reading) obey(s *line.Step) error {
 		if err := json.Unmarshal(r.Arrivals[i].Claim, &m); err != nil {
 			return driver.Permanent(fmt.Errorf("a message among the arrivals cannot be read: %w", err))
 		}
+		if m.Enter != nil {
+			r.admit(s, &r.Arrivals[i], m.Enter)
+			continue
+		}
 		id := string(m.Leave + m.Lend)
 		switch c := r.Find(id); {
 		case c == nil || c.Token != m.Token:
@@ -197,6 +202,25 @@ func (r *reading) obey(s *line.Step) error {
 		}
 	}
 	return nil
+}
+
+// admit has a claim join that asks for it by a message, unless its client has given up since.
+func (r *reading) admit(s *line.Step, a *Arrival, d *claim) {
+	c := d.claim(r.key).Claim
+	if r.Find(c.ID) == nil && r.Now.Sub(a.At) < c.Lease(false) {
+		_, _ = r.Enter(s, c) // the client finds out why it may not join
+	}
+}
+
+// asRead reports whether the claim with id is as it was read.
+func (r *reading) asRead(id string) bool {
+	c := r.Find(id)
+	for _, was := range r.origins {
+		if was.ID == id {
+			return c != nil && was.Granted == c.Granted && !r.lent[c]
+		}
+	}
+	return c == nil
 }
 
 // has reports whether the message m waits among the arrivals.
@@ -404,7 +428,7 @@ func (r *reading) alone() *State {
 // after is what the store has now that c is swapped. The leases may end later than it says.
 func (r *reading) after(c *Change, version string) State {
 	return State{
-		Version: version, Now: r.Now, Lost: r.Lost,
+		Version: version, Now: r.Now, Lost: r.Lost, sent: r.sent, read: r.read,
 		Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More,
 	}
 }

@@ -98,7 +98,7 @@ func (b *Backend) lend(ctx context.Context, key string, rs []*firstRenewal) {
 		for _, r := range rs {
 			b.claims.lends(driverutil.Ref(key, r.ID))
 			other := note(r.ID, message{Lend: text(r.ID), Token: r.token, TTL: driverutil.Duration(r.TTL)})
-			r.job = &job{ctx: ctx, f: r.step, other: other, after: lendAfter}
+			r.job = &job{ctx: ctx, f: r.step, other: other, after: lendAfter, id: r.ID}
 			jobs = append(jobs, r.job)
 		}
 		err := b.begin(key, jobs...)

@@ -30,10 +30,11 @@ type job struct {
 	// other has others do the step, if swaps come too late; it may be nil. Once it is sent f, with r.appended, finds
 	// done what it wants, or returns errPart.
 	other    *Arrival
-	appended bool  // other is among the arrivals
-	after    int   // other is sent only after so many lost swaps of this very job
-	looks    bool  // f changes nothing
-	err      error // the answer, once done is closed
+	appended bool   // other is among the arrivals
+	after    int    // other is sent only after so many lost swaps of this very job
+	looks    bool   // f changes nothing
+	id       string // of the claim that f is about, if it looks or has other
+	err      error  // the answer, once done is closed
 	done     chan struct{}
 }
 
@@ -239,11 +240,17 @@ func note(id string, m message) *Arrival {
 
 // append has others do the step of j, if that can be.
 func (b *Backend) append(ctx context.Context, key string, j *job) error {
-	if j.other == nil || b.arriver == nil || j.appended {
-		return nil
+	var err error
+	switch {
+	case j.other == nil || j.appended:
+	case b.arriver != nil:
+		var p *Place
+		p, err = b.arriver.Arrive(ctx, key, j.other)
+		j.appended = p != nil
+	case b.messenger != nil:
+		err = b.messenger.Message(ctx, key, j.other.Claim)
+		j.appended = err == nil
 	}
-	p, err := b.arriver.Arrive(ctx, key, j.other)
-	j.appended = p != nil
 	return b.failed(ctx, err)
 }
 
@@ -264,10 +271,12 @@ func pause(ctx context.Context, lost int) error {
 
 // try is one attempt.
 func (a *batch) try(ctx context.Context, arrivals int) (done bool, err error) {
+	sent := time.Now()
 	st, err := a.b.store.Read(ctx, a.key, arrivals)
 	if err != nil {
 		return false, a.b.failed(ctx, err)
 	}
+	st.sent, st.read = sent, st.Now
 	return a.swap(ctx, st)
 }
 
@@ -287,7 +296,9 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 		return false, err
 	}
 	if c == nil {
-		a.b.doubt(a.b.claims.seen(a.key, r))
+		if a.b.messenger == nil || len(r.Arrivals) == 0 { // else what the messages do is not written down
+			a.b.doubt(a.b.claims.seen(a.key, r))
+		}
 		return true, nil
 	}
 	all := c.News
@@ -297,6 +308,7 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 		return false, a.b.failed(ctx, err)
 	}
 	r.State = r.after(c, version)
+	a.b.leaves(a.key, &r.State)
 	if len(all) > 0 {
 		a.b.heard(a.key, all)
 	}
@@ -346,13 +358,16 @@ func (b *Backend) purge(r *reading, s *line.Step) {
 
 // done reports whether nothing is left to do for the jobs, because they only look, or others do it.
 func (a *batch) done(r *reading) bool {
-	if len(r.Arrivals) > high || r.More && !r.Full() {
+	switch {
+	case len(r.Arrivals) > high, r.More && !r.Full():
 		return false // not all read what the last ones say until it is written down
 	}
 	for _, j := range a.jobs {
 		switch {
+		case j.looks && a.b.messenger != nil && len(r.Arrivals) > 0 && !r.asRead(j.id):
+			return false // messages may be younger than the document that was read, which a swap shows
 		case j.looks:
-		case !j.appended || j.err != nil:
+		case !j.appended || j.err != nil || !r.asRead(j.id):
 			return false
 		case j.other.Message && (r.More || r.has(j.other)):
 			return false // nobody has done it yet, or it is behind those that were read
@@ -373,9 +388,6 @@ func news(s *line.Step) (all []News) {
 	return all
 }
 
-// ForgetEvery is how often a process forgets what is old. Tests that count requests set it before the first Backend.
-var ForgetEvery = time.Hour
-
 // forgetMost is how long that may take.
 const forgetMost = 5 * time.Minute
 
@@ -384,7 +396,7 @@ func (b *Backend) forget(now time.Time) {
 	b.mu.Lock()
 	due := !time.Now().Before(b.forgetAt)
 	if due {
-		b.forgetAt = time.Now().Add(ForgetEvery)
+		b.forgetAt = time.Now().Add(line.ForgetEvery)
 	}
 	b.mu.Unlock()
 	if !due {

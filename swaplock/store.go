@@ -82,10 +82,12 @@ type State struct {
 	Records map[string]time.Time // when the leases in records end, by ID
 	Soon    time.Duration        // look at the line again after so long, unless 0: a record may end before its time
 
-	// Of an Arriver:
+	// Of an Arriver or a Messenger:
 
 	Arrivals []Arrival // the first ones, in the order of their tokens
 	More     bool      // there are others behind them
+
+	sent, read time.Time // when the last Read was sent, by the clock of the process, and what it returned as Now
 }
 
 // Content is the part of a State that a swap replaces.
@@ -164,6 +166,17 @@ type Arriver interface {
 	// clock is before Open: then a waits, and nobody waits for a alone. The version changes. If a.Lent, its record
 	// goes, too. A long line is neither read nor written for a claim that gives up at its end.
 	Withdraw(ctx context.Context, key string, a *Arrival) (done bool, err error)
+}
+
+// Messenger is optional, for a store that is not an Arriver: one in which many clients can add something to a
+// key without a condition. A client whose swaps come too late then leaves a message, which the next client to swap
+// does for it. Without that, a client far from the store starves while others swap all the time.
+type Messenger interface {
+	// Message adds m, a JSON object, behind the other messages of key. The version stays the same. From
+	// then on Read returns all messages of the key as State.Arrivals, in the order in which they came,
+	// with Message, Claim and At, however many arrivals it was asked for; and a swap removes the first
+	// ones (Change.Arrivals). A message that was removed is never returned again.
+	Message(ctx context.Context, key string, m []byte) error
 }
 
 // Arrival is a claim that has arrived and is not in the document yet.

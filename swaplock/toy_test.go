@@ -213,6 +213,30 @@ func (s polled) Watch(
 // onlySwaps hides that claims can arrive.
 type onlySwaps struct{ swaplock.Store }
 
+// notes takes messages, and hides that claims can arrive.
+type notes struct {
+	swaplock.Store // of toy, perhaps far away
+	toy            *toy
+	way            time.Duration // one way
+}
+
+func (s notes) Read(ctx context.Context, key string, _ int) (swaplock.State, error) {
+	return s.Store.Read(ctx, key, -1)
+}
+
+func (s notes) Message(ctx context.Context, key string, m []byte) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	time.Sleep(s.way)
+	defer time.Sleep(s.way)
+	s.toy.mu.Lock()
+	defer s.toy.mu.Unlock()
+	k, now := s.toy.key(key)
+	k.arrivals = append(slices.Clip(k.arrivals), swaplock.Arrival{Message: true, Claim: m, At: now})
+	return nil
+}
+
 // records counts the records of all keys.
 func (s *toy) records() (n int) {
 	s.mu.Lock()

@@ -11,6 +11,10 @@ import (
 // clock that is set back by less cannot make a new line draw an older token.
 const IdleFor = 24 * time.Hour
 
+// ForgetEvery is how often a process removes idle lines from a store. Tests that count requests
+// set it before the first Backend.
+var ForgetEvery = time.Hour
+
 // Blank reports whether l is as good as the line of a key that was never used.
 func (l *Line) Blank() bool {
 	return len(l.Claims) == 0 && l.Last == 0 && l.Mark == "" && len(l.Tombstones.ByID) == 0

@@ -17,7 +17,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
-	"github.com/fencelock/fencelock/swaplock"
+	"github.com/fencelock/fencelock/internal/line"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
 )
@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	// The driver writes of broken connections, which tests break on purpose.
 	mysql.SetLogger(log.New(io.Discard, "", 0))
-	swaplock.ForgetEvery = 10000 * time.Hour // tests count the statements of a step, and each Backend begins at random
+	line.ForgetEvery = 10000 * time.Hour // tests count the statements of a step, and each Backend begins at random
 	worker.Main(worker.On(place.open))
 	testserver.Parallel("12")
 	code := m.Run()

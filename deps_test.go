@@ -101,7 +101,7 @@ func within(dir string, these ...string) bool {
 
 // backends are the packages that keep locks in a store; those that are not there
 // yet are not looked for.
-var backends = []string{"memlock", "bridge", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock", "s3lock"}
+var backends = []string{"memlock", "bridge", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock", "natslock", "s3lock"}
 
 // ofCore are the internal packages that the core is built on.
 var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock"}
@@ -123,7 +123,7 @@ func breach(f goFile, imported string) string {
 		return "the root module, its tests included, imports nothing but the standard library"
 	case !own:
 		return ""
-	case f.module == "." && within(dir, "redislock", "etcdlock", "zklock", "s3lock", "httplock", "promfence", "otelfence"):
+	case f.module == "." && within(dir, "redislock", "etcdlock", "zklock", "natslock", "s3lock", "httplock", "promfence", "otelfence"):
 		return "the root module needs none of the other modules"
 	case within(dir, "integrations") && within(f.module, "examples"):
 		return "" // they show how integrations are used
@@ -213,7 +213,7 @@ func TestImportsKeepTheRules(t *testing.T) {
 			}
 		}
 	}
-	for _, dir := range []string{".", "driver", "drivertest", "fence", "memlock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock", "s3lock"} {
+	for _, dir := range []string{".", "driver", "drivertest", "fence", "memlock", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock", "natslock", "s3lock"} {
 		if !seen[dir] {
 			t.Errorf("no Go file was found in %s: the rules were not checked there", dir)
 		}
@@ -300,10 +300,11 @@ func TestModulesCarryNoOtherStoresClient(t *testing.T) {
 		}
 	}
 	stores := map[string][]string{
-		"redislock": {"redis"}, "etcdlock": {"etcd", "grpc"}, "zklock": {"zookeeper", "/zk"}, "s3lock": {"aws-sdk-go"},
+		"redislock": {"redis"}, "etcdlock": {"etcd", "grpc"}, "zklock": {"zookeeper", "/zk"}, "natslock": {"nats"},
+		"s3lock": {"aws-sdk-go"},
 		"sqllock": {"sqllock", "pgx", "lib/pq", "mysql", "mariadb", "sqlite"}, "command": {"cobra"},
 	}
-	for _, module := range []string{"redislock", "etcdlock", "zklock", "s3lock"} {
+	for _, module := range []string{"redislock", "etcdlock", "zklock", "natslock", "s3lock"} {
 		for _, file := range []string{"go.mod", "go.sum"} {
 			text, err := os.ReadFile(filepath.Join(module, file))
 			if err != nil || len(text) == 0 {

@@ -4,7 +4,7 @@
 # the same for this one.)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ours=(. redislock etcdlock zklock s3lock storeurl httplock promfence otelfence cmd/fencelock)
+ours=(. redislock etcdlock zklock natslock s3lock storeurl httplock promfence otelfence cmd/fencelock)
 for target in linux/arm64 windows/amd64 darwin/arm64; do
 	export GOOS=${target%/*} GOARCH=${target#*/} CGO_ENABLED=0
 	modules=("${ours[@]}")

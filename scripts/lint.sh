@@ -3,7 +3,7 @@
 # that the twins of the documentation have the same headings and code blocks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-modules=(. redislock etcdlock zklock s3lock storeurl httplock promfence otelfence lab cmd/fencelock verify examples)
+modules=(. redislock etcdlock zklock natslock s3lock storeurl httplock promfence otelfence lab cmd/fencelock verify examples)
 
 unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }

@@ -32,7 +32,7 @@ stores() {
 		esac
 	done
 	# Laws that take long on a real store.
-	run 'long laws' '' . ./redislock ./etcdlock ./zklock -run '^TestLaws(OfGroups)?$'
+	run 'long laws' '' . ./redislock ./etcdlock ./zklock ./verify/nats -run '^TestLaws(OfGroups)?$'
 }
 
 for part in "$@"; do

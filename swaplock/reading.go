@@ -207,7 +207,8 @@ func (r *reading) obey(s *line.Step) error {
 // admit has a claim join that asks for it by a message, unless its client has given up since.
 func (r *reading) admit(s *line.Step, a *Arrival, d *claim) {
 	c := d.claim(r.key).Claim
-	if r.Find(c.ID) == nil && r.Now.Sub(a.At) < c.Lease(false) {
+	own := r.Find(c.ID)
+	if (own == nil || r.place(own) == inDocument) && r.Now.Sub(a.At) < c.Lease(false) {
 		_, _ = r.Enter(s, c) // the client finds out why it may not join
 	}
 }

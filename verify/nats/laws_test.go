@@ -1,0 +1,114 @@
+package nats_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/worker"
+	"github.com/fencelock/fencelock/natslock"
+	"github.com/fencelock/fencelock/verify/natsserver"
+)
+
+func TestMain(m *testing.M) {
+	worker.Main(worker.On(func(p place) (driver.Backend, func(), error) {
+		nc, err := nats.Connect(p.URL)
+		if err != nil {
+			return nil, nil, err
+		}
+		b, err := p.backend(nc)
+		return b, nc.Close, err
+	}))
+	before := runtime.NumGoroutine()
+	code := m.Run()
+	stopShared()
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before && code == 0; runtime.Gosched() {
+		if time.Now().After(end) {
+			fmt.Fprintln(os.Stderr, runtime.NumGoroutine()-before, "goroutines are left")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// place is a bucket of a server.
+type place struct {
+	URL, Bucket string
+	Replicas    int
+}
+
+func (p place) backend(nc *nats.Conn) (*natslock.Backend, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	return natslock.New(js, &natslock.Options{Bucket: p.Bucket, Replicas: p.Replicas}), nil
+}
+
+// open gives each view a connection of its own, as two processes have.
+func (p place) open(t *testing.T) driver.Backend {
+	t.Helper()
+	nc, err := nats.Connect(p.URL, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := p.backend(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close(); nc.Close() })
+	return b
+}
+
+// shared is the server of all tests that do nothing to it.
+var shared struct {
+	once sync.Once
+	*natsserver.Server
+	dir string
+	err error
+}
+
+func stopShared() {
+	if shared.Server != nil {
+		shared.Stop()
+	}
+	os.RemoveAll(shared.dir)
+}
+
+// bucket is a new one, on the server that tests share.
+func bucket(t testing.TB) place {
+	t.Helper()
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "nats"); shared.err == nil {
+			shared.Server, shared.err = natsserver.Start(shared.dir)
+		}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return place{shared.URL(), rand.Text(), 0}
+}
+
+//verify:fault NATS | the laws
+func TestLaws(t *testing.T) {
+	t.Parallel()
+	drivertest.Run(t, bucket(t).open, drivertest.ExpiryLag(50*time.Millisecond))
+}
+
+//verify:fault NATS | answers as the model does
+func TestAnswersAreThoseOfTheModel(t *testing.T) {
+	t.Parallel()
+	drivertest.Model(t, bucket(t).open)
+}
+
+var _ = context.Background

@@ -1,0 +1,93 @@
+// Package natsserver starts NATS servers with JetStream inside the process of a test.
+package natsserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Server is a NATS server that can be started again.
+type Server struct {
+	options *server.Options
+	running *server.Server
+}
+
+// URL is where clients connect to.
+func (s *Server) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.options.Port) }
+
+// Start starts a server of its own on a free port, which keeps its files in dir.
+func Start(dir string, change ...func(*server.Options)) (*Server, error) {
+	s := &Server{options: &server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
+	}}
+	for _, f := range change {
+		f(s.options)
+	}
+	return s, s.Start()
+}
+
+// Start starts the server, also again, on the port that it had.
+func (s *Server) Start() (err error) {
+	options := *s.options
+	if s.running, err = server.NewServer(&options); err != nil {
+		return err
+	}
+	s.running.Start()
+	if !s.running.ReadyForConnections(time.Minute) {
+		s.Stop()
+		return errors.New("the server is not ready after a minute")
+	}
+	if s.options.Port == server.RANDOM_PORT {
+		s.options.Port = s.running.Addr().(*net.TCPAddr).Port
+	}
+	return nil
+}
+
+// Stop ends the server. Its files stay.
+func (s *Server) Stop() {
+	s.running.Shutdown()
+	s.running.WaitForShutdown()
+}
+
+// Cluster starts n servers that know each other. Their traffic goes over ways, one for each pair of them.
+func Cluster(dir string, n int) (all []*Server, err error) {
+	routes := make([]*url.URL, n)
+	ports, err := freePorts(n)
+	if err != nil {
+		return nil, err
+	}
+	for i, port := range ports {
+		routes[i] = &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)}
+	}
+	for i := range n {
+		s, err := Start(filepath.Join(dir, fmt.Sprint(i)), func(o *server.Options) {
+			o.ServerName = fmt.Sprint("n", i)
+			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}
+			o.Routes = routes
+		})
+		if err != nil {
+			return all, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// freePorts returns ports that nobody has now.
+func freePorts(n int) (ports []int, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

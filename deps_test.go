@@ -301,7 +301,7 @@ func TestModulesCarryNoOtherStoresClient(t *testing.T) {
 	}
 	stores := map[string][]string{
 		"redislock": {"redis"}, "etcdlock": {"etcd", "grpc"}, "zklock": {"zookeeper", "/zk"}, "natslock": {"nats"},
-		"s3lock": {"aws-sdk-go"},
+		"s3lock":  {"aws-sdk-go"},
 		"sqllock": {"sqllock", "pgx", "lib/pq", "mysql", "mariadb", "sqlite"}, "command": {"cobra"},
 	}
 	for _, module := range []string{"redislock", "etcdlock", "zklock", "natslock", "s3lock"} {

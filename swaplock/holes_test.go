@@ -245,3 +245,16 @@ func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
 		}
 	})
 }
+
+// A claim is granted as it enters, and its lease ends at once. Who waits for it is not told of that grant again.
+func TestAwaitOfAnExpiredClaimLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := swaplock.New(onlySwaps{newToy()})
+		defer b.Close()
+		ticket := entered(t, b, exclusive("holder", 100*time.Millisecond))
+		time.Sleep(200 * time.Millisecond)
+		if got, err := b.Await(t.Context(), ticket); !driver.Gone(err) {
+			t.Errorf("Await returned %+v, error %v", got, err)
+		}
+	})
+}

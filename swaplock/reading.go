@@ -208,7 +208,7 @@ func (r *reading) obey(s *line.Step) error {
 func (r *reading) admit(s *line.Step, a *Arrival, d *claim) {
 	c := d.claim(r.key).Claim
 	own := r.Find(c.ID)
-	if (own == nil || r.place(own) == inDocument) && r.Now.Sub(a.At) < c.Lease(false) {
+	if (own == nil || r.place(own) == inDocument) && r.Now.Sub(a.At) < driverutil.Lease(&c, false) {
 		_, _ = r.Enter(s, c) // the client finds out why it may not join
 	}
 }

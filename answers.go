@@ -135,10 +135,11 @@ func (cl *claim) grantRenewed(ttl time.Duration, sent int64, err error) step {
 		cl.ttl = ttl
 	}
 	cl.renewedLocked(ttl, sent, now, err)
+	_, noticed := noticeOf(err)
 	switch {
 	case cl.state != stateHeld:
 		return step{outcome: outcomeGone}
-	case err != nil:
+	case err != nil && !noticed:
 		return retry(err)
 	}
 	return step{outcome: outcomeWaiting}
@@ -193,7 +194,7 @@ func (cl *claim) loseLocked(lost *lossError) {
 		// the Leave.
 		cl.planLocked(now)
 		return
-	case lost.kind == ErrBroken || cl.named:
+	case cl.leaseEnd == 0 || cl.named:
 		cl.endGrantLocked(l, lost)
 		cl.planLocked(now)
 	default:
@@ -225,6 +226,8 @@ func (cl *claim) lapseLocked(now int64) bool {
 		return false
 	case endAt <= deadline:
 		cl.loseLocked(cl.lossLocked(ErrMaxHold, ""))
+	case cl.noticeEndLocked() <= deadline:
+		cl.loseLocked(cl.brokenLocked(cl.rare.notice.reason, lossByOperator))
 	case cl.stalledLocked(deadline):
 		cl.loseLocked(cl.lossLocked(ErrStalled, cl.progressLocked().detail()))
 	default:
@@ -247,15 +250,20 @@ func (cl *claim) goneLocked(reason string, by lossBy) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
 		return
 	}
+	cl.leaseEnd = 0 // nothing is left in the store
+	cl.loseLocked(cl.brokenLocked(reason, by))
+}
+
+// brokenLocked describes the loss of a claim that was broken, or that the store does not have.
+func (cl *claim) brokenLocked(reason string, by lossBy) *lossError {
 	if reason == "" && by == lossByOperator {
 		reason = "an operator broke it"
 	} else if reason == "" {
 		reason = "it was no longer in the store"
 	}
-	cl.leaseEnd = 0 // nothing is left in the store
 	lost := cl.lossLocked(ErrBroken, reason)
 	lost.by = by
-	cl.loseLocked(lost)
+	return lost
 }
 
 // riskLocked reports once that the lease may end before it is renewed.
@@ -269,21 +277,30 @@ func (cl *claim) riskLocked(now int64, err error) {
 	}
 }
 
-// claimBroken is called by a backend that hears of a claim's end.
+// claimBroken is called by a backend that hears of a claim's end, or of the notice of one.
 func (c *Client) claimBroken(id string, gone driver.GoneError) {
 	for _, cl := range c.schedule.Find(func(cl *claim) bool { return cl.id == id }) {
 		cl.mu.Lock()
-		cl.goneLocked(gone.Reason, lossOf(gone.Broken))
+		cl.brokenLockedAt(gone, c.clock.Now())
 		cl.unlock()
 	}
 }
 
-// breakToken ends the claim if token is in its span.
-func (cl *claim) breakToken(token fence.Token, reason string) {
+// brokenHere notes a Break of the own Client, sent at time sent, if token is in the span of the claim.
+func (cl *claim) brokenHere(token fence.Token, gone driver.GoneError, sent int64) {
 	cl.mu.Lock()
 	defer cl.unlock()
 	if cl.hasToken(token) {
-		cl.goneLocked(reason, lossByOperator)
+		cl.brokenLockedAt(gone, sent)
+	}
+}
+
+// brokenLockedAt notes that the claim was broken at time at.
+func (cl *claim) brokenLockedAt(gone driver.GoneError, at int64) {
+	if gone.Left > 0 {
+		cl.hintNoticeLocked(gone, at, cl.c.clock.Now())
+	} else {
+		cl.goneLocked(gone.Reason, lossOf(gone.Broken))
 	}
 }
 
@@ -333,6 +350,10 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	if driver.Gone(err) {
 		reason, operator := goneDetail(err)
 		cl.goneLocked(reason, lossOf(operator))
+		return
+	}
+	if gone, noticed := noticeOf(err); noticed {
+		cl.noticedLocked(gone, ttl, sent, now)
 		return
 	}
 	margin := cl.deadline.Load() - now

@@ -31,7 +31,7 @@ func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
 			case "without a reason":
 				reason, says = "", "operator"
 			}
-			must(t, by.Break(bg, "k", l.Token(), reason, 0))
+			must(t, by.Break(bg, "k", l.Token(), fencelock.Break{Reason: reason}))
 			if l.Context().Err() == nil {
 				t.Error("the context goes on after Break has returned")
 			}
@@ -53,7 +53,7 @@ func TestBreakReachesAHolderWithoutPushByItsRenewal(t *testing.T) {
 		noReader := testclient.New(t, struct{ driver.Backend }{w.store}, &fencelock.Options{TTL: 9 * time.Second})
 		defer noReader.Close()
 		l := w.lock(noReader, "k")
-		must(t, w.client(nil).Break(bg, "k", l.Token(), "deploy", 0))
+		must(t, w.client(nil).Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
 		start := time.Now()
 		<-l.Context().Done()
 		tookAtMost(t, start, 3*time.Second)
@@ -79,7 +79,7 @@ func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
 			if l2.Token() != l1.Token()+1 {
 				t.Fatalf("not handed on: %v, %v", l1, l2)
 			}
-			must(t, c.Break(bg, "k", l1.Token()+fence.Token(add), "deploy", 0))
+			must(t, c.Break(bg, "k", l1.Token()+fence.Token(add), fencelock.Break{Reason: "deploy"}))
 			w.is(l2.Err(), fencelock.ErrBroken)
 			w.is(l1.Err(), fencelock.ErrReleased)
 			w.free("k")
@@ -96,14 +96,14 @@ func TestBreakWithAnotherTokenChangesNothing(t *testing.T) {
 		past := l.Token() + 64
 		for _, tok := range []fence.Token{old.Token(), 1, l.Token() - 1, past, 1<<63 - 1} {
 			for _, c := range []*fencelock.Client{a, b} {
-				err := c.Break(bg, "k", tok, "", 0)
+				err := c.Break(bg, "k", tok, fencelock.Break{})
 				if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
 					t.Errorf("token %v: %v", tok, err)
 				}
 				w.not(err, fencelock.ErrUnavailable)
 			}
 		}
-		if err := b.Break(bg, "unused", l.Token(), "", 0); err == nil {
+		if err := b.Break(bg, "unused", l.Token(), fencelock.Break{}); err == nil {
 			t.Error("another key")
 		}
 		ok(t, l.Err())
@@ -126,7 +126,7 @@ func TestBreakOfAWaitingClaimEndsTheWaiting(t *testing.T) {
 			if how == "other client" {
 				by = a
 			}
-			must(t, by.Break(bg, "k", line.Claims[1].Token, "not you", 0))
+			must(t, by.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Reason: "not you"}))
 			if !front.over() || behind.over() {
 				t.Error("the front should hear it, the one behind should join the line")
 			}
@@ -151,7 +151,7 @@ func TestBreakLetsTheNextOneIn(t *testing.T) {
 		local := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
 		remote := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		start := time.Now()
-		must(t, a.Break(bg, "k", l.Token(), "", 0))
+		must(t, a.Break(bg, "k", l.Token(), fencelock.Break{}))
 		r := w.got(remote.wait())
 		w.release(r)
 		n := w.got(local.wait())
@@ -167,7 +167,7 @@ func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		r1, r2 := w.got(c.RLock(bg, "r")), w.got(c.RLock(bg, "r"))
-		must(t, c.Break(bg, "r", r2.Token(), "", 0))
+		must(t, c.Break(bg, "r", r2.Token(), fencelock.Break{}))
 		w.is(r2.Err(), fencelock.ErrBroken)
 		if r1.Err() != nil {
 			t.Error("the wrong reader")
@@ -175,14 +175,14 @@ func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
 		w.release(r1)
 
 		p := w.got(c.Acquire(bg, "s", 2, 3))
-		must(t, c.Break(bg, "s", p.Token(), "", 0))
+		must(t, c.Break(bg, "s", p.Token(), fencelock.Break{}))
 		w.is(p.Err(), fencelock.ErrBroken)
 
 		// What MinHold keeps taken after its holder has gone can be broken, too.
 		m := w.lock(c, "m", fencelock.MinHold(time.Hour))
 		w.release(m)
 		w.taken("m")
-		must(t, c.Break(bg, "m", m.Token(), "", -1))
+		must(t, c.Break(bg, "m", m.Token(), fencelock.Break{Delay: -1}))
 		w.free("m")
 	})
 }
@@ -192,12 +192,12 @@ func TestBreakWhoseReplyWasLostIsUnavailable(t *testing.T) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
 		w.store.meddle(nil, only(down, "break"))
-		err := c.Break(bg, "k", l.Token(), "deploy", 0)
+		err := c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"})
 		w.is(err, fencelock.ErrUnavailable, errDown)
 		w.store.heal()
 		ctx, cancel := context.WithCancelCause(bg)
 		cancel(errors.New("enough"))
-		w.is(c.Break(ctx, "k", l.Token(), "", 0), fencelock.ErrUnavailable, context.Canceled)
+		w.is(c.Break(ctx, "k", l.Token(), fencelock.Break{}), fencelock.ErrUnavailable, context.Canceled)
 		<-l.Context().Done()
 		w.is(l.Err(), fencelock.ErrBroken)
 	})

@@ -148,8 +148,10 @@ func TestCloseEndsAllWaiting(t *testing.T) {
 // A look or a Break that the store does not answer is cut short by Close, and says so.
 func TestCloseCutsShortWhatTheStoreDoesNotAnswer(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, c *fencelock.Client) error{
-		"Break": func(ctx context.Context, c *fencelock.Client) error { return c.Break(ctx, "k", 1, "", 0) },
-		"Line":  func(ctx context.Context, c *fencelock.Client) error { return errOf(c.Line(ctx, "k")) },
+		"Break": func(ctx context.Context, c *fencelock.Client) error {
+			return c.Break(ctx, "k", 1, fencelock.Break{})
+		},
+		"Line": func(ctx context.Context, c *fencelock.Client) error { return errOf(c.Line(ctx, "k")) },
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			c := w.client(nil)

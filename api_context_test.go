@@ -82,7 +82,9 @@ func TestCauseOfTheContextSaysWhyTheLeaseEnded(t *testing.T) {
 			not: []error{fencelock.ErrReleased, fencelock.ErrMaxHold, fencelock.ErrBroken, fencelock.ErrClosed},
 		},
 		"broken": {
-			end: func(_ *world, c *fencelock.Client, l *fencelock.Lease) { c.Break(bg, "k", l.Token(), "deploy", 0) },
+			end: func(_ *world, c *fencelock.Client, l *fencelock.Lease) {
+				c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"})
+			},
 			is:  []error{fencelock.ErrLost, fencelock.ErrBroken},
 			not: []error{fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrMaxHold, fencelock.ErrClosed},
 		},

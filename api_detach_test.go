@@ -85,7 +85,7 @@ func TestHandleIsForOne(t *testing.T) {
 			t.Fatalf("%d of 10 got the lease", len(held))
 		}
 		w.is(a.Detached(h).Release(bg), fencelock.ErrLost)
-		w.is(errOf(a.Detached(h).Renew(bg, 0)), fencelock.ErrLost)
+		w.is(renewErr(a.Detached(h)), fencelock.ErrLost)
 		w.is(errOf(a.Detached(h).Check(bg)), fencelock.ErrLost)
 		ok(t, held[0].Err())
 		w.release(held[0])
@@ -113,13 +113,13 @@ func TestHandleRenewsAndReleases(t *testing.T) {
 		h := w.detach(a, l)
 		for range 6 {
 			time.Sleep(8 * time.Second)
-			left, err := b.Detached(h).Renew(bg, 0)
-			if left < 9*time.Second || left > 10*time.Second || err != nil {
+			left, notice, err := b.Detached(h).Renew(bg, 0)
+			if left < 9*time.Second || left > 10*time.Second || notice != nil || err != nil {
 				t.Errorf("%v are left, %v", left, err)
 			}
 		}
-		left, err := b.Detached(h).Renew(bg, time.Minute)
-		if left < 59*time.Second || left > time.Minute || err != nil {
+		left, notice, err := b.Detached(h).Renew(bg, time.Minute)
+		if left < 59*time.Second || left > time.Minute || notice != nil || err != nil {
 			t.Errorf("%v are left, %v", left, err)
 		}
 		seen, err := b.Detached(h).Check(bg)
@@ -234,7 +234,7 @@ func TestDetachThatFailsLeavesTheLeaseAsItWas(t *testing.T) {
 		time.Sleep(time.Hour)
 		ok(t, l.Err())
 		w.store.heal()
-		must(t, a.Break(bg, "k", l.Token(), "stuck", 0))
+		must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Reason: "stuck"}))
 		w.is(errOf(a.Detach(bg, l)), fencelock.ErrBroken)
 		w.is(l.Release(bg), fencelock.ErrBroken)
 	})
@@ -273,7 +273,7 @@ func TestHandlesThatAreNone(t *testing.T) {
 		} {
 			for _, err := range []error{
 				errOf(a.Detached(fencelock.Handle(bad)).Adopt(bg)), a.Detached(fencelock.Handle(bad)).Release(bg),
-				errOf(a.Detached(fencelock.Handle(bad)).Renew(bg, 0)), errOf(a.Detached(fencelock.Handle(bad)).Check(bg)),
+				renewErr(a.Detached(fencelock.Handle(bad))), errOf(a.Detached(fencelock.Handle(bad)).Check(bg)),
 			} {
 				if !errors.Is(err, fencelock.ErrInvalid) {
 					t.Errorf("%q: %v", bad, err)
@@ -290,7 +290,7 @@ func TestHandlesThatAreNone(t *testing.T) {
 
 		none := testclient.New(t, struct{ driver.Backend }{memlock.New()}, nil).Detached(h)
 		for _, err := range []error{
-			errOf(none.Adopt(bg)), errOf(none.Renew(bg, 0)), none.Release(bg), errOf(none.Check(bg)), none.Finish(bg, time.Time{}, ""),
+			errOf(none.Adopt(bg)), renewErr(none), none.Release(bg), errOf(none.Check(bg)), none.Finish(bg, time.Time{}, ""),
 		} {
 			w.is(err, fencelock.ErrInvalid)
 		}
@@ -465,4 +465,10 @@ func TestAdoptDoesNotShortenTheLeaseInTheStore(t *testing.T) {
 		w.is(l.Err(), fencelock.ErrExpired)
 		ok(t, next.Release(bg))
 	})
+}
+
+// renewErr is the error of a Renew.
+func renewErr(d *fencelock.Detached) error {
+	_, _, err := d.Renew(bg, 0)
+	return err
 }

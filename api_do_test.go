@@ -77,7 +77,7 @@ func TestDoJoinsTheLoss(t *testing.T) {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			c := w.client(nil)
 			err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
-				ok(t, c.Break(bg, "k", l.Token(), "deploy", 0))
+				ok(t, c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
 				<-ctx.Done()
 				return ferr
 			})
@@ -164,7 +164,7 @@ func TestLeaseDoEndsItsContextWithBoth(t *testing.T) {
 
 		l = w.lock(c, "k")
 		err = l.Do(bg, func(ctx context.Context, l *fencelock.Lease) error {
-			time.AfterFunc(time.Second, func() { c.Break(bg, "k", l.Token(), "", 0) })
+			time.AfterFunc(time.Second, func() { c.Break(bg, "k", l.Token(), fencelock.Break{}) })
 			<-ctx.Done()
 			w.is(context.Cause(ctx), fencelock.ErrBroken)
 			return nil
@@ -184,7 +184,7 @@ func TestLeaseDoAfterTheEndDoesNotRun(t *testing.T) {
 		w.is(l.Do(bg, f), fencelock.ErrReleased)
 
 		l = w.lock(c, "k")
-		must(t, c.Break(bg, "k", l.Token(), "", 0))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
 		w.is(l.Do(bg, f), fencelock.ErrLost, fencelock.ErrBroken)
 	})
 }

@@ -65,7 +65,7 @@ func TestLossText(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
-		must(t, c.Break(bg, "k", l.Token(), "why", 0))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "why"}))
 		<-l.Context().Done()
 		want := "release: k (token " + l.Token().String() + ") was lost: the store ended the claim: why"
 		if err := l.Release(bg); err == nil || err.Error() != want {
@@ -108,7 +108,7 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 		_, err := w.client(nil).TryLock(bg, evil)
 		w.held(err)
 		safe(err.Error())
-		must(t, a.Break(bg, evil, l.Token(), text, 0))
+		must(t, a.Break(bg, evil, l.Token(), fencelock.Break{Reason: text}))
 		safe(l.Err().Error())
 		safe(l.Release(bg).Error())
 		safe(context.Cause(l.Context()).Error())
@@ -283,7 +283,7 @@ func TestErrorNamesOperationAndKey(t *testing.T) {
 		_, lock := b.Lock(bg, "k", fencelock.Wait(time.Second))
 		_, try := b.TryLock(bg, "k")
 		_, again := a.Lock(l.Context(), "k")
-		unknown := a.Break(bg, "k", 5, "", 0)
+		unknown := a.Break(bg, "k", 5, fencelock.Break{})
 		w.release(l)
 		renew := l.Renew(bg)
 		for err, want := range map[error]string{

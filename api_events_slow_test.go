@@ -91,7 +91,7 @@ func TestOnEventMayCloseTheClient(t *testing.T) {
 			if how == "Shutdown" {
 				w.release(other)
 			}
-			must(t, c.Break(bg, "k", l.Token(), "", 0))
+			must(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			if !done {

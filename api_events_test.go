@@ -90,7 +90,7 @@ func TestEventsReportAWait(t *testing.T) {
 		if e.Took != 5*time.Second {
 			t.Errorf("acquired: %+v", e)
 		}
-		must(t, c.Break(bg, "k", l.Token(), "deploy", 0))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
 		e = w.wantEvents(&heard, "lost", "broken")[0]
 		w.is(e.Err, fencelock.ErrBroken)
 		if e.Token != l.Token() || e.Key != "k" {

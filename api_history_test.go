@@ -128,27 +128,12 @@ func TestHistoryIsOffByDefault(t *testing.T) {
 	})
 }
 
-// A request of Revoke is a lease of its own, under a key that no program can ask for.
-func TestHistoryLeavesOutRequestsOfRevoke(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := w.lock(w.client(nil), "k")
-		r := w.revoke(bg, w.recording("ops"), l, patience)
-		time.Sleep(5 * time.Second)
-		w.release(l)
-		r.ended(t, false)
-		time.Sleep(time.Minute)
-		if steps := strings.Join(w.store.taken(), " "); strings.Contains(steps, "record") {
-			t.Errorf("steps were %s; want nothing recorded", steps)
-		}
-	})
-}
-
 func TestHistorySaysWhoBrokeALock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b, operator := w.recording("a"), w.recording("b"), w.recording("operator")
 		l := w.lock(a, "k")
 		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-		ok(t, operator.Break(bg, "k", l.Token(), "it hung", 0))
+		ok(t, operator.Break(bg, "k", l.Token(), fencelock.Break{Reason: "it hung"}))
 		<-l.Context().Done()
 		w.release(w.got(k.wait()))
 		w.remembers("k", "a waited 0s, held 0s, broken by operator: it hung", "b waited 0s, held 0s, released")
@@ -157,7 +142,7 @@ func TestHistorySaysWhoBrokeALock(t *testing.T) {
 		k = w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.Wait(time.Hour)) })
 		line, err := a.Line(bg, "k")
 		ok(t, err)
-		ok(t, operator.Break(bg, "k", line.Claims[1].Token, "no more of these", 0))
+		ok(t, operator.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Reason: "no more of these"}))
 		w.release(l)
 		_, err = k.wait()
 		w.is(err, fencelock.ErrLost)
@@ -182,7 +167,7 @@ func TestHistoryFindsTheBrokenHolderOfASpan(t *testing.T) {
 			t.Fatal("it was not handed on")
 		}
 		time.Sleep(time.Second)
-		ok(t, operator.Break(bg, "k", line.Claims[0].Token, "it hung", 0))
+		ok(t, operator.Break(bg, "k", line.Claims[0].Token, fencelock.Break{Reason: "it hung"}))
 		<-l.Context().Done()
 		w.remembers("k", "a waited 0s, held 0s, released", "a waited 0s, held 1s, broken by operator: it hung")
 	})

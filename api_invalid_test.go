@@ -75,10 +75,14 @@ var badCalls = map[string]badCall{
 	"weight over size":   acquiring(3, 4),
 	"weight of infinity": acquiring(3, 1<<63-1),
 	"no keys":            func(t *testing.T, c *fencelock.Client) error { return errOf(c.LockAll(bg, nil)) },
-	"token zero":         func(t *testing.T, c *fencelock.Client) error { return c.Break(bg, "k", 0, "", 0) },
-	"token negative":     func(t *testing.T, c *fencelock.Client) error { return c.Break(bg, "k", -1, "", 0) },
+	"token zero": func(t *testing.T, c *fencelock.Client) error {
+		return c.Break(bg, "k", 0, fencelock.Break{})
+	},
+	"token negative": func(t *testing.T, c *fencelock.Client) error {
+		return c.Break(bg, "k", -1, fencelock.Break{})
+	},
 	"reason too long": func(t *testing.T, c *fencelock.Client) error {
-		return c.Break(bg, "k", 1, strings.Repeat("r", driver.MaxNote+1), 0)
+		return c.Break(bg, "k", 1, fencelock.Break{Reason: strings.Repeat("r", driver.MaxNote+1)})
 	},
 	"Once with Reentrant": func(t *testing.T, c *fencelock.Client) error {
 		return errOf(c.Once(bg, "k", time.Time{}, neverRuns(t), fencelock.Reentrant(), fencelock.Wait(0)))
@@ -115,7 +119,7 @@ func acquiring(size, n int64) badCall {
 func withKey(key string) badCall {
 	return func(t *testing.T, c *fencelock.Client) error {
 		return invalid(t, errOf(c.Lock(bg, key)), errOf(c.RLock(bg, key, fencelock.Wait(0))), errOf(c.Acquire(bg, key, 1, 3)),
-			errOf(c.LockAll(bg, []string{"a", key})), errOf(c.Line(bg, key)), c.Break(bg, key, 7, "", 0),
+			errOf(c.LockAll(bg, []string{"a", key})), errOf(c.Line(bg, key)), c.Break(bg, key, 7, fencelock.Break{}),
 			errOf(c.Once(bg, key, time.Time{}, neverRuns(t))))
 	}
 }

@@ -54,7 +54,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 		ok(t, errOf(c.Line(bg, "k")))
 		w.steps("line")
 		l = w.lock(c, "k", fencelock.MinHold(time.Second))
-		ok(t, c.Break(bg, "k", l.Token(), "", 0))
+		ok(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
 		w.steps("enter", "break")
 		l.Release(bg)
 		w.steps() // lost: there is nothing to give back
@@ -164,7 +164,7 @@ func TestTokensRiseStrictly(t *testing.T) {
 		if last <= tokens[len(tokens)-1] {
 			t.Errorf("%v after %v", last, tokens[len(tokens)-1])
 		}
-		must(t, c.Break(bg, "k", last, "", 0))
+		must(t, c.Break(bg, "k", last, fencelock.Break{}))
 		l = w.lock(c, "k")
 		if l.Token() <= last {
 			t.Errorf("after a loss: %v after %v", l.Token(), last)

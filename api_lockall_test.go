@@ -164,7 +164,7 @@ func TestLockAllGivesBackWhenItFails(t *testing.T) {
 		l := w.lock(a, "b")
 		time.AfterFunc(time.Second, func() {
 			line, _ := a.Line(bg, "a")
-			ok(t, testclient.New(t, w.store.Store, nil).Break(bg, "a", line.Claims[0].Token, "deploy", 0))
+			ok(t, testclient.New(t, w.store.Store, nil).Break(bg, "a", line.Claims[0].Token, fencelock.Break{Reason: "deploy"}))
 		})
 		start := time.Now()
 		_, err := b.LockAll(bg, []string{"a", "b", "c"})
@@ -254,7 +254,7 @@ func TestContextOfLockAllEndsWithAnyOfThem(t *testing.T) {
 				t.Error("already over")
 			}
 			l := m[i]
-			must(t, c.Break(bg, key, l.Token(), "deploy", 0))
+			must(t, c.Break(bg, key, l.Token(), fencelock.Break{Reason: "deploy"}))
 			<-m.Context().Done()
 			w.is(context.Cause(m.Context()), fencelock.ErrBroken)
 			if got, want := context.Cause(m.Context()).Error(), l.Err().Error(); got != want {

@@ -119,7 +119,7 @@ func TestBreakWithALockDelay(t *testing.T) {
 		next := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
 		start := time.Now()
-		must(t, b.Break(bg, "k", l.Token(), "deploy", lockDelay))
+		must(t, b.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy", Delay: lockDelay}))
 		w.is(l.Err(), fencelock.ErrBroken)
 		w.is(l.Release(bg), fencelock.ErrBroken)
 		line, err := b.Line(bg, "k")
@@ -146,7 +146,7 @@ func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
 			l := w.lock(c, "k", opts...)
 			next := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
 			begun := time.Now()
-			must(t, a.Break(bg, "k", l.Token(), "deploy", 0))
+			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
 			line, err := a.Line(bg, "k")
 			must(t, err)
 			if s := line.Claims[0]; !s.Lingering || s.Note != "nightly" {
@@ -157,13 +157,13 @@ func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
 				t.Errorf("the next one was granted after %v; want %v", took, lockDelay)
 			}
 			l = w.lock(c, "k", opts...)
-			must(t, a.Break(bg, "k", l.Token(), "", -1))
+			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Delay: -1}))
 			w.free("k")
 			l = w.lock(c, "k", opts...)
-			must(t, a.Break(bg, "k", l.Token(), "", 0))
-			must(t, b.Break(bg, "k", l.Token(), "", 0)) // sent again
+			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{}))
+			must(t, b.Break(bg, "k", l.Token(), fencelock.Break{})) // sent again
 			w.taken("k")
-			must(t, a.Break(bg, "k", l.Token(), "", -1))
+			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Delay: -1}))
 			w.free("k")
 		}
 		w.release(w.lock(b, "k", fencelock.LockDelay(time.Second), fencelock.Note(strings.Repeat("n", driver.MaxNote))))
@@ -174,15 +174,15 @@ func TestASecondBreakEndsOrProlongsTheLockDelay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
-		must(t, c.Break(bg, "k", l.Token(), "", lockDelay))
-		must(t, c.Break(bg, "k", l.Token(), "", time.Hour))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Delay: lockDelay}))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Delay: time.Hour}))
 		time.Sleep(lockDelay)
 		w.taken("k")
-		must(t, c.Break(bg, "k", l.Token(), "", 0))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
 		w.taken("k")
-		must(t, c.Break(bg, "k", l.Token(), "", -1))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Delay: -1}))
 		w.free("k")
-		w.is(c.Break(bg, "k", l.Token(), "", time.Hour), fencelock.ErrNoClaim)
+		w.is(c.Break(bg, "k", l.Token(), fencelock.Break{Delay: time.Hour}), fencelock.ErrNoClaim)
 	})
 }
 
@@ -193,7 +193,7 @@ func TestBreakOfAWaiterHasNoLockDelay(t *testing.T) {
 		waits := w.begin(func() (*fencelock.Lease, error) { return other.Lock(bg, "k") })
 		line, err := c.Line(bg, "k")
 		ok(t, err)
-		must(t, c.Break(bg, "k", line.Claims[1].Token, "", time.Hour))
+		must(t, c.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Delay: time.Hour}))
 		_, err = waits.wait()
 		w.is(err, fencelock.ErrBroken)
 		w.release(l)
@@ -208,7 +208,7 @@ func TestLockDelayOfABreakThatCannotBe(t *testing.T) {
 		l := w.lock(c, "k")
 		refused := func(says string, delay time.Duration) {
 			t.Helper()
-			err := c.Break(bg, "k", l.Token(), "", delay)
+			err := c.Break(bg, "k", l.Token(), fencelock.Break{Delay: delay})
 			w.is(err, fencelock.ErrInvalid)
 			if !strings.Contains(err.Error(), says) {
 				t.Errorf("it does not say %q: %v", says, err)
@@ -217,10 +217,10 @@ func TestLockDelayOfABreakThatCannotBe(t *testing.T) {
 		refused("at most 1m0s", time.Hour)
 		w.store.info.Linger = false
 		other := w.client(nil)
-		w.is(other.Break(bg, "k", l.Token(), "", time.Second), fencelock.ErrInvalid)
+		w.is(other.Break(bg, "k", l.Token(), fencelock.Break{Delay: time.Second}), fencelock.ErrInvalid)
 		ok(t, l.Err())
 		w.taken("k")
-		must(t, c.Break(bg, "k", l.Token(), "", time.Millisecond))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Delay: time.Millisecond}))
 		time.Sleep(time.Second - time.Millisecond)
 		w.taken("k")
 		time.Sleep(time.Millisecond)

@@ -146,7 +146,7 @@ func (m *mix) broken(ctx context.Context, c, breaker *fencelock.Client) {
 		return
 	}
 	var all sync.WaitGroup
-	all.Go(func() { breaker.Break(bg, "broken", l.Token(), "test", 0) })
+	all.Go(func() { breaker.Break(bg, "broken", l.Token(), fencelock.Break{Reason: "test"}) })
 	all.Go(func() { l.Release(bg) })
 	all.Go(func() { l.Renew(bg) })
 	all.Wait()

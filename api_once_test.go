@@ -175,7 +175,7 @@ func TestRunWithALostLeaseDoesNotFinishTheSlot(t *testing.T) {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			a, b := w.client(nil), w.client(nil)
 			ran, err := a.Once(bg, "k", noon, func(ctx context.Context, l *fencelock.Lease) error {
-				ok(t, b.Break(bg, "k", l.Token(), "deploy", 0))
+				ok(t, b.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
 				<-ctx.Done()
 				return ferr
 			})

@@ -97,7 +97,7 @@ func everyCallIs(w *world, c *fencelock.Client, want error) {
 		errOf(c.Lock(bg, "k")), errOf(c.TryLock(bg, "k")), errOf(c.RLock(bg, "k")), errOf(c.RLock(bg, "k", fencelock.Wait(0))),
 		errOf(c.Acquire(bg, "k", 1, 2)), errOf(c.Acquire(bg, "k", 1, 2, fencelock.Wait(0))),
 		errOf(c.LockAll(bg, []string{"b", "a"})), errOf(c.Once(bg, "k", time.Now(), f)), errOf(c.Line(bg, "k")),
-		c.Do(bg, "k", f), c.Break(bg, "k", 1, "", 0),
+		c.Do(bg, "k", f), c.Break(bg, "k", 1, fencelock.Break{}),
 	}
 	for _, err := range c.Lines(bg, "") {
 		errs = append(errs, err)

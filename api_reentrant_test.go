@@ -192,7 +192,7 @@ func TestContextOfALostGrantSharesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		l := w.lock(c, "k")
-		must(t, c.Break(bg, "k", l.Token(), "", 0))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
 		old := context.WithoutCancel(l.Context())
 		if fencelock.Held(old, "k") != l {
 			t.Error("a lost lease is still returned, so that its Err can be asked")
@@ -210,7 +210,7 @@ func TestLossEndsAllHandles(t *testing.T) {
 		in := w.got(c.Lock(context.WithoutCancel(l.Context()), "k", fencelock.Reentrant()))
 		gone := w.got(c.Lock(l.Context(), "k", fencelock.Reentrant()))
 		w.release(gone)
-		must(t, c.Break(bg, "k", l.Token(), "deploy", 0))
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
 		for _, h := range []*fencelock.Lease{l, in} {
 			w.is(h.Err(), fencelock.ErrBroken)
 			w.is(context.Cause(h.Context()), fencelock.ErrBroken)
@@ -234,7 +234,7 @@ func TestShareEndsInTheStepThatEndsItsGrant(t *testing.T) {
 		}
 		done := shares[3].Context().Done()
 		w.release(outer)
-		w.is(c.Break(bg, "k", outer.Token(), "enough", 0), nil)
+		w.is(c.Break(bg, "k", outer.Token(), fencelock.Break{Reason: "enough"}), nil)
 		w.is(shares[0].Err(), fencelock.ErrBroken)
 		if shares[1].Context().Err() == nil {
 			t.Error("the context of a share goes on after the loss")

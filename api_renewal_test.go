@@ -133,7 +133,7 @@ func TestLossIsToldOnce(t *testing.T) {
 		} {
 			var cause error
 			err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
-				ok(t, c.Break(bg, "k", l.Token(), "why", 0))
+				ok(t, c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "why"}))
 				cause = l.Err()
 				return f(ctx)
 			})

@@ -64,7 +64,7 @@ func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
 			},
 			"RLock": func(c *fencelock.Client) error { return errOf(c.RLock(bg, "k", fencelock.Wait(3*time.Second))) },
 			"Line":  func(c *fencelock.Client) error { return errOf(c.Line(bg, "k")) },
-			"Break": func(c *fencelock.Client) error { return c.Break(bg, "k", 1, "", 0) },
+			"Break": func(c *fencelock.Client) error { return c.Break(bg, "k", 1, fencelock.Break{}) },
 		} {
 			runInWorld(t, name+"/"+how, func(t *testing.T, w *world) {
 				w.store.meddle(fault, nil)

@@ -28,6 +28,7 @@ type probe struct {
 	claims  []driver.Claim // as entered
 	exits   []driver.Exit
 	shorten time.Duration // the lease that an Enter answers, unless 0
+	forget  bool          // a renewal does not tell of a notice
 	simple  bool          // a claim with WaitTTL gets that lease also if it is granted at once
 	before  func(ctx context.Context, step string) error
 	after   func(ctx context.Context, step string) error
@@ -90,6 +91,11 @@ func (p *probe) Renew(ctx context.Context, ts []driver.Ticket) []error {
 		errs = p.Store.Renew(ctx, ts)
 		return nil
 	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.forget {
+		clear(errs)
+	}
 	for i := range errs {
 		if err != nil {
 			errs[i] = err
@@ -141,6 +147,13 @@ func (p *probe) meddle(before, after func(ctx context.Context, step string) erro
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.before, p.after = before, after
+}
+
+// forgets has renewals no longer tell of a notice.
+func (p *probe) forgets() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget = true
 }
 
 // heal lets all steps through again.

@@ -147,10 +147,8 @@ func (a *acquisition) endNamed() {
 
 // prepare reads the options and refuses what cannot succeed.
 func (a *acquisition) prepare(opts []Option) error {
-	if a.op != opRevoke { // which has a key that no caller can name
-		if err := checkKey(a.key); err != nil {
-			return err
-		}
+	if err := checkKey(a.key); err != nil {
+		return err
 	}
 	if err := a.readOptions(a.takes(), a.try, opts); err != nil {
 		return err

@@ -51,7 +51,7 @@ type claim struct {
 	wish
 
 	// deadline is when this process stops believing in the lease. It is written under mu,
-	// never moved back, and read by Lease.Err without a lock.
+	// moved back only by the notice of a Break, and read by Lease.Err without a lock.
 	deadline atomic.Int64
 
 	entry agenda.Entry // in the schedule, which guards it
@@ -105,7 +105,7 @@ type rareFields struct {
 	renewalDone chan struct{} // closed when the renewal under way has ended
 	exit        driver.Exit   // how the claim leaves, as of exitAt
 	exitAt      int64
-	watch       *revokeWatch // of the present holder, or of an earlier one; nil before Revoked
+	notice      *notice // of the Break that ends the claim; nil without one
 }
 
 // lineView holds what the last responses of the store said about the line.
@@ -270,16 +270,19 @@ func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Milliseco
 func (cl *claim) countedLocked(d time.Duration) time.Duration { return d - cl.readRare().lockDelay }
 
 // confirmLeaseLocked notes a lease of length left that the store confirmed. It never moves
-// the deadline back. It reports false if the response came after that lease had ended.
+// the deadline back, nor beyond the end of a notice. It reports false if the response came after that lease had ended.
 func (cl *claim) confirmLeaseLocked(sent, now int64, left time.Duration) bool {
 	counted := cl.countedLocked(left)
-	deadline := sent + believed(counted)
+	deadline := min(sent+believed(counted), cl.noticeEndLocked())
 	if now >= deadline {
 		return false
 	}
-	if deadline > cl.deadline.Load() {
+	later := deadline > cl.deadline.Load()
+	if later {
 		cl.deadline.Store(deadline)
 		cl.sent = sent
+	}
+	if later || sent >= cl.retryAt { // a notice may keep the deadline as it is
 		cl.retryAt = sent + int64(renewEvery(counted))
 	}
 	cl.leaseEnd = max(cl.leaseEnd, now+int64(left))
@@ -372,8 +375,12 @@ func (cl *claim) renewsLocked() bool {
 	return !cl.renewing && !(cl.noRenewal && cl.state == stateHeld) && cl.progressLocked().renews()
 }
 
-// riskAtLocked returns when two thirds of the lease have passed.
+// riskAtLocked returns when two thirds of the lease have passed. A lease that its notice ends is
+// not at risk.
 func (cl *claim) riskAtLocked() int64 {
+	if cl.deadline.Load() >= cl.noticeEndLocked() {
+		return never
+	}
 	return cl.sent + 2*(cl.deadline.Load()-cl.sent)/3
 }
 

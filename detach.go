@@ -306,9 +306,12 @@ func lostHandle(h *handle, err error) error {
 // least. A ttl of 0 keeps its length. It is for programs that
 // only pass handles on. It costs one round trip.
 //
+// If a Break has given notice, the lease keeps its end, and notice has the Reason and what is left of
+// the Notice. Otherwise notice is nil.
+//
 // Errors: ErrLost if the lease ended or was adopted; ErrUnavailable if the store does not
 // respond within a third of the lease, and then it may have been renewed.
-func (d *Detached) Renew(ctx context.Context, ttl time.Duration) (left time.Duration, err error) {
+func (d *Detached) Renew(ctx context.Context, ttl time.Duration) (left time.Duration, notice *Break, err error) {
 	err = d.do("renew", func(c *Client, p *handle) error {
 		if ttl > 0 {
 			p.ticket.TTL = c.info.clampTTL(ttl)
@@ -316,13 +319,22 @@ func (d *Detached) Renew(ctx context.Context, ttl time.Duration) (left time.Dura
 		sent := c.clock.Now()
 		call := c.life.renewing.Call(ctx, sent, renewTimeout(p.ticket.TTL))
 		defer call.End()
-		if err := renewOne(call, c.backend, p.ticket); err != nil {
+		lease := p.ticket.TTL
+		err := renewOne(call, c.backend, p.ticket)
+		gone, noticed := noticeOf(err)
+		switch {
+		case noticed:
+			lease = gone.Left
+		case err != nil:
 			return p.failure(ctx, c, err)
 		}
-		left = max(time.Duration(sent+believed(p.ticket.TTL)-c.clock.Now()), 0)
+		left = max(time.Duration(sent+believed(lease)-c.clock.Now()), 0)
+		if noticed {
+			notice = &Break{Reason: gone.Reason, Notice: left}
+		}
 		return nil
 	})
-	return left, err
+	return left, notice, err
 }
 
 // Release releases the lease. It costs one round trip. After

@@ -73,7 +73,7 @@ var (
 	// The text says both.
 	ErrKind = driver.ErrKind
 
-	// ErrNoClaim: the line has no claim with the token that Break or Revoke was given.
+	// ErrNoClaim: the line has no claim with the token that Break was given.
 	ErrNoClaim = errors.New("no claim has the token")
 
 	// ErrSlotPassed: Once did not run, because a later slot of the key is done. Whether this

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 )
@@ -19,7 +18,7 @@ const (
 	EventRefused        EventType = "refused"                // a call ended without a lease
 	EventRenewed        EventType = "renewed"                // a lease was renewed
 	EventAtRisk         EventType = "at risk"                // a renewal failed, a lease has a third left, or it stalls
-	EventRevoked        EventType = "revoked"                // a client asks for a lock whose holder uses Lease.Revoked
+	EventRevoked        EventType = "revoked"                // a holder has heard of a Break with notice
 	EventLost           EventType = "lost"                   // a lease ended before its holder did
 	EventReleased       EventType = "released"               // a lease was released; Err if that is not confirmed yet
 	EventHandleReleased EventType = "released by its handle" // a detached lease was released by its handle
@@ -37,15 +36,16 @@ type Event struct {
 	Key     string
 
 	// Standing describes the claim: its Kind, Permits, Size, Owner, Note, Trace and Token. Left is
-	// set by Renewed (what was left as the store responded) and AtRisk (what is left now).
+	// set by Renewed (what was left as the store responded), AtRisk (what is left now), Revoked (what
+	// is left of the notice) and Broke (the notice).
 	Standing
 
 	Wait    uint64        // Waiting, and the Acquired or Refused that ends it: its number in this Client; else 0
 	Took    time.Duration // Acquired, Refused: from the call to its end; Lost, Released: from the grant to its end
 	Handoff bool          // Acquired: passed on inside this process, without the store
 	HeldBy  *HeldError    // Waiting, Refused: the holder, as far as known; Acquired: the holder as the wait began
-	Err     error         // Refused, AtRisk, Revoked, Lost, Released (if not confirmed), Warning: why
-	Reason  string        // Broke, Lost: the reason that was given for a break, or what is known of the loss
+	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warning: why
+	Reason  string        // Broke, Revoked, Lost: the reason that was given for a break, or what is known of the loss
 	Dropped uint64        // events lost before this one, because OnEvent was too slow
 }
 
@@ -76,6 +76,7 @@ func LogEvents(l *slog.Logger) func(Event) {
 		if e.HeldBy != nil {
 			attrs = append(attrs, slog.String("held_by", e.HeldBy.Error()))
 		}
+		add(e.Reason != "" && e.Err == nil, slog.String("reason", e.Reason))
 		if e.Err != nil {
 			attrs = append(attrs, slog.String("error", e.Err.Error()))
 		}
@@ -131,7 +132,7 @@ type dispatcher struct {
 
 // send queues one event. It may be called under any lock of the core.
 func (d *dispatcher) send(t EventType, e Event) {
-	if d.on == nil || strings.HasPrefix(e.Key, revokePrefix) { // no program can ask for that key
+	if d.on == nil {
 		return
 	}
 	e.Type, e.Owner = t, cmp.Or(e.Owner, d.owner)

@@ -22,7 +22,7 @@ func ExampleLease_Context() {
 		fmt.Println(err)
 		return
 	}
-	client.Break(ctx, "migration", lease.Token(), "replaced by release 7", 0)
+	client.Break(ctx, "migration", lease.Token(), fencelock.Break{Reason: "replaced by release 7"})
 
 	<-lease.Context().Done()
 	switch cause := context.Cause(lease.Context()); {
@@ -75,9 +75,9 @@ func ExampleClient_Shutdown() {
 	// Output: true true
 }
 
-// An operator wants the lock. The holder is asked first, finishes its step and releases it.
-func ExampleClient_Revoke() {
-	client, _ := fencelock.New(memlock.New(), &fencelock.Options{Owner: "ops"})
+// An operator wants the lock in 30 seconds. The holder finishes its step and releases it before.
+func ExampleLease_Revoked() {
+	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
 	ctx := context.Background()
 
@@ -86,19 +86,19 @@ func ExampleClient_Revoke() {
 		fmt.Println(err)
 		return
 	}
-	asked := lease.Revoked() // the holder wants to know
-	go func() {
-		select {
-		case <-asked:
-			fmt.Println(lease.Revocation().Owner, "asks:", lease.Revocation().Note)
-			lease.Release(ctx)
-		case <-lease.Context().Done():
-		}
-	}()
+	how := fencelock.Break{Reason: "release 7", Notice: 30 * time.Second}
+	if err := client.Break(ctx, "import", lease.Token(), how); err != nil {
+		fmt.Println(err)
+	}
 
-	broken, err := client.Revoke(ctx, "import", lease.Token(), "release 7", 30*time.Second, 0)
-	fmt.Println("broken:", broken, err)
+	select {
+	case <-lease.Revoked():
+		reason, end := lease.Revocation()
+		fmt.Println(reason, "in", time.Until(end).Round(10*time.Second))
+		fmt.Println("released:", lease.Release(ctx))
+	case <-lease.Context().Done():
+	}
 	// Output:
-	// ops asks: release 7
-	// broken: false <nil>
+	// release 7 in 30s
+	// released: <nil>
 }

@@ -70,9 +70,6 @@ func (l *Lease) event() Event {
 // endHoldLocked notes that the grant of l is over: its claim has no holder.
 func (l *Lease) endHoldLocked() {
 	l.claim.holder = nil
-	if w := l.claim.readRare().watch; w != nil {
-		w.stop()
-	}
 }
 
 // held reports whether the grant that l has or shares has not ended.
@@ -86,7 +83,7 @@ func (l *Lease) heldLocked() bool { return l.claim.holder == l.root() }
 
 // grantTo gives the claim to the call a. The outcome is gone if the claim was lost meanwhile,
 // refused if the Client is closed, and retry if the lease must be renewed first: less than two
-// thirds of it are left, or it is not of its full length yet.
+// thirds of it are left, or it is not of its full length yet. A claim under notice is not renewed.
 func (cl *claim) grantTo(a *acquisition) step {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -96,7 +93,8 @@ func (cl *claim) grantTo(a *acquisition) step {
 		return refuse(ErrClosed)
 	case cl.state != stateHeld:
 		return step{outcome: outcomeGone}
-	case cl.deadline.Load()-now < 2*believed(cl.countedLocked(cl.ttl))/3 || a.short:
+	case cl.readRare().notice == nil &&
+		(cl.deadline.Load()-now < 2*believed(cl.countedLocked(cl.ttl))/3 || a.short):
 		return step{outcome: outcomeRetry}
 	}
 	return step{lease: cl.grantLocked(a, now, false)}
@@ -119,6 +117,9 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 		e := l.event()
 		e.Wait, e.Took, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
 		events.send(EventAcquired, e)
+	}
+	if cl.readRare().notice != nil { // given before the call had the grant
+		l.revokeLocked(now)
 	}
 	return l
 }
@@ -355,65 +356,47 @@ func (cl *claim) resume(l *Lease) {
 	cl.planLocked(now)
 }
 
-// Revoked returns a channel that is closed when a client asks for the lock by
-// Client.Revoke. The holder should finish its work and release the lease before it is
-// broken. The channel stays closed if the request is taken back. The end of the lease does
-// not close it, so wait for Context().Done(), too.
+// Revoked returns a channel that is closed when the holder hears of a Break with a Notice: at once
+// if the backend pushes or the Break was of this Client, else with the next renewal. The holder
+// should finish its work and release the lease before Lease.Deadline, which the notice sets. Then the
+// lease ends with ErrBroken. Its claim is not handed on inside its process. A renewal changes neither.
 //
-// From the first call on, a goroutine looks for a request until there is one or the lease
-// ends. It sends one request (see Client.Line) each second, or each third of the TTL if
-// that is shorter. A lease without a call of Revoked costs neither, and its holder does not
-// learn of requests. All handles that share a grant share the channel.
+// It costs no round trip. A lease with NoRenewal hears only from a backend that pushes, and by Renew.
+// The end of the lease does not close the channel, so wait for Context().Done(), too. All leases
+// that share a grant share the channel.
 func (l *Lease) Revoked() <-chan struct{} {
-	l, cl := l.root(), l.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	w := cl.readRare().watch
-	switch {
-	case w != nil && w.lease == l:
-	case !l.heldLocked():
-		return nil // no request can come any more
-	default:
-		ctx, stop := context.WithCancel(context.Background())
-		w = &revokeWatch{lease: l, stop: stop, asked: make(chan struct{})}
-		cl.writeRare().watch = w
-		cl.c.life.beginWork()
-		go w.run(ctx, revokeKey(cl.key, fence.Token(cl.token)), cl.ttl)
+	l = l.root()
+	l.claim.mu.Lock()
+	defer l.claim.mu.Unlock()
+	if l.revoked == nil {
+		l.revoked = make(chan struct{})
 	}
-	return w.asked
+	return l.revoked
 }
 
-// Revocation returns the request that has closed Revoked, or nil: its Owner asks for the lock,
-// and its Note is the reason. It costs no round trip.
-func (l *Lease) Revocation() *Standing {
+// Revocation returns the reason and the end of the notice that has closed Revoked. The end is zero
+// if there was none. It costs no round trip.
+func (l *Lease) Revocation() (reason string, end time.Time) {
 	cl := l.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if w := cl.readRare().watch; w != nil && w.lease == l.root() {
-		return w.by
+	if l = l.root(); !l.wasRevoked {
+		return "", time.Time{}
 	}
-	return nil
+	n := cl.rare.notice
+	return n.reason, cl.c.clock.Wall(n.end)
 }
 
-// found notes a request for the holder. It is one for the claim, which is not handed on from now on.
-func (w *revokeWatch) found(request *Standing) {
-	l, cl := w.lease, w.lease.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if !l.heldLocked() {
-		return
+// revokeLocked tells the holder, which has the grant, of the notice of its claim.
+func (l *Lease) revokeLocked(now int64) {
+	if l.revoked == nil {
+		l.revoked = make(chan struct{})
 	}
-	w.by = request
-	close(w.asked)
-	if events := &cl.c.events; events.on != nil {
-		e := l.event()
-		e.Err = fmt.Errorf("%s asks for it: %s", printable(request.Owner), printable(request.Note))
+	l.wasRevoked = true
+	close(l.revoked)
+	if events := &l.claim.c.events; events.on != nil {
+		e, n := l.event(), l.claim.rare.notice
+		e.Reason, e.Left = n.reason, time.Duration(n.end-now)
 		events.send(EventRevoked, e)
 	}
-}
-
-// revokedLocked reports whether a holder of the claim was asked to release it.
-func (cl *claim) revokedLocked() bool {
-	w := cl.readRare().watch
-	return w != nil && w.by != nil
 }

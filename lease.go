@@ -31,6 +31,9 @@ type Lease struct {
 	open     int32     // leases on the grant, with this one, whose Release was not called
 	detaches bool      // a Detach is under way, so the grant is not shared
 
+	wasRevoked bool          // the holder has heard of a notice
+	revoked    chan struct{} // closed then; nil before Revoked or the notice
+
 	orphaned bool        // the caller's context had ended before the lease; guarded by ctx.mu
 	over     atomic.Bool // the lease has ended
 	released atomic.Bool // Release was called
@@ -52,7 +55,7 @@ func (l *Lease) Key() string { return l.claim.key }
 
 // Deadline returns when the lease ends unless it is renewed before. Renewal moves
 // it. It is earlier than the end that the store keeps, by a hundredth of the lease
-// and two milliseconds.
+// and two milliseconds. The notice of a Break moves it back, if the notice is over before.
 func (l *Lease) Deadline() time.Time {
 	cl := l.claim
 	return cl.c.clock.Wall(min(cl.deadline.Load(), l.terms.endAt()))
@@ -99,7 +102,8 @@ func (l *Lease) TTL() time.Duration {
 }
 
 // Renew extends the lease to a full TTL now, in addition to the automatic renewal, and also
-// while the holder is stalled. It does not count as a Tick. It costs one round trip. An
+// while the holder is stalled. It does not count as a Tick. Under the notice of a Break the lease
+// keeps its end, and Renew returns nil. It costs one round trip. An
 // error other than ErrLost means that the store did not respond, or, with ErrClosed, that the
 // Client is being closed; the lease is as it was.
 func (l *Lease) Renew(ctx context.Context) error {
@@ -128,10 +132,13 @@ func (l *Lease) renew(ctx context.Context) error {
 	switch lost := l.ended(); {
 	case lost != nil:
 		return lost
-	case err != nil:
-		return c.storeError(ctx, err)
+	case err == nil:
+		return nil
 	}
-	return nil
+	if _, noticed := noticeOf(err); noticed {
+		return nil
+	}
+	return c.storeError(ctx, err)
 }
 
 // Do runs f under the lease and then releases it, also if f panics; the panic continues.

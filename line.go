@@ -3,7 +3,6 @@ package fencelock
 import (
 	"context"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -83,7 +82,7 @@ func (c *Client) Line(ctx context.Context, key string) (Line, error) {
 }
 
 // Lines yields all lines with at least one claim whose keys begin with prefix, in no
-// particular order. It leaves out the requests of Revoke, and stops after the first error.
+// particular order. It stops after the first error.
 func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		if err := c.ready("x"); err != nil {
@@ -94,9 +93,6 @@ func (c *Client) Lines(ctx context.Context, prefix string) iter.Seq2[Line, error
 			if err != nil {
 				yield(Line{}, wrap("lines", prefix, unavailable(ctx, err)))
 				return
-			}
-			if strings.HasPrefix(l.Key, revokePrefix) {
-				continue
 			}
 			if !yield(lineOf(&l), nil) {
 				return

@@ -345,8 +345,6 @@ func checkKey(key string) error {
 		return invalid("the key is empty")
 	case len(key) > driver.MaxKey:
 		return invalid("the key has %d bytes; at most %d", len(key), driver.MaxKey)
-	case strings.HasPrefix(key, revokePrefix):
-		return invalid("keys that begin with %s are those of the requests of Revoke; use another", revokePrefix)
 	}
 	return nil
 }

@@ -331,10 +331,10 @@ func (q *localQueue) passLocked(cl *claim, now int64) {
 }
 
 // healthyLocked reports whether the claim may get another holder: it is granted, its
-// renewals succeed, half of its lease is left, and no client has asked for it by Revoke.
+// renewals succeed, half of its lease is left, and no Break has given notice.
 func (cl *claim) healthyLocked(now int64) bool {
 	return cl.state == stateHeld && cl.c.life.open() &&
-		!cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2 && !cl.revokedLocked()
+		!cl.atRisk && cl.deadline.Load()-now >= believed(cl.ttl)/2 && cl.readRare().notice == nil
 }
 
 // turnOverLocked reports whether the turn is over: the span is used up, or one lease has passed.

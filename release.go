@@ -60,7 +60,7 @@ func (l *Lease) beginRelease(now int64, mark driver.Mark) (exit driver.Exit, las
 		cl.lapseLocked(now)
 	}
 	if lost := l.ended(); lost != nil {
-		if held.open == 0 && cl.readRare().lockDelay == 0 {
+		if held.open == 0 && !cl.staysClosedLocked() {
 			cl.leaveNowLocked(now) // every holder has seen the loss, so the rest of the lease serves no purpose
 		}
 		return exit, false, wrap("release", cl.key, lost)
@@ -133,6 +133,13 @@ func (cl *claim) releaseError(l *Lease, err error) error {
 		reason = "it was no longer in the store when it was released"
 	}
 	return cl.loss(ErrBroken, l.token, reason)
+}
+
+// staysClosedLocked reports whether the key of a lost claim is closed for a delay, which no Leave may
+// cut: a LockDelay, or that of a Break whose notice has ended the claim.
+func (cl *claim) staysClosedLocked() bool {
+	rare := cl.readRare()
+	return rare.lockDelay > 0 || rare.notice != nil && rare.lost != nil && rare.lost.by == lossByOperator
 }
 
 // leavesAtOnce is about how many background Leaves are under way at most. A Client that
@@ -371,8 +378,8 @@ func (cl *claim) close() {
 		cl.leaveInBackgroundLocked(exit)
 		return
 	}
-	if cl.readRare().lockDelay > 0 && cl.readRare().lost != nil && cl.state == stateLeaveDue {
-		cl.state = stateEnded // its lease runs out in the store, which is the delay after a loss
+	if cl.staysClosedLocked() && cl.readRare().lost != nil && cl.state == stateLeaveDue {
+		cl.state = stateEnded // it ends in the store, and the delay after the loss goes on there
 		cl.planLocked(now)
 		cl.c.life.endWork()
 		return

@@ -25,18 +25,24 @@ func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
 	return min(max(d, i.minTTL()), i.maxTTL())
 }
 
-// breakDelay returns the delay of Break as the backend can keep it.
-func (i *storeInfo) breakDelay(d time.Duration) (time.Duration, error) {
+// breakable returns how, the parameters of Break, as the backend can keep it.
+func (i *storeInfo) breakable(how Break) (Break, error) {
 	switch {
-	case d <= 0:
-		return d, nil
-	case !i.Linger:
-		return 0, invalid("the %s backend cannot keep a key closed after a break; leave out the delay", i.Name)
-	case d > i.maxTTL():
-		return 0, invalid("the delay is %v; the %s backend can do at most %v", d, i.Name, i.maxTTL())
-	default:
-		return max(d, i.MinTTL), nil
+	case how.Notice < 0:
+		return how, invalid("the notice is %v; it must not be negative", how.Notice)
+	case how.Delay > 0 && !i.Linger:
+		return how, invalid("the %s backend cannot keep a key closed after a break; leave out the delay", i.Name)
+	case max(how.Notice, how.Delay) > i.maxTTL():
+		return how, invalid("the notice is %v and the delay %v; the %s backend can do at most %v of each",
+			how.Notice, how.Delay, i.Name, i.maxTTL())
 	}
+	if how.Notice > 0 {
+		how.Notice = max(how.Notice, i.MinTTL)
+	}
+	if how.Delay > 0 {
+		how.Delay = max(how.Delay, i.MinTTL)
+	}
+	return how, nil
 }
 
 // canOnce refuses a slot that cannot be noted.

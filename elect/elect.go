@@ -3,6 +3,7 @@ package elect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -46,16 +47,18 @@ func New(locks *fencelock.Client, key string, o *Options) *Election {
 }
 
 // Run campaigns until this process leads, and then runs f as the leader. f's context ends
-// when ctx ends, or the leadership. The process leads until f has returned, even if ctx
-// ends before: f may finish its work, and then the next process leads.
+// when ctx ends, or the leadership, or when a Client.Break gives notice. The process leads until
+// f has returned, even if ctx ends before: f may finish its work, and then the next process leads.
+// After a notice f has until the notice is over.
 //
 // Run returns nil if ctx ended, whether this process led or campaigned: a program steps
 // down by that, on SIGTERM for example. The error or the cause of f's context does not
 // count as an error of f. Run also returns nil if f returned nil.
 //
-// If the leadership was lost before f returned, Run campaigns again, behind the others,
-// so f may run several times. If ctx had also ended, Run returns the loss. In all other
-// cases it returns f's error.
+// If the leadership was lost or was given notice before f returned, Run campaigns again, behind
+// the others, so f may run several times. After a notice an error of f other than that of its
+// context ends Run. If ctx had also ended, Run returns the loss. In all other cases it returns
+// f's error.
 //
 // A store that is down only makes the campaign longer. Errors that waiting does not fix
 // (ErrInvalid, ErrKind, ErrClosed, ErrDeadlock of package fencelock) are returned. opts
@@ -76,6 +79,7 @@ func (e *Election) Run(
 			return err
 		}
 		lost, err := e.lead(ctx, l, f)
+		_, notice := l.Revocation()
 		if e.o.TermEnded != nil {
 			e.o.TermEnded(l.Token(), lost, err)
 		}
@@ -84,7 +88,7 @@ func (e *Election) Run(
 			return lost
 		case ctx.Err() != nil && isEnd(ctx, err):
 			return nil
-		case lost == nil:
+		case lost == nil && (notice.IsZero() || err != nil):
 			return err
 		}
 	}
@@ -101,7 +105,20 @@ func (e *Election) lead(
 ) (lost, err error) {
 	defer l.Release(ctx) // also if f panics; below it has been done
 	e.term.Store(l)
-	err = f(l.Context(), l)
+	work, end := context.WithCancelCause(l.Context())
+	defer end(nil)
+	go func() {
+		select {
+		case <-l.Revoked():
+			reason, _ := l.Revocation()
+			end(fmt.Errorf("the leadership was given notice: %s", reason))
+		case <-work.Done():
+		}
+	}()
+	err = f(work, l)
+	if _, notice := l.Revocation(); !notice.IsZero() && work.Err() != nil && isEnd(work, err) {
+		err = nil
+	}
 	if lost = l.Err(); lost == nil {
 		// A release without an answer is no loss: the term is over, and its claim leaves later.
 		if released := l.Release(ctx); errors.Is(released, fencelock.ErrLost) {

@@ -152,12 +152,48 @@ func TestBrokenLeaderCampaignsAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := operator.Break(t.Context(), "reports", l.Claims[0].Token, "it is b's turn", 0); err != nil {
+			if err := operator.Break(t.Context(), "reports", l.Claims[0].Token, fencelock.Break{Reason: "it is b's turn"}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(ttl)
 			wantLeader(t, next, a, b)
 		}
+	})
+}
+
+// A leader under notice steps down in time, without a loss, and campaigns again, behind the others.
+func TestLeaderUnderNoticeStepsDown(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memlock.Store) {
+		var ended []any
+		o := &elect.Options{TermEnded: func(_ fence.Token, lost, err error) { ended = append(ended, lost, err) }}
+		a := campaignWith(t, s, "a", o, func(ctx context.Context, l *fencelock.Lease) error {
+			<-ctx.Done()
+			time.Sleep(time.Second) // finishes its work, as the leader
+			if err := l.Err(); err != nil {
+				t.Errorf("the leadership was lost: %v", err)
+			}
+			return ctx.Err()
+		})
+		b := campaign(t, s, "b", nil)
+		operator := testclient.New(t, s, nil)
+		defer operator.Close()
+		for _, next := range []*process{b, a} {
+			l, err := operator.Line(t.Context(), "reports")
+			if err != nil {
+				t.Fatal(err)
+			}
+			how := fencelock.Break{Reason: "it is the other's turn", Notice: time.Hour}
+			if err := operator.Break(t.Context(), "reports", l.Claims[0].Token, how); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(ttl)
+			wantLeader(t, next, a, b)
+		}
+		if fmt.Sprint(ended) != fmt.Sprint([]any{nil, nil}) {
+			t.Errorf("TermEnded was told %v", ended)
+		}
+		a.cancel(errShutdown)
+		<-a.end
 	})
 }
 

@@ -32,7 +32,7 @@ func ExampleGate() {
 	}
 	fmt.Println(write(first, "by the first"), write(first, "again by the first"))
 
-	client.Break(ctx, "report", first.Token(), "it hangs", 0)
+	client.Break(ctx, "report", first.Token(), fencelock.Break{Reason: "it hangs"})
 	second, err := client.Lock(ctx, "report")
 	if err != nil {
 		fmt.Println(err)

@@ -78,7 +78,7 @@ func ExampleTransport() {
 		return
 	}
 	fmt.Println(pay(first))
-	locks.Break(ctx, "orders/42", first.Token(), "it hangs", 0)
+	locks.Break(ctx, "orders/42", first.Token(), fencelock.Break{Reason: "it hangs"})
 	second, err := locks.Lock(ctx, "orders/42")
 	if err != nil {
 		fmt.Println(err)

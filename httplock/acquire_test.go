@@ -3,6 +3,7 @@ package httplock_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -359,6 +360,53 @@ func TestBreakEndsAClaim(t *testing.T) {
 		if r := a.verb("renew", h).is(t, 410, "lost"); r.text("reason") == "" {
 			t.Errorf("the holder learns %v", r.answer)
 		}
+	})
+}
+
+// The holder is told by its renewals, which do not make the lease longer, and finishes its work.
+func TestBreakWithNoticeTellsTheHolder(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.server(nil), w.server(nil)
+		v := a.view("?key=k", "")
+		h := a.do("POST", "/v1/acquire", `{"key":"k","owner":"alice","ttl":"1h"}`).ok(t)
+		breakIt := func(notice string) result {
+			return a.do("POST", "/v1/break",
+				fmt.Sprintf(`{"key":"k","token":%q,"reason":"release 7","notice":%q}`, h.text("token"), notice))
+		}
+		for _, bad := range []string{"soon", "-1s", "0s", "10000h"} {
+			breakIt(bad).is(t, 400, "invalid")
+		}
+		if r := b.verb("renew", h).ok(t); r.answer["revoked"] != nil {
+			t.Errorf("a renewal without notice: %v", r.answer)
+		}
+		if r := breakIt("30s").ok(t); r.answer["notice_ms"] != 30000.0 || r.answer["broken"] != true {
+			t.Errorf("break answers %v", r.answer)
+		}
+		breakIt("1s").ok(t) // shortens nothing
+		if got := v.take(); !slices.Contains(got, "revoked k alice release 7") {
+			t.Errorf("a notice is told as %q", got)
+		}
+		for range 2 {
+			time.Sleep(10 * time.Second)
+			for _, s := range []*local{a, b} {
+				r := s.verb("renew", h).ok(t)
+				if left := r.answer["left_ms"].(float64); left > 20000 || r.answer["revoked"] != true || r.text("reason") != "release 7" {
+					t.Errorf("a renewal under notice: %v", r.answer)
+				}
+			}
+		}
+		b.verb("release", h).ok(t)
+		h = a.do("POST", "/v1/acquire", `{"key":"k","owner":"bob"}`).ok(t)
+		breakIt("30s").ok(t)
+		v.take()
+		time.Sleep(32 * time.Second)
+		if r := a.verb("renew", h).is(t, 410, "lost"); !strings.Contains(r.text("reason"), "release 7") {
+			t.Errorf("the holder learns %v", r.answer)
+		}
+		if got := v.take(); !slices.Contains(got, "broken k bob release 7") {
+			t.Errorf("the end is told as %q", got)
+		}
+		v.close()
 	})
 }
 

@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/httplock/console"
-	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 // initConsole makes the pages at the root of s.
@@ -54,10 +54,9 @@ func (s *Server) visitor(r *http.Request, token string) *console.Visitor {
 }
 
 // broke notes a break of the console as one of the API is noted.
-func (s *Server) broke(r *http.Request, v *console.Visitor, key string, token fence.Token, reason string, err error) {
+func (s *Server) broke(
+	r *http.Request, v *console.Visitor, key string, token fence.Token, how fencelock.Break, err error,
+) {
 	c := &call{Request: r, s: s, who: &principal{name: v.Name}}
-	c.audit("break", key, token, err, "reason", reason)
-	if err == nil {
-		s.watch.Ended(key, token, watch.Broken, reason)
-	}
+	c.auditBreak(key, token, how, err)
 }

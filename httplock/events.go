@@ -26,6 +26,7 @@ type eventData struct {
 	Kind   string      `json:"kind"`
 	Reason string      `json:"reason,omitempty"`
 	At     time.Time   `json:"at"`
+	Notice int64       `json:"notice_ms,omitempty"` // of revoked
 }
 
 // noteGrant tells viewers of a grant of this Server.
@@ -54,7 +55,7 @@ func formatEvent(b *strings.Builder, at watch.Position, c *watch.Change) {
 		fallthrough
 	default:
 		text := note.Parse(c.Note).Text
-		data = eventData{c.Key, c.Token, c.Owner, text, c.Kind, c.Reason, c.At.UTC()}
+		data = eventData{c.Key, c.Token, c.Owner, text, c.Kind, c.Reason, c.At.UTC(), c.Notice.Milliseconds()}
 	}
 	text, err := json.Marshal(data)
 	if err != nil {

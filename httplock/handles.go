@@ -114,23 +114,30 @@ func (s *Server) renew(c *call) (any, error) {
 		return nil, err
 	}
 	var deadline time.Time
+	var notice *fencelock.Break
 	if err = s.vouch(c.Context(), c, l); err == nil {
-		deadline, err = s.renewLease(c.Context(), l, ttl)
+		deadline, notice, err = s.renewLease(c.Context(), l, ttl)
 	}
 	c.audit(actRenew, l.key, l.token, err)
 	if err != nil {
 		return nil, l.problem(err)
 	}
 	s.held.renewed(c.who.name, q.Handle, deadline)
-	return map[string]any{"key": l.key, "token": l.token, "left_ms": left(deadline)}, nil
+	answer := map[string]any{"key": l.key, "token": l.token, "left_ms": left(deadline)}
+	if notice != nil {
+		answer["revoked"], answer["reason"] = true, notice.Reason
+	}
+	return answer, nil
 }
 
-func (s *Server) renewLease(ctx context.Context, l *lease, ttl time.Duration) (time.Time, error) {
+func (s *Server) renewLease(
+	ctx context.Context, l *lease, ttl time.Duration,
+) (deadline time.Time, notice *fencelock.Break, err error) {
 	if l.kept != nil {
 		return l.kept.renew(ctx)
 	}
-	d, err := s.locks.Detached(l.handle).Renew(ctx, ttl)
-	return time.Now().Add(d), err
+	d, notice, err := s.locks.Detached(l.handle).Renew(ctx, ttl)
+	return time.Now().Add(d), notice, err
 }
 
 func (s *Server) release(c *call) (any, error) {

@@ -246,13 +246,16 @@ func (h *holding) check() (time.Time, error) {
 	}
 }
 
-// renew starts the lease again and returns its deadline.
-func (h *holding) renew(ctx context.Context) (time.Time, error) {
+// renew starts the lease again and returns its deadline, and the notice that it was given or nil.
+func (h *holding) renew(ctx context.Context) (deadline time.Time, notice *fencelock.Break, err error) {
 	if _, err := h.check(); err != nil {
-		return time.Time{}, err
+		return deadline, nil, err
 	}
 	if err := h.lease.Renew(ctx); err != nil {
-		return time.Time{}, err
+		return deadline, nil, err
 	}
-	return h.lease.Deadline(), nil
+	if reason, end := h.lease.Revocation(); !end.IsZero() {
+		notice = &fencelock.Break{Reason: reason, Notice: time.Until(end)}
+	}
+	return h.lease.Deadline(), notice, nil
 }

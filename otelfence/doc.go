@@ -31,7 +31,7 @@
 //   - fencelock.renewals, and fencelock.lease.left: seconds left of the lease before each.
 //   - fencelock.risks by fencelock.cause: store, stalled, or late.
 //   - fencelock.losses by fencelock.cause: expired, stalled, broken, max_hold, closed.
-//   - fencelock.revocations: holders that were asked to give their locks back.
+//   - fencelock.revocations: holders that have heard of a Break with notice.
 //   - fencelock.handoffs: grants passed on inside the process.
 //   - fencelock.store.errors: calls, renewals and releases without an answer.
 //   - fencelock.held, fencelock.waiting: locks held and calls that wait now.

@@ -51,7 +51,7 @@ func (m *metrics) create(meter metric.Meter) error {
 	counter(&m.losses, "fencelock.losses", "{loss}", "Leases that ended before their holder did.")
 	counter(&m.handoffs, "fencelock.handoffs", "{handoff}", "Grants passed on inside this process.")
 	counter(&m.revocations, "fencelock.revocations", "{revocation}",
-		"Leases whose holder was asked to release them, and has heard of it.")
+		"Leases whose holder has heard of a Break with notice.")
 	counter(&m.storeErrors, "fencelock.store.errors", "{error}",
 		"Calls, renewals and releases without an answer of the store.")
 	counter(&m.dropped, "fencelock.events.dropped", "{event}", "Events that were lost because OnEvent was too slow.")

@@ -311,11 +311,8 @@ func TestLifeOfALockInMetrics(t *testing.T) {
 		if _, err := other.TryLock(context.Background(), "k"); err == nil {
 			t.Error("granted")
 		}
-		l.Revoked()
-		broken, err := testclient.New(t, store, nil).Revoke(context.Background(), "k", l.Token(), "test", 10*time.Second, 0)
-		if err != nil || !broken {
-			t.Errorf("Revoke answered %v, %v; want that it broke the claim", broken, err)
-		}
+		how := fencelock.Break{Reason: "test", Notice: 10 * time.Second}
+		must(t, testclient.New(t, store, nil).Break(context.Background(), "k", l.Token(), how))
 		time.Sleep(time.Minute)
 		p.want(map[string]float64{
 			"held{kind=exclusive}":                                  0,

@@ -18,8 +18,8 @@
 //   - fencelock_at_risk_total{kind,cause}: leases at risk: store, stalled, or late.
 //   - fencelock_losses_total{kind,cause}: expired, stalled, broken, max_hold, closed.
 //   - fencelock_handoffs_total{kind}: grants passed on inside the process.
-//   - fencelock_revocations_total{kind}: leases whose holder was asked by Client.Revoke to release
-//     them, and has called Lease.Revoked.
+//   - fencelock_revocations_total{kind}: leases whose holder has heard of a Break with
+//     notice.
 //   - fencelock_store_errors_total{kind}: calls, renewals and releases without an answer.
 //   - fencelock_held{kind}, fencelock_waiting{kind}: locks held and calls that wait now.
 //   - fencelock_oldest_hold_seconds{kind}, fencelock_oldest_wait_seconds{kind}: since when.

@@ -47,7 +47,7 @@ func newMetrics(c *config) *metrics {
 		losses:   counter("fencelock_losses_total", "Leases that ended before their holder did.", with("cause")),
 		handoffs: counter("fencelock_handoffs_total", "Grants passed on inside this process.", common),
 		revocations: counter("fencelock_revocations_total",
-			"Leases whose holder was asked to release them, and has heard of it.", common),
+			"Leases whose holder has heard of a Break with notice.", common),
 		storeErrors: counter("fencelock_store_errors_total",
 			"Calls, renewals and releases without an answer of the store.", common),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{

@@ -153,10 +153,7 @@ func TestLifeOfALockInMetrics(t *testing.T) {
 			"waiting{kind=exclusive}":                          0,
 		})
 		other := testclient.New(t, store, nil)
-		l.Revoked()
-		if broken, err := other.Revoke(bg, "orders/42", l.Token(), "test", 10*time.Second, 0); err != nil || !broken {
-			t.Errorf("Revoke answered %v, %v; want that it broke the claim", broken, err)
-		}
+		must(t, other.Break(bg, "orders/42", l.Token(), fencelock.Break{Reason: "test", Notice: 10 * time.Second}))
 		time.Sleep(time.Minute)
 		want(t, reg, map[string]float64{
 			"revocations_total{kind=exclusive}":                1,

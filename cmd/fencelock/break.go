@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,14 +27,16 @@ refuses if that grant has ended already, so it never hits the next holder by mis
 The holder is told, with the reason. Until then it may go on writing while the next
 holder has the lock already: let what is written to check the token.
 
-With --ask 30s the holder is asked to release NAME, and its grant is broken only if it has
-not after that time. A run with --on-revoke hears of it, and a program that waits for
-Lease.Revoked; any other holder is not told before. Ctrl-C takes the request back.
+With --notice 30s the holder keeps NAME for that long, and is told at once, or with its next
+renewal where the store does not push. A command under run or once gets TERM, or the signal
+of --on-revoke; a program waits for Lease.Revoked. If it has not released NAME by then, the
+store ends its grant, whatever renews it. break itself returns at once. Another break with a
+shorter --notice does not shorten it, and one without --notice ends the grant now.
 
 With --delay 10s nobody gets NAME for that long after its grant was broken, so that the last
-writes of its holder land before anybody else begins. Another break without --delay, or
-with a shorter one, leaves that as it is; --delay 0 opens NAME at once. ZooKeeper and a
-quorum cannot do this.
+writes of its holder land before anybody else begins. A holder that releases NAME within its
+notice opens it at once. Another break without --delay, or with a shorter one, leaves that as
+it is; --delay 0 opens NAME at once. ZooKeeper and a quorum cannot do this.
 
 It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 		Args: oneName,
@@ -50,17 +50,16 @@ It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 			switch {
 			case len(f.reason) > driver.MaxNote:
 				return usage("--reason has %d bytes; at most %d", len(f.reason), driver.MaxNote)
-			case f.ask.set && f.ask.d == 0:
-				return usage("--ask 0 leaves the holder no time; leave it out to break the grant at once")
-			}
-			if !f.yes && !isTerminal(os.Stdin) {
+			case f.notice.set && f.notice.d == 0:
+				return usage("--notice 0 leaves the holder no time; leave it out to end the grant now")
+			case !f.yes && !isTerminal(os.Stdin):
 				return usage("there is no terminal to ask on whether to break %s; add --yes", quote(args[0]))
 			}
 			return c.breakGrant(args[0], f)
 		},
 	}
 	cmd.Flags().StringVar(&token, "token", "", "the token of the grant to end")
-	cmd.Flags().Var(&f.ask, "ask", "ask the holder to release it, and break it only after this long")
+	cmd.Flags().Var(&f.notice, "notice", "tell the holder, and end its grant only after this long")
 	cmd.Flags().Var(&f.delay, "delay", "keep the name closed for this long after the grant was broken")
 	cmd.Flags().StringVar(&f.reason, "reason", "", "what the holder is told")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not want a yes on the terminal")
@@ -69,18 +68,19 @@ It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 
 type breakFlags struct {
 	token  fence.Token
-	ask    seconds
+	notice seconds
 	delay  seconds
 	reason string
 	yes    bool
 }
 
-// closed returns the delay for Break and Revoke.
-func (f *breakFlags) closed() time.Duration {
-	if !f.delay.set {
-		return 0 // that of the lease, if it has one
+// how returns what Break is to do.
+func (f *breakFlags) how() fencelock.Break {
+	b := fencelock.Break{Reason: f.reason, Notice: f.notice.d} // with the delay of the lease, if it has one
+	if f.delay.set {
+		b.Delay = cmp.Or(f.delay.d, -1)
 	}
-	return cmp.Or(f.delay.d, -1)
+	return b
 }
 
 func (c *cli) breakGrant(name string, f breakFlags) error {
@@ -106,38 +106,19 @@ func (c *cli) breakGrant(name string, f breakFlags) error {
 	if !f.yes && !ask(line, claim) {
 		return fail(exitNotAcquired, "%s: nothing was changed", quote(name))
 	}
-	what := "was ended"
-	if f.ask.set && claim.Granted {
-		what, err = s.revoke(name, f)
-	} else {
-		err = s.Break(ctx, name, f.token, f.reason, f.closed())
-	}
+	err = s.Break(ctx, name, f.token, f.how())
 	switch {
 	case errors.Is(err, fencelock.ErrNoClaim):
 		return s.notThere(line, f.token)
-	case errors.As(err, new(interrupted)):
-		return err
 	case err != nil:
 		return explain(s.store, name, err)
 	}
+	what := "was ended"
+	if f.notice.d > 0 && claim.Granted && !claim.Lingering {
+		what = "ends in " + span(f.notice.d) + " at the earliest, unless its holder releases it before"
+	}
 	say("%s: the grant with token %s of %s %s", quote(name), f.token, plain(claim.Owner), what)
 	return nil
-}
-
-// revoke asks the holder first, and says how the grant ended.
-func (s *session) revoke(name string, f breakFlags) (what string, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	begun := time.Now()
-	broken, err := s.Revoke(ctx, name, f.token, f.reason, f.ask.d, f.closed())
-	switch {
-	case ctx.Err() != nil && errors.Is(err, context.Canceled) && !errors.Is(err, fencelock.ErrUnavailable):
-		return "", interrupted{fail(130, "%s: interrupted; the request was taken back, and nothing was broken",
-			quote(name))}
-	case broken:
-		return "did not end in " + span(f.ask.d) + ", and was broken", err
-	}
-	return "ended after " + span(time.Since(begun)) + ", without force", err
 }
 
 func withToken(l fencelock.Line, token fence.Token) (fencelock.Standing, bool) {

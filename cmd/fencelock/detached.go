@@ -184,12 +184,17 @@ func (s *session) explainHandle(h fencelock.Handle, err error) error {
 func newRenew(c *cli) *cobra.Command {
 	var ttl seconds
 	cmd, _ := c.handleVerb("renew", "Extend a lock that acquire took",
-		"renew lets the lock of a handle last for its --ttl from now on. See fencelock acquire.",
+		"renew lets the lock of a handle last for its --ttl from now on. See fencelock acquire.\n"+
+			"If a break --notice ends the lock before, it says so on stderr, and ends with 0.",
 		func(ctx context.Context, s *session, h fencelock.Handle) error {
 			if ttl.set && ttl.d < time.Millisecond {
 				return usage("--ttl is %v; want how long the lock is to last from now", ttl.d)
 			}
-			_, err := s.Detached(h).Renew(ctx, ttl.d)
+			left, notice, err := s.Detached(h).Renew(ctx, ttl.d)
+			if notice != nil {
+				say("%s will be broken in %s%s; finish the work and release it", quote(h.Key()), span(left),
+					because(notice.Reason))
+			}
 			return err
 		})
 	cmd.Flags().Var(&ttl, "ttl", "how long the lock lasts from now (default: as long as acquire said)")

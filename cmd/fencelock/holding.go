@@ -288,7 +288,8 @@ func (h *holding) giveBack(l *fencelock.Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if l.Release(ctx) == nil && h.f.minHold.d > 0 {
-		_ = h.Break(ctx, h.f.name, l.Token(), "nothing has run", -1) // ends the lingering
+		how := fencelock.Break{Reason: "nothing has run", Delay: -1} // ends the lingering
+		_ = h.Break(ctx, h.f.name, l.Token(), how)
 	}
 }
 

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/child"
 )
 
@@ -29,29 +33,44 @@ func (s *signalFlag) Set(text string) error {
 	return nil
 }
 
-// addRevoke declares the flag that has a command hear of a break --ask.
+// addRevoke declares the flag for the notice of a fencelock break.
 func (f *holdFlags) addRevoke(cmd *cobra.Command) {
-	cmd.Flags().Var(&f.onRevoke, "on-revoke", "what the command gets when fencelock break --ask asks for the lock "+
-		"(default: nothing, and nobody looks for that)")
+	cmd.Flags().Var(&f.onRevoke, "on-revoke", "what the command gets when fencelock break --notice tells of the end "+
+		"of the lock (default TERM; nothing with --on-loss ignore)")
 }
 
-// revoked is closed when somebody asks for the lock, or nil without --on-revoke.
-func (j *job) revoked() <-chan struct{} {
-	if j.f.onRevoke.signal == nil {
-		return nil
-	}
-	return j.lease.Revoked()
-}
-
-// passRevocation tells the command, unless it is ending, that somebody asks for the lock.
+// passRevocation tells the command, unless it is ending, that its lock was given notice.
 func (j *job) passRevocation() {
 	if j.phase != running {
 		return
 	}
-	by, why := j.lease.Revocation(), ""
-	if by.Note != "" {
-		why = " (" + plain(by.Note) + ")"
+	s, what := j.f.onRevoke, "the command runs on"
+	if s.signal == nil && j.f.loss != lossIgnore {
+		s.signal = child.SignalNamed("TERM")
 	}
-	say("%s: %s asks for it%s; the command gets %s", quote(j.f.name), plain(by.Owner), why, &j.f.onRevoke)
-	j.c.Signal(j.f.onRevoke.signal)
+	if s.signal != nil {
+		what = "the command gets " + s.String()
+	}
+	reason, end := j.lease.Revocation()
+	say("%s will be broken in %s%s; %s", quote(j.f.name), span(time.Until(end)), because(reason), what)
+	if s.signal != nil {
+		j.c.Signal(s.signal)
+	}
+}
+
+// because adds the reason of a break, if there is one, to what is said.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return " (" + plain(reason) + ")"
+}
+
+// notRenewed returns why the lease is about to end: by a notice, or because no renewal has succeeded.
+func (j *job) notRenewed() error {
+	reason, end := j.lease.Revocation()
+	if end.IsZero() || end.Sub(j.lease.Deadline()) > j.f.margin() {
+		return errors.New("it could not be renewed in time")
+	}
+	return fmt.Errorf("%w: %s", fencelock.ErrBroken, cmp.Or(plain(reason), "an operator broke it"))
 }

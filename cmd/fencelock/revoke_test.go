@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -26,91 +27,98 @@ func token(t *testing.T, s *stage) string {
 	return holderOfN(t, s).Token.String()
 }
 
-// traps starts a run with these flags that holds n. Its shell exits with 3 on HUP, and notes USR1.
+// traps starts a run with these flags that holds n. Its shell exits with 3 on HUP, with 4 on TERM, and notes USR1.
 func (s *stage) traps(flags ...string) *proc {
 	s.t.Helper()
-	const script = `trap "exit 3" HUP; trap "echo asked >asked" USR1; echo $$ >pid; ` + untilTold
+	const script = `trap "exit 3" HUP; trap "exit 4" TERM; trap "echo asked >asked" USR1; echo $$ >pid; ` + untilTold
 	p := s.start("fencelock", slices.Concat([]string{"run"}, flags, []string{"n", "--", "sh", "-c", script})...)
 	s.pid("pid")
 	return p
 }
 
-func TestCommandThatIsAskedEndsByItself(t *testing.T) {
+func TestCommandUnderNoticeEndsByItself(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.traps("--on-revoke", "HUP")
-		breaker := s.wants(0, "break", "n", "--yes", "--ask", "1m", "--reason", "release 7", "--token", token(t, s))
-		breaker.wantLine(`"n": the grant with token `, " ended after ", ", without force")
-		holder.wantExit(3)
-		holder.wantLine(`"n": `, " asks for it (release 7); the command gets SIGHUP")
-		if out := s.must("ls"); out != "" {
-			t.Errorf("left in the store: %s", out)
-		}
-	})
-}
-
-func TestCommandThatDoesNotHeedIsBroken(t *testing.T) {
-	t.Parallel()
-	for _, told := range []bool{false, true} {
-		t.Run(fmt.Sprintf("told=%v", told), func(t *testing.T) {
+	for _, signal := range []string{"", "HUP"} {
+		t.Run(signal, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {
-				flags := []string{"--ttl", "3s"}
-				if told {
-					flags = append(flags, "--on-revoke", "SIGusr1")
+				flags := []string{"--ttl", "3s"} // it hears by a renewal, if it has no alarms yet
+				if signal != "" {
+					flags = append(flags, "--on-revoke", signal)
 				}
 				holder := s.traps(flags...)
-				breaker := s.start("fencelock", "break", "n", "--yes", "--ask", "2s", "--reason", "enough", "--token", token(t, s))
-				if out := s.must("ls"); strings.Contains(out, "revoke") || !strings.HasPrefix(out, "NAME") {
-					t.Errorf("the request is shown: %s", out)
+				breaker := s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(t, s))
+				breaker.wantLine(`"n": the grant with token `, " ends in 10m00s at the earliest, unless its holder releases it")
+				if signal == "" {
+					holder.wantExit(4)
+				} else {
+					holder.wantExit(3)
 				}
-				breaker.wantExit(0)
-				breaker.wantLine(" did not end in 2s, and was broken")
-				holder.wantExit(exitLost)
-				text := holder.err.String()
-				if !strings.Contains(text, "enough") || strings.Contains(text, "asks for it") != told {
-					t.Errorf("the holder says %s", text)
-				}
-				if asked := s.read("asked") != ""; asked != told {
-					t.Errorf("the command was asked: %v", asked)
+				holder.wantLine(`"n" will be broken in `, " (release 7); the command gets SIG"+cmp.Or(signal, "TERM"))
+				if out := s.must("ls"); out != "" {
+					t.Errorf("left in the store: %s", out)
 				}
 			})
 		})
 	}
 }
 
-func TestInterruptedBreakTakesItsRequestBack(t *testing.T) {
+func TestCommandThatDoesNotHeedItsNoticeIsEnded(t *testing.T) {
+	t.Parallel()
+	for _, flags := range [][]string{{"--on-revoke", "SIGusr1"}, {"--on-loss", "kill", "--on-revoke", "USR1"}} {
+		t.Run(fmt.Sprint(flags), func(t *testing.T) {
+			onEach(t, func(t *testing.T, s *stage) {
+				holder := s.traps(append(flags, "--ttl", "3s", "--grace", "1s")...)
+				breaker := s.wants(0, "break", "n", "--yes", "--notice", "6s", "--reason", "enough", "--token", token(t, s))
+				breaker.wantLine(" ends in 6s at the earliest")
+				eventually(t, "the command is told", func() bool { return s.read("asked") != "" })
+				token(t, s) // it is held
+				holder.wantExit(exitLost)
+				if text := holder.err.String(); !strings.Contains(text, "was lost while the command ran") ||
+					strings.Count(text, "enough") != 2 {
+					t.Errorf("the holder says %s", text)
+				}
+				s.wants(0, "run", "--wait", "20s", "n", "--", "true")
+			})
+		})
+	}
+}
+
+func TestCommandThatIgnoresLossRunsOnUnderNotice(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.traps("--on-revoke", "USR1")
-		breaker := s.start("fencelock", "break", "n", "--yes", "--ask", "1m", "--token", token(t, s))
-		eventually(t, "the command is asked", func() bool { return s.read("asked") != "" })
-		breaker.signal("INT")
-		breaker.wantExit(130)
-		breaker.wantLine("interrupted; the request was taken back, and nothing was broken")
-		token(t, s) // it is held
+		holder := s.traps("--on-loss", "ignore", "--ttl", "3s")
+		s.wants(0, "break", "n", "--yes", "--notice", "1h", "--token", token(t, s))
+		eventually(t, "the notice", func() bool { return strings.Contains(holder.err.String(), "the command runs on") })
 		s.touch("enough")
 		holder.wantExit(0)
 	})
 }
 
+func TestRenewByHandleTellsOfTheNotice(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *stage) {
+		s.must("acquire", "n", "--ttl", "1m", "--handle", "h")
+		s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(t, s))
+		renewed := s.wants(0, "renew", "--handle", "h")
+		renewed.wantLine(`"n" will be broken in `, "(release 7); finish the work and release it")
+		s.wants(0, "release", "--handle", "h")
+	})
+}
+
 func TestBreakWithDelayKeepsTheNameClosed(t *testing.T) {
 	t.Parallel()
-	for _, asks := range [][]string{nil, {"--ask", "1s"}} {
-		t.Run(fmt.Sprint(asks), func(t *testing.T) {
-			onEach(t, func(t *testing.T, s *stage) {
-				holder := s.traps("--ttl", "3s")
-				end := []string{"break", "n", "--yes", "--token", token(t, s)}
-				s.wants(0, slices.Concat(end, asks, []string{"--delay", "1h"})...)
-				holder.wantExit(exitLost)
-				s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
-				if out := s.must("ls"); !strings.Contains(out, "lingers") {
-					t.Errorf("ls: %s", out)
-				}
-				s.wants(0, end...) // sent again
-				s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
-				s.wants(0, append(end, "--delay", "0")...)
-				s.wants(0, "run", "-n", "n", "--", "true")
-			})
-		})
-	}
+	onEach(t, func(t *testing.T, s *stage) {
+		holder := s.traps("--ttl", "3s")
+		end := []string{"break", "n", "--yes", "--token", token(t, s)}
+		s.wants(0, append(end, "--delay", "1h")...)
+		holder.wantExit(exitLost)
+		s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
+		if out := s.must("ls"); !strings.Contains(out, "lingers") {
+			t.Errorf("ls: %s", out)
+		}
+		s.wants(0, end...) // sent again
+		s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
+		s.wants(0, append(end, "--delay", "0")...)
+		s.wants(0, "run", "-n", "n", "--", "true")
+	})
 }

@@ -46,9 +46,10 @@ last change of a file. A new file of that name is progress, and so are changes o
 was moved or deleted meanwhile, as logrotate does. stdout is a pipe then, also on a terminal,
 and is passed on. While its reader pauses, the command is not taken to hang.
 
-With --on-revoke HUP the command gets HUP when fencelock break --ask asks for the lock, so
-that it can finish a step and end before it is broken. To know, the lock is looked at once a
-second. A command that is asked without --on-revoke is not told.
+When fencelock break --notice 5m tells of the end of the lock, the command gets TERM, or HUP
+with --on-revoke HUP, so that it can finish a step and end within that time. If it has not, it
+is ended as by the loss of the lock, before the notice is over. With --on-loss ignore it gets
+nothing without --on-revoke.
 
 The lock is released when no process of the group is left, and no background job. A command
 that died of a signal is waited for with all that it has started, also in other sessions. A

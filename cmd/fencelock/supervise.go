@@ -83,7 +83,7 @@ func (j *job) run(c child.Command) error {
 	defer k.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	lost, revoked := j.lease.Context().Done(), j.revoked()
+	lost, revoked := j.lease.Context().Done(), j.lease.Revoked()
 	for {
 		select {
 		case s := <-k.Exited:
@@ -170,14 +170,14 @@ func (j *job) checkLease() {
 		return
 	}
 	end := j.lease.Deadline()
-	if end.Sub(j.watchdogEnd) > time.Millisecond {
+	if end.Sub(j.watchdogEnd).Abs() > time.Millisecond { // a notice moves it back
 		// Here and not where the renewal is told: that may wait for people to read what is
 		// said, and this must not.
 		j.watchdogEnd = end
 		j.c.Extend()
 	}
 	if left := time.Until(end); left <= j.f.notice() {
-		j.why, j.err = lockLost, errors.New("it could not be renewed in time")
+		j.why, j.err = lockLost, j.notRenewed()
 		switch {
 		case !j.maxEnd.IsZero() && j.maxLeft()-left < j.f.margin():
 			// What ends here is the longest holding time, not a lease that could not be

@@ -106,5 +106,5 @@ func breakLock(ctx context.Context, rdb *redis.Client) error {
 	if err != nil {
 		return err
 	}
-	return locks.Break(ctx, job, line.Claims[0].Token, "an operator took it for stuck", 0)
+	return locks.Break(ctx, job, line.Claims[0].Token, fencelock.Break{Reason: "an operator took it for stuck"})
 }

@@ -104,7 +104,7 @@ func TestBrokenLockStopsTheWork(t *testing.T) {
 		time.AfterFunc(time.Minute, func() {
 			line, err := operator.Line(t.Context(), "stock/pen")
 			if err == nil {
-				err = operator.Break(t.Context(), "stock/pen", fence.Token(line.Claims[0].Token), "stuck since noon", 0)
+				err = operator.Break(t.Context(), "stock/pen", fence.Token(line.Claims[0].Token), fencelock.Break{Reason: "stuck since noon"})
 			}
 			if err != nil {
 				t.Error(err)

@@ -22,8 +22,8 @@ func fields(p *page, reason, confirm string) url.Values {
 
 func TestBreak(t *testing.T) {
 	var audit []string
-	broke := func(_ *http.Request, v *console.Visitor, key string, token fence.Token, reason string, err error) {
-		audit = append(audit, fmt.Sprint(v.Name, " ", key, " ", token, " ", reason, " ", err))
+	broke := func(_ *http.Request, v *console.Visitor, key string, token fence.Token, how fencelock.Break, err error) {
+		audit = append(audit, fmt.Sprint(v.Name, " ", key, " ", token, " ", how.Reason, " ", err))
 	}
 	in(t, &console.Options{Broke: broke}, func(s *site) {
 		lease := s.lock("nightly", fencelock.Owner("alice@a"))
@@ -83,7 +83,7 @@ func TestOpenAKeyThatLingers(t *testing.T) {
 		next := s.wait("nightly", fencelock.Owner("bob@b"))
 		nextLook()
 		before := s.get(s.get("/key?key=nightly").href("break?")).says("alice@a holds this key")
-		if err := s.client.Break(s.Context(), "nightly", lease.Token(), "hangs", time.Minute); err != nil {
+		if err := s.client.Break(s.Context(), "nightly", lease.Token(), fencelock.Break{Reason: "hangs", Delay: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		nextLook()
@@ -210,5 +210,40 @@ func TestLinkWorksOnce(t *testing.T) {
 		other.request("GET", "/", nil).want(http.StatusUnauthorized)
 		s.header = http.Header{"Host": {"evil.example:7533"}}
 		s.request("GET", "/", nil).want(http.StatusMisdirectedRequest).lacks("nightly")
+	})
+}
+
+// A visitor gives the holder time. The key shows that, and how it ended.
+func TestBreakWithNotice(t *testing.T) {
+	in(t, nil, func(s *site) {
+		lease := s.lock("nightly", fencelock.Owner("alice@a"))
+		next := s.wait("nightly", fencelock.Owner("bob@b"))
+		nextLook()
+		form := s.get(s.get("/key?key=nightly").href("break?"))
+		send := func(notice string) *page {
+			f := fields(form, "deploy", "alice@a")
+			f.Set("notice", notice)
+			return s.request("POST", form.href("break?"), f)
+		}
+		for _, bad := range []string{"soon", "0s", "-1m", "30"} {
+			send(bad).want(http.StatusUnprocessableEntity).says("The notice is not a time")
+		}
+		send("1000000h").want(http.StatusUnprocessableEntity).says("The store refuses this")
+		done := send(" 30s ").want(http.StatusSeeOther)
+		s.get("/"+done.header.Get("Location")).says("was given notice", "holds", "alice@a", "notice was given reason: deploy")
+		select {
+		case <-lease.Revoked():
+		default:
+			t.Fatal("the holder has not heard")
+		}
+		if err := lease.Err(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(31 * time.Second)
+		s.get("/key?key=nightly").says("holds", "bob@b", "broken reason: deploy")
+		(<-next).Release(s.Context())
+		if err := lease.Release(s.Context()); !errors.Is(err, fencelock.ErrBroken) {
+			t.Errorf("the lease ended with %v", err)
+		}
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
-	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 type breakPage struct {
@@ -23,6 +22,8 @@ type breakPage struct {
 	Action  string // address of the form
 	Back    string
 	Reason  string // as typed
+	Notice  string // as typed
+	notice  time.Duration
 	Typed   string // to confirm
 	Errors  []fieldError
 	Unsure  bool // whether anything was changed
@@ -98,31 +99,38 @@ func claimWith(l *fencelock.Line, token fence.Token) (fencelock.Standing, bool) 
 // breakClaim does what a form asks for.
 func (c *Console) breakClaim(ctx context.Context, v *visit, p *breakPage, token fence.Token) {
 	p.Reason, p.Typed = strings.TrimSpace(v.PostForm.Get("reason")), strings.TrimSpace(v.PostForm.Get("confirm"))
+	p.Notice = strings.TrimSpace(v.PostForm.Get("notice"))
 	if p.check(v.lang); len(p.Errors) > 0 {
 		v.render(http.StatusUnprocessableEntity, "break", p)
 		return
 	}
-	delay := time.Duration(0) // that of the lease, if it has one
+	how := fencelock.Break{Reason: p.Reason, Notice: p.notice} // with the delay of the lease, if it has one
 	if p.Open {
-		delay = -1
+		how.Delay = -1
 	}
-	err := c.locks.Break(ctx, p.Key, token, p.Reason, delay)
+	err := c.locks.Break(ctx, p.Key, token, how)
 	if c.o.Broke != nil {
-		c.o.Broke(v.Request, v.who, p.Key, token, p.Reason, err)
+		c.o.Broke(v.Request, v.who, p.Key, token, how, err)
 	}
 	switch {
 	case err == nil:
-		c.watch.Ended(p.Key, token, watch.Broken, p.Reason)
+		c.watch.Broke(p.Key, token, how)
 		ctx, cancel := context.WithTimeout(v.Context(), storeTimeout)
 		defer cancel()
 		c.watch.Refresh(ctx)
 		done := "&broken="
-		if p.Open {
+		switch {
+		case p.Open:
 			done = "&opened="
+		case how.Notice > 0:
+			done = "&revoked="
 		}
 		v.redirect(p.Back + done + token.String())
 	case errors.Is(err, fencelock.ErrNoClaim):
 		v.refuse(http.StatusNotFound, "no-claim")
+	case errors.Is(err, fencelock.ErrInvalid) && how.Notice > 0:
+		p.fail(v.lang, "notice", "err.no-notice")
+		v.render(http.StatusUnprocessableEntity, "break", p)
 	case errors.Is(err, fencelock.ErrInvalid):
 		p.fail(v.lang, "reason", "err.invalid")
 		v.render(http.StatusUnprocessableEntity, "break", p)
@@ -142,6 +150,12 @@ func (p *breakPage) check(l language) {
 		p.fail(l, "reason", "err.reason")
 	case len(p.Reason) > driver.MaxNote:
 		p.fail(l, "reason", "err.long", driver.MaxNote)
+	}
+	if p.Notice != "" {
+		var err error
+		if p.notice, err = time.ParseDuration(p.Notice); err != nil || p.notice <= 0 {
+			p.fail(l, "notice", "err.notice")
+		}
 	}
 	if p.Typed != strings.TrimSpace(p.Confirm) && (p.Claim.Owner == "" || p.Typed != strings.TrimSpace(p.Claim.Owner)) {
 		p.fail(l, "confirm", "err.confirm", p.Confirm)

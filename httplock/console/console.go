@@ -35,7 +35,7 @@ type Options struct {
 	Link *Link
 
 	// Broke is told of each break that a visitor tried, and what came of it.
-	Broke func(r *http.Request, v *Visitor, key string, token fence.Token, reason string, err error)
+	Broke func(r *http.Request, v *Visitor, key string, token fence.Token, how fencelock.Break, err error)
 
 	// Always has the Console watch the lines while nobody looks, too.
 	Always bool

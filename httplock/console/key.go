@@ -30,6 +30,7 @@ type keyPage struct {
 	Waits    chart
 	Holds    chart
 	Broken   fence.Token // a claim that this visitor has just broken
+	Revoked  fence.Token // a claim that this visitor has given notice to
 	Opened   fence.Token // a claim that lingered until this visitor has opened the key
 }
 
@@ -87,8 +88,11 @@ func (c *Console) key(v *visit) {
 	events := c.watch.Of(key)
 	p.Waits, p.Holds = chartsOf(v.lang, events)
 	p.History = events[:min(len(events), maxHistory)]
-	if t, err := fence.Parse(v.URL.Query().Get("broken")); err == nil && hasBroken(events, t) {
+	if t, err := fence.Parse(v.URL.Query().Get("broken")); err == nil && has(events, watch.Broken, t) {
 		p.Broken = t
+	}
+	if t, err := fence.Parse(v.URL.Query().Get("revoked")); err == nil && has(events, watch.Revoked, t) {
+		p.Revoked = t
 	}
 	if t, err := fence.Parse(v.URL.Query().Get("opened")); err == nil && t <= l.Last {
 		if _, there := claimWith(&l.Line, t); !there {
@@ -123,9 +127,9 @@ func (p *keyPage) addClaims(l *watch.Line, at time.Time) {
 	}
 }
 
-func hasBroken(events []watch.Change, token fence.Token) bool {
+func has(events []watch.Change, what watch.What, token fence.Token) bool {
 	for _, e := range events {
-		if e.What == watch.Broken && e.Token == token {
+		if e.What == what && e.Token == token {
 			return true
 		}
 	}

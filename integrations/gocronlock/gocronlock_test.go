@@ -223,7 +223,7 @@ func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 		line, _ = c.Line(t.Context(), "scheduler")
 		return len(line.Claims) == 2
 	})
-	if err := c.Break(t.Context(), "scheduler", fence.Token(line.Claims[0].Token), "test", 0); err != nil {
+	if err := c.Break(t.Context(), "scheduler", fence.Token(line.Claims[0].Token), fencelock.Break{Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	<-rival

@@ -142,7 +142,7 @@ func TestLostLockStopsBeforeTheNextMigration(t *testing.T) {
 	if err != nil || len(line.Claims) != 1 {
 		t.Fatal(line, err)
 	}
-	if err := c.Break(t.Context(), "migrate/shop", fence.Token(line.Claims[0].Token), "test", 0); err != nil {
+	if err := c.Break(t.Context(), "migrate/shop", fence.Token(line.Claims[0].Token), fencelock.Break{Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Run(strings.NewReader("CREATE TABLE late (id INTEGER);")); !errors.Is(err, fencelock.ErrLost) {

@@ -408,7 +408,7 @@ func (w *worker) breaks(ctx context.Context, u use) {
 	w.mu.Unlock()
 	delay := min(u.Hold, w.Lease)
 	begun := time.Since(w.start)
-	err = w.client.Break(ctx, u.Key, c.Token, "tidied", cmp.Or(delay, -1))
+	err = w.client.Break(ctx, u.Key, c.Token, fencelock.Break{Reason: "tidied", Delay: cmp.Or(delay, -1)})
 	if delay > 0 && !errors.Is(err, fencelock.ErrNoClaim) {
 		w.mu.Lock()
 		w.closed = append(w.closed, history.Span{Key: u.Key, From: begun, To: time.Since(w.start) + delay})

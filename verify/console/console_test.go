@@ -171,7 +171,7 @@ func TestOpenAKeyThatLingers(t *testing.T) {
 	s := serve(t, nil)
 	lease := s.lock("nightly", "alice@web-1/812")
 	delay := 10 * time.Minute
-	if err := s.locks.Break(t.Context(), "nightly", lease.Token(), "hangs", delay); err != nil {
+	if err := s.locks.Break(t.Context(), "nightly", lease.Token(), fencelock.Break{Reason: "hangs", Delay: delay}); err != nil {
 		t.Fatal(err)
 	}
 	b := newBrowser(t, s.URL)

@@ -433,12 +433,12 @@ func breaks(r *round) {
 		r.Fatal(err)
 	}
 	r.arm()
-	err = r.within(limit, func() error { return r.cl.Break(r.ctx, r.key, l.Token(), "tidied", 0) })
+	err = r.within(limit, func() error { return r.cl.Break(r.ctx, r.key, l.Token(), fencelock.Break{Reason: "tidied"}) })
 	switch {
 	case err == nil:
 	case errors.Is(err, fencelock.ErrUnavailable):
 		// Nobody knows. Whoever asks again is told one of the two.
-		if err := r.cl.Break(context.Background(), r.key, l.Token(), "tidied", 0); err != nil && !driver.Gone(err) {
+		if err := r.cl.Break(context.Background(), r.key, l.Token(), fencelock.Break{Reason: "tidied"}); err != nil && !driver.Gone(err) {
 			r.Errorf("break, again: %v", err)
 		}
 	default:

@@ -119,7 +119,7 @@ func (r *breaking) run(t *testing.T, delay time.Duration) *broken {
 	next.inLine(t, r.next)
 	<-begun
 	b := &broken{broken: time.Now()}
-	err := r.next.Break(t.Context(), key, lease.Token(), "it hangs", delay)
+	err := r.next.Break(t.Context(), key, lease.Token(), fencelock.Break{Reason: "it hangs", Delay: delay})
 	late := errors.Is(err, fencelock.ErrNoClaim) && errors.Is(lease.Err(), fencelock.ErrLost)
 	if !late {
 		steps.Must(t, err)

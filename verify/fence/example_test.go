@@ -76,7 +76,7 @@ func Example() {
 	fmt.Println(setStock(first, 9), pay(first))
 
 	// The first one hangs, and somebody breaks its lock.
-	if err := locks.Break(ctx, "sku1", first.Token(), "it hangs", 0); err != nil {
+	if err := locks.Break(ctx, "sku1", first.Token(), fencelock.Break{Reason: "it hangs"}); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -50,7 +50,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		if end == "released" {
 			err = first.Release(t.Context())
 		} else {
-			err = client.Break(t.Context(), key, first.Token(), "it hangs", 0)
+			err = client.Break(t.Context(), key, first.Token(), fencelock.Break{Reason: "it hangs"})
 		}
 		steps.Must(t, err)
 		if holds() {

@@ -147,7 +147,7 @@ func breakHolder(t *testing.T, store, key string) {
 	if len(line.Claims) == 0 || !line.Claims[0].Granted {
 		t.Fatalf("%s is held by %+v", key, line.Claims)
 	}
-	must(t, locks.Break(context.Background(), key, line.Claims[0].Token, "for the test", 0))
+	must(t, locks.Break(context.Background(), key, line.Claims[0].Token, fencelock.Break{Reason: "for the test"}))
 }
 
 // checkDashboard asks what the panels ask.

@@ -101,7 +101,7 @@ func (o *ours) Head(ctx context.Context, key string) (token, span int64, err err
 }
 
 func (o *ours) Break(ctx context.Context, key string, token int64) (none bool, err error) {
-	err = o.c.Break(ctx, key, fence.Token(token), "torture", 0)
+	err = o.c.Break(ctx, key, fence.Token(token), fencelock.Break{Reason: "torture"})
 	return driver.Gone(err), err
 }
 

@@ -128,9 +128,10 @@ class AsyncClient:
         """As Client.lines."""
         return await self.run(self._session.lines(prefix, limit))
 
-    async def break_claim(self, key: str, token: int, reason: str) -> None:
+    async def break_claim(self, key: str, token: int, reason: str, *, notice: float = 0.0,
+                          delay: Optional[float] = None) -> None:
         """As Client.break_claim."""
-        await self.run(self._session.break_claim(key, token, reason))
+        await self.run(self._session.break_claim(key, token, reason, notice, delay))
 
     def keep(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task that goes on without its caller; for this package."""
@@ -190,6 +191,9 @@ class _Lost(asyncio.Event):
 class AsyncLease(LeaseCore):
     """A held key, renewed by a task. `lost` is set when the lease ends before its release.
 
+    `revoked` is set when a break gives notice, for the reason in `revocation`: finish the work and
+    release the lease within `left` seconds.
+
     Inside `async with`, a loss cancels the task of the block, and the block raises
     LeaseLost, as asyncio.timeout does with TimeoutError. A block that keeps the event loop
     busy is told when it awaits; check() asks the clock at any time.
@@ -201,6 +205,7 @@ class AsyncLease(LeaseCore):
     def __init__(self, client: AsyncClient, session: Session, reply: Reply, on_lost: Optional[OnLost]) -> None:
         super().__init__(session, reply)
         self.lost: asyncio.Event = _Lost(self._process)
+        self.revoked = asyncio.Event()
         self._client, self._on_lost = client, on_lost
         self._block: Optional[asyncio.Task[Any]] = None
         self._cancelled, self._cancelling = False, 0
@@ -212,7 +217,7 @@ class AsyncLease(LeaseCore):
 
     def _watch(self) -> None:
         if self.left == 0:
-            self._lose(f"it was not renewed in time: {self._trouble}")
+            self._lose(self._ran_out())
         else:
             self._timer = self._loop.call_later(self.left, self._watch)
 
@@ -227,6 +232,12 @@ class AsyncLease(LeaseCore):
         if self._block is not None and self._block is not asyncio.current_task(self._loop):
             self._cancelled = self._block.cancel()
         return True
+
+    def _revoke(self, reason: str) -> None:
+        super()._revoke(reason)
+        self.revoked.set()
+        self._timer.cancel()  # the notice may be over before the lease was
+        self._timer = self._loop.call_later(self.left, self._watch)
 
     def _stop(self) -> None:
         self._timer.cancel()

@@ -265,8 +265,13 @@ class Session:
     def lines(self, prefix: str, limit: int) -> Steps[JSON]:
         return (yield from self.call("/v1/lines?" + urlencode({"prefix": prefix, "limit": limit}))).data
 
-    def break_claim(self, key: str, token: int, reason: str) -> Steps[None]:
-        yield from self.call("/v1/break", {"key": key, "token": str(token), "reason": reason})
+    def break_claim(self, key: str, token: int, reason: str, notice: float, delay: Optional[float]) -> Steps[None]:
+        body: JSON = {"key": key, "token": str(token), "reason": reason}
+        if notice > 0:
+            body["notice"] = duration(notice)
+        if delay is not None:
+            body["delay"] = duration(delay)
+        yield from self.call("/v1/break", body)
 
 
 _BUSY = "the program was too busy to send a renewal"
@@ -292,6 +297,7 @@ class LeaseCore:
         self._released, self._done = False, ""  # a release has begun, with this slot to note as done
         self._tried = self._settled = False  # it was sent; it was answered
         self._refused: Optional[LeaseLost] = None  # by that answer
+        self._revocation: Optional[str] = None
 
     @property
     def _mine(self) -> bool:
@@ -303,13 +309,28 @@ class LeaseCore:
         over = self._error or self._released or not self._mine
         return 0.0 if over else max(0.0, self._deadline - now())
 
+    @property
+    def revocation(self) -> Optional[str]:
+        """The reason of the break that has given notice, or None. Then the lease ends after `left`."""
+        return self._revocation
+
+    def _revoke(self, reason: str) -> None:
+        """Note the notice of a break."""
+        self._revocation = reason
+
+    def _ran_out(self) -> str:
+        """Why the lease ends at its deadline."""
+        if self._revocation is not None:
+            return f"it was broken, and its notice is over: {self._revocation}"
+        return f"it was not renewed in time: {self._trouble}"
+
     def check(self) -> None:
         """Raise LeaseLost unless this process holds the lease, by its own clock. It asks no server."""
         if not self._mine:
             reason = f"process {self._process[0]} acquired it, and a fork of that process does not hold it"
             raise LeaseLost(f"{self.key!r} is not held here: {reason}", "lost", {"reason": reason})
         if self.left == 0:
-            self._lose(f"it was not renewed in time: {self._trouble}")
+            self._lose(self._ran_out())
         if self._error is not None:
             raise LeaseLost(str(self._error), "lost", self._error.problem)
         if self._released:
@@ -325,7 +346,8 @@ class LeaseCore:
     def _renewals(self) -> Steps[None]:
         """Renew at a third of the lease, until the loss. A release stops who plays these steps."""
         while self._error is None and not self._released:
-            yield max(0.01, self._sent + min(self.ttl, self._deadline - self._sent) / 3 - now())
+            length = self._deadline - self._sent if self._revocation is None else self.ttl
+            yield max(0.01, self._sent + min(self.ttl, length) / 3 - now())
             if not self._mine:  # an event loop that goes on in a fork
                 self._lose("it belongs to the process that acquired it, and this one is a fork")
                 return
@@ -336,6 +358,8 @@ class LeaseCore:
                 self._sent, self._base = reply.sent, reply.base
                 self._deadline = reply.sent + reply.data["left_ms"] / 1000
                 self._trouble = _BUSY
+                if reply.data.get("revoked"):
+                    self._revoke(str(reply.data.get("reason", "")))
             except LeaseLost as lost:
                 self._lose(lost.reason)
             except FencelockError as error:  # it may pass before the lease ends, as a wrong file of tokens does

@@ -105,9 +105,14 @@ class Client:
         """The lines in use whose keys begin with prefix: `lines`, and whether they are `truncated`."""
         return self.run(self._session.lines(prefix, limit))
 
-    def break_claim(self, key: str, token: int, reason: str) -> None:
-        """End anybody's claim by force. Raises NoClaim if no claim of the key has the token."""
-        self.run(self._session.break_claim(key, token, reason))
+    def break_claim(self, key: str, token: int, reason: str, *, notice: float = 0.0,
+                    delay: Optional[float] = None) -> None:
+        """End the claim of any client by force. Raises NoClaim if no claim of the key has the token.
+
+        The holder keeps the key for `notice` seconds, and is told. The key stays closed for `delay`
+        seconds after the end, by default for the delay of the lease, if it has one.
+        """
+        self.run(self._session.break_claim(key, token, reason, notice, delay))
 
     def run(self, steps: Steps[T], sleep: Callable[[float], object] = time.sleep) -> T:
         """Play a conversation; for this package."""
@@ -140,7 +145,8 @@ class Lease(LeaseCore):
     """A held key, renewed by a thread of its own. Use it in `with`, or call release.
 
     `lost` is set when the lease ends before its release. Work that must not go on then
-    calls check(), or waits for nothing longer than `left` seconds.
+    calls check(), or waits for nothing longer than `left` seconds. `revoked` is set when a break
+    gives notice, for the reason in `revocation`: finish the work and release it within `left` seconds.
 
     A lease belongs to the process that acquired it. In a fork of that process `lost` is
     set, check() raises LeaseLost, and release() does nothing.
@@ -149,6 +155,7 @@ class Lease(LeaseCore):
     def __init__(self, client: Client, session: Session, reply: Reply, on_lost: Optional[OnLost]) -> None:
         super().__init__(session, reply)
         self.lost: threading.Event = _Lost(self._process)
+        self.revoked = threading.Event()
         self._client, self._on_lost = client, on_lost
         self._ended, self._mutex = threading.Event(), threading.RLock()
         self._sending, self._repaying = threading.Lock(), False  # held while a release is under way
@@ -165,11 +172,17 @@ class Lease(LeaseCore):
             threading.Thread(target=self._on_lost, args=(self._error,), daemon=True).start()
         return True
 
+    def _revoke(self, reason: str) -> None:
+        super()._revoke(reason)
+        if not self.revoked.is_set():  # the other watch waits for the end of the lease, which may be later
+            threading.Thread(target=self._watch, name=f"fencelock {self.key!r}", daemon=True).start()
+        self.revoked.set()
+
     def _watch(self) -> None:
         """Tell of the end in time, also while a renewal hangs in a connection or a look-up of a name."""
         while not self._ended.wait(self.left):
             if self.left == 0:
-                self._lose(f"it was not renewed in time: {self._trouble}")
+                self._lose(self._ran_out())
 
     def _renew(self) -> None:
         def sleep(seconds: float) -> None:

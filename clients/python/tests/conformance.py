@@ -129,6 +129,15 @@ class Player:
         else:
             raise AssertionError(f"{step}: check says that it is held")
 
+    async def revoked(self, step: Step) -> None:
+        lease = self.leases[step["lease"]]
+        end = time.monotonic() + step["within_ms"] / 1000
+        while not lease.revoked.is_set():
+            assert time.monotonic() < end, step
+            await asyncio.sleep(0.02)
+        assert lease.revocation == step["reason"], f"{step}: {lease.revocation}"
+        lease.check()
+
     async def rises(self, step: Step) -> None:
         tokens = [self.leases[name].token for name in step["leases"]]
         assert all(a < b for a, b in zip(tokens, tokens[1:])), f"{step}: {tokens}"
@@ -183,7 +192,8 @@ class Player:
 
 # The name of a step is a Python keyword.
 async def _break(self: Player, step: Step) -> None:
-    await self.run(self.client.break_claim, self.key, self.leases[step["lease"]].token, step["reason"])
+    await self.run(self.client.break_claim, self.key, self.leases[step["lease"]].token, step["reason"],
+                   notice=step.get("notice_ms", 0) / 1000)
 
 
 setattr(Player, "break", _break)

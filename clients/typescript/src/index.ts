@@ -142,6 +142,13 @@ export interface AcquireOptions extends OnceOptions {
   requestId?: string;
 }
 
+export interface BreakOptions {
+  /** How long the holder keeps the key, to finish its work: 0. */
+  notice?: number;
+  /** How long the key stays closed after the end: as the lease says. 0: not at all. */
+  delay?: number;
+}
+
 interface Call {
   wait?: number | undefined;
   limit?: number;
@@ -234,9 +241,18 @@ export class Client {
     return (await this.call("/v1/lines?" + query)).data as { lines: Line[]; truncated: boolean };
   }
 
-  /** Ends anybody's claim by force. Rejects with NoClaim if no claim of the key has the token. */
-  async breakClaim(key: string, token: string, reason: string): Promise<void> {
-    await this.call("/v1/break", { key, token, reason });
+  /**
+   * Ends the claim of any client by force. Rejects with NoClaim if no claim of the key has the token.
+   * The holder keeps the key for `notice`, and is told. The key stays closed for `delay` after the end,
+   * by default for the delay of the lease, if it has one.
+   */
+  async breakClaim(key: string, token: string, reason: string, options: BreakOptions = {}): Promise<void> {
+    const { notice, delay, ...unknown } = options;
+    refuse(unknown);
+    const body: JSONObject = { key, token, reason };
+    if (notice) body["notice"] = duration(notice);
+    if (delay !== undefined) body["delay"] = duration(delay);
+    await this.call("/v1/break", body);
   }
 
   async #claim(path: string, key: string, options: AcquireOptions, more: JSONObject = {}): Promise<Reply> {
@@ -357,6 +373,7 @@ export class Lease {
   readonly requestId: string;
   readonly #client: Client;
   readonly #ended = new AbortController();
+  readonly #revoked = new AbortController();
   #base: string;
   #sent: number;
   #deadline: number;
@@ -389,6 +406,14 @@ export class Lease {
     return this.#ended.signal;
   }
 
+  /**
+   * Aborts when a break gives notice, with its reason: finish the work and release the lease within `left`.
+   * Renewals do not make the lease longer any more.
+   */
+  get revoked(): AbortSignal {
+    return this.#revoked.signal;
+  }
+
   /** How long until the lease ends unless it is renewed; 0 after its end. */
   get left(): number {
     return this.signal.aborted ? 0 : Math.max(0, this.#deadline - now());
@@ -396,7 +421,7 @@ export class Lease {
 
   /** Throws LeaseLost unless the lease is held, by this process's clock. It asks no server. */
   check(): void {
-    if (this.left === 0) this.#end(`it was not renewed in time: ${this.#trouble}`);
+    if (this.left === 0) this.#runOut();
     this.signal.throwIfAborted();
   }
 
@@ -457,6 +482,11 @@ export class Lease {
     await this.release().catch(ignoreUnavailable);
   }
 
+  #runOut(): void {
+    const broken = `it was broken, and its notice is over: ${this.revoked.reason}`;
+    this.#end(this.revoked.aborted ? broken : `it was not renewed in time: ${this.#trouble}`);
+  }
+
   #end(reason: string): void {
     clearTimeout(this.#watch);
     const text = reason === "released" ? "was released" : `was lost: ${reason}`;
@@ -467,7 +497,7 @@ export class Lease {
   #plan(): void {
     clearTimeout(this.#watch);
     this.#watch = setTimeout(
-      () => (this.left === 0 ? this.#end(`it was not renewed in time: ${this.#trouble}`) : this.#plan()),
+      () => (this.left === 0 ? this.#runOut() : this.#plan()),
       Math.min(Math.ceil(this.left), LONGEST),
     );
     unref(this.#watch);
@@ -477,7 +507,8 @@ export class Lease {
     const { signal } = this;
     while (!signal.aborted) {
       try {
-        const next = this.#sent + Math.min(this.ttl, this.#deadline - this.#sent) / 3;
+        const length = this.revoked.aborted ? this.ttl : this.#deadline - this.#sent;
+        const next = this.#sent + Math.min(this.ttl, length) / 3;
         await sleep(Math.max(10, next - now()), signal, unref);
         const options = { limit: this.#deadline, base: this.#base, signal };
         if (this.#trouble === BUSY) this.#trouble = "no renewal was answered";
@@ -488,6 +519,7 @@ export class Lease {
         this.#deadline = reply.sent + reply.data["left_ms"];
         this.#trouble = BUSY;
         this.#plan();
+        if (reply.data["revoked"]) this.#revoked.abort(reply.data["reason"] ?? "");
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof LeaseLost) return this.#end(error.reason);

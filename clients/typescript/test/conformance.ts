@@ -104,7 +104,17 @@ class Player {
       assert(reason.includes(step["reason"]), `${about}: ${reason}`);
       assert.throws(() => this.lease(step).check(), { name: "LeaseLost" });
     },
-    break: (step) => this.client.breakClaim(this.key, this.lease(step).token, step["reason"]),
+    break: (step) => {
+      const options = { notice: step["notice_ms"] ?? 0 };
+      return this.client.breakClaim(this.key, this.lease(step).token, step["reason"], options);
+    },
+    revoked: async (step, about) => {
+      const { revoked } = this.lease(step);
+      const end = performance.now() + step["within_ms"];
+      while (!revoked.aborted && performance.now() < end) await after(20);
+      assert.equal(revoked.reason, step["reason"], about);
+      this.lease(step).check();
+    },
     rises: (step, about) =>
       this.all(step).reduce((before, lease) => {
         assert(BigInt(before.token) < BigInt(lease.token), `${about}: ${before.token}, ${lease.token}`);

@@ -46,6 +46,7 @@ type claim struct {
 	waited      time.Duration // until the grant; negative: not known
 	until       time.Time     // end of the lease as last seen
 	full        time.Duration
+	notice      *fencelock.Break // that was given through this process, or nil
 }
 
 func stageOf(s *fencelock.Standing) stage {
@@ -203,8 +204,12 @@ func (w *Watcher) addLocked(c *claim, e Change) {
 	w.log.add(e)
 }
 
-// endLocked adds the end of a claim.
+// endLocked adds the end of a claim. One that was given notice was broken, if it has run out or
+// lingers: a holder that leaves in time does neither.
 func (w *Watcher) endLocked(c *claim, e Change) {
+	if c.notice != nil && (e.What == Lost || e.What == Released && c.Lingering) {
+		e.What, e.Reason, e.RanOut = Broken, c.notice.Reason, false
+	}
 	e.Held = -1
 	if c.Granted {
 		e.Held = max(e.At.Sub(c.Since), 0)
@@ -239,6 +244,26 @@ func (w *Watcher) Ended(key string, token fence.Token, what What, reason string)
 		w.endLocked(c, Change{What: what, At: time.Now(), Key: key, Reason: reason})
 	}
 	w.pokeLocked(key)
+}
+
+// Broke notes a break before a look finds it. A holder that has notice holds the key until that is
+// over.
+func (w *Watcher) Broke(key string, token fence.Token, how fencelock.Break) {
+	w.mu.Lock()
+	noticed := false
+	if w.running && how.Notice > 0 {
+		if c := w.findLocked(key, token); c.stage == holds {
+			c.notice, noticed = &how, true
+			e := Change{What: Revoked, At: time.Now(), Key: key, Held: -1}
+			e.Reason, e.Notice = how.Reason, how.Notice
+			w.addLocked(c, e)
+			w.pokeLocked(key)
+		}
+	}
+	w.mu.Unlock()
+	if !noticed {
+		w.Ended(key, token, Broken, how.Reason)
+	}
 }
 
 // findLocked returns the claim whose span has token in it.

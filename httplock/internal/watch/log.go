@@ -17,10 +17,11 @@ const (
 	Waiting  What = "waiting"
 	Acquired What = "acquired"
 	Released What = "released"
-	Lost     What = "lost"   // its lease ran out
-	Left     What = "left"   // a waiter has gone
-	Broken   What = "broken" // through this process
-	Gone     What = "gone"   // ended while the store did not answer
+	Lost     What = "lost"    // its lease ran out
+	Left     What = "left"    // a waiter has gone
+	Broken   What = "broken"  // through this process
+	Revoked  What = "revoked" // through this process: notice was given
+	Gone     What = "gone"    // ended while the store did not answer
 
 	LineChanged What = "line"
 )
@@ -34,6 +35,7 @@ type Change struct {
 	Reason             string
 	Waited             time.Duration // until the grant; negative: not granted, or not known
 	Held               time.Duration // until the end; negative: not ended, or never held
+	Notice             time.Duration // of Revoked
 	RanOut             bool          // its lease ran out, as far as is known
 	Line               *Line         // of LineChanged
 

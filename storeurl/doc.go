@@ -28,6 +28,8 @@
 //	user:password@tcp(host:3306)/db            the same, as a DSN of go-sql-driver/mysql; unix(path) too
 //	etcd://host,host/prefix                    etcd; etcds with TLS
 //	zk://host,host/root                        ZooKeeper; zks with TLS
+//	s3://bucket/prefix?region=eu-west-1        a bucket of S3, with the credentials that the AWS CLI takes
+//	s3://bucket?endpoint=https://host:9000     a bucket of another server of S3; poll=500ms for its waiters
 //
 // With TLS, ca, cert and key name files in PEM form: ?ca=…&cert=…&key=…, or FENCELOCK_CA,
 // FENCELOCK_CERT and FENCELOCK_KEY. An unknown parameter is an error that names it.

@@ -46,6 +46,7 @@ func schemes() []scheme {
 		mysql.as("mariadb", "//user@host:port/db"),
 		etcd.as("etcd", "//host:port,host:port/prefix"),
 		etcd.withTLS().as("etcds", "//host:port,host:port/prefix"),
+		scheme{check: checkS3, open: openS3, server: true}.as("s3", "//bucket/prefix"),
 		zookeeper.as("zk", "//host:port,host:port/root"),
 		zookeeper.withTLS().as("zks", "//host:port,host:port/root"),
 	}

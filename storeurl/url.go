@@ -52,6 +52,8 @@ func (u *URL) TLS() bool {
 	case strings.HasPrefix(u.Scheme, "postgres"):
 		mode := u.settings["sslmode"]
 		return mode == "require" || strings.HasPrefix(mode, "verify") || !u.tls.empty()
+	case u.Scheme == "s3":
+		return !strings.HasPrefix(u.settings["endpoint"], "http:")
 	case u.Scheme == "mysql" || u.Scheme == "mariadb":
 		return !u.tls.empty() || u.settings["tls"] != "" && u.settings["tls"] != "false"
 	}

@@ -53,6 +53,8 @@ var readings = []reading{
 	{"\ufeffredis://h/3\r\n", "redis h:6379/3", "h:6379", "3"},
 	{"etcd://a,b:1/app", "etcd a:2379,b:1/app", "a:2379,b:1", "app"},
 	{"etcds://u:pw@a", "etcds a:2379", "a:2379", ""},
+	{"s3://locks/app/?region=eu-west-1", "s3 locks/app", "locks", "app"},
+	{"s3://locks?endpoint=http://127.0.0.1:9000&poll=1s", "s3 locks", "locks", ""},
 	{"zk://a,b/root/below", "zk a:2181,b:2181/root/below", "a:2181,b:2181", "root/below"},
 	{"zks://u:pw@a,b:1?ca=/x", "zks a:2281,b:1", "a:2281,b:1", ""},
 }

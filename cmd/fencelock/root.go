@@ -57,6 +57,7 @@ config --help). The default is a file in your state directory ($XDG_STATE_HOME, 
   postgres:///db?host=/DIR, mysql://user@/db?socket=/PATH, unix:///PATH?db=0
                                 servers on Unix sockets: PostgreSQL, MySQL, Redis
   etcd://host:port,…/prefix     etcd, and the prefix of the keys; etcds:// with TLS
+  s3://bucket/prefix            a bucket of S3; ?endpoint= names another server of S3
   zk://host:port,…/root         ZooKeeper, and the node that is the root of the locks;
                                 zks:// with TLS
   memory:                       this process only; for trying things out

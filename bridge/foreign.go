@@ -19,7 +19,8 @@ type ForeignLock interface {
 	// Name is the name of the format, as shown to people.
 	Name() string
 	// Try takes the lock of key for ttl, or starts its lease again if id holds it. It reports
-	// false if another client holds the lock. It does not wait.
+	// false if another client holds the lock. It does not wait, and may leave id a place in a
+	// line, which ends with Release.
 	Try(ctx context.Context, key, id string, ttl time.Duration) (bool, error)
 	// Renew starts the lease again if id holds the lock, and otherwise reports false and changes
 	// nothing.
@@ -98,6 +99,9 @@ func (f *foreign) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	}
 	err := f.try(ctx, &t)
 	if err == nil && !t.Granted && c.NoWait {
+		if _, err := f.lock.Release(ctx, t.Key, t.ID); err != nil { // its place in a line, where there is one
+			return t, err
+		}
 		return t, &driver.BusyError{Ahead: 1}
 	}
 	return t, err

@@ -103,11 +103,7 @@ func bridged(t *testing.T, rdb *redis.Client, store *memlock.Store) program {
 
 func locks(t *testing.T, b driver.Backend) program {
 	t.Helper()
-	c, err := fencelock.New(b, &fencelock.Options{TTL: lease})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
+	c := client(t, b, lease)
 	return func(ctx context.Context, key string) (func() error, fence.Token, error) {
 		l, err := c.Lock(ctx, key)
 		if err != nil {
@@ -115,6 +111,16 @@ func locks(t *testing.T, b driver.Backend) program {
 		}
 		return func() error { return l.Release(ctx) }, l.Token(), nil
 	}
+}
+
+func client(t *testing.T, b driver.Backend, ttl time.Duration) *fencelock.Client {
+	t.Helper()
+	c, err := fencelock.New(b, &fencelock.Options{TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // exclude has the named programs take one lock many times. No two may be inside at once, and the

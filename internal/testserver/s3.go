@@ -20,6 +20,11 @@ const (
 	S3Secret = "fencelock-secret"
 )
 
+// S3Environment is what a client of such a server needs in its environment.
+func S3Environment() map[string]string {
+	return map[string]string{"AWS_ACCESS_KEY_ID": S3Key, "AWS_SECRET_ACCESS_KEY": S3Secret}
+}
+
 // S3 starts a server of S3 with one bucket for a test.
 var S3 = forTest(findS3)
 

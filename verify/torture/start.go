@@ -34,7 +34,7 @@ type store struct {
 func Stores() []string {
 	return []string{
 		"memory", "sqlite", "redis", "postgres", "pgbouncer", "mariadb", "etcd", "zookeeper", "redlock",
-		"sentinel", "cluster", "etcd3", "zookeeper3",
+		"sentinel", "cluster", "etcd3", "zookeeper3", "s3",
 	}
 }
 
@@ -157,6 +157,13 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		s.cluster = testserver.RedisCluster(h)
 		s.world.failover = s.failover
 		return "redis+cluster://" + strings.Join(s.cluster.Addrs(), ","), nil
+	case "s3":
+		for name, value := range testserver.S3Environment() {
+			if err := os.Setenv(name, value); err != nil { // workers have it from here
+				return "", err
+			}
+		}
+		return s.own(testserver.S3(h, keep)), nil
 	case "etcd3":
 		s.world.usurped = true // see TestThreeMembers/TheLeaderComesBack
 		return s.own(testserver.EtcdCluster(h, 3)...), nil

@@ -22,6 +22,9 @@ func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error
 	if err != nil {
 		return "", "", nil, err
 	}
+	if u.Scheme == "s3" {
+		return throughEndpoint(there)
+	}
 	targets := strings.Split(u.Host, ",")
 	switch u.Scheme {
 	case "rediss", "redis+sentinel", "redis+cluster", "redlock", "etcds":
@@ -41,6 +44,23 @@ func through(raw string) (to, via string, proxies []*faultproxy.Proxy, err error
 	}
 	there.Host = strings.Join(addrs, ",")
 	return there.String(), "", proxies, nil
+}
+
+// throughEndpoint is through for a URL that names the server in a parameter.
+func throughEndpoint(there *url.URL) (to, via string, proxies []*faultproxy.Proxy, err error) {
+	query := there.Query()
+	endpoint, err := url.Parse(query.Get("endpoint"))
+	if err != nil {
+		return "", "", nil, err
+	}
+	p, err := faultproxy.Listen(endpoint.Host, faultproxy.Framer{})
+	if err != nil {
+		return "", "", nil, err
+	}
+	endpoint.Host = p.Addr()
+	query.Set("endpoint", endpoint.String())
+	there.RawQuery = query.Encode()
+	return there.String(), "", []*faultproxy.Proxy{p}, nil
 }
 
 func each(proxies []*faultproxy.Proxy, do func(*faultproxy.Proxy)) {

@@ -112,6 +112,8 @@ func Schemes() Table {
 		"etcd": ours("etcd", 2*time.Second, 2*time.Second),
 		// A crashed process keeps its locks for its whole session, and ZooKeeper ends those
 		// at a multiple of its tick.
+		// A bucket counts leases in whole seconds, and has another second for its clocks.
+		"s3":              ours("s3", 3*time.Second, 4*time.Second),
 		"zk":              ours("zookeeper", time.Second, time.Second),
 		"redis+redsync":   foreignService("redsync", redsyncLibrary),
 		"redis+redislock": foreignService("bsm/redislock", bsmLibrary),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -284,7 +285,7 @@ func TestHandlesThatAreNone(t *testing.T) {
 
 		odd := strings.Repeat("\x00\xff", 140)
 		w.release(w.got(a.Detached(w.detach(a, w.lock(a, odd))).Adopt(bg)))
-		long := w.lock(a, strings.Repeat("k", driver.MaxKey))
+		long := w.lock(a, strings.Repeat("k", limit.Key))
 		w.is(errOf(a.Detach(bg, long)), fencelock.ErrInvalid)
 		w.release(long)
 
@@ -395,7 +396,7 @@ func TestLeaseIsNotSharedWhileItIsDetached(t *testing.T) {
 func TestLeaseIsSharedAfterAFailedDetach(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.client(nil)
-		for _, key := range []string{"k", strings.Repeat("k", driver.MaxKey)} {
+		for _, key := range []string{"k", strings.Repeat("k", limit.Key)} {
 			l := w.lock(a, key)
 			w.store.meddle(only(down, "detach"), nil)
 			if _, err := a.Detach(bg, l); err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/history"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 func (p *probe) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
@@ -265,7 +266,7 @@ func TestHistoryThatCannotBe(t *testing.T) {
 			_, err = history.Read(bg, b, "k", 1)
 			w.is(err, fencelock.ErrInvalid)
 		}
-		for key, n := range map[string]int{"k": 0, "": 1, strings.Repeat("k", driver.MaxKey+1): 1} {
+		for key, n := range map[string]int{"k": 0, "": 1, strings.Repeat("k", limit.Key+1): 1} {
 			_, err := history.Read(bg, w.store, key, n)
 			w.is(err, fencelock.ErrInvalid)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 //verify:fault The API, on all stores | one key as two kinds of lock; a semaphore of two sizes
@@ -52,7 +53,7 @@ var badOptions = map[string][]fencelock.Option{
 	"MinHold negative":      {fencelock.MinHold(-time.Second)},
 	"MinHold too long":      {fencelock.MinHold(400 * 24 * time.Hour)},
 	"Wait negative":         {fencelock.Wait(-1)},
-	"Note too long":         {fencelock.Note(strings.Repeat("n", driver.MaxNote+1))},
+	"Note too long":         {fencelock.Note(strings.Repeat("n", limit.Note+1))},
 	"Note with a zero byte": {fencelock.Note("a\x00b")},
 	"Note that is no text":  {fencelock.Note("a\xffb")},
 	"MinHold over MaxHold":  {fencelock.MinHold(2 * time.Second), fencelock.MaxHold(time.Second)},
@@ -61,7 +62,7 @@ var badOptions = map[string][]fencelock.Option{
 // badCalls are those that no option is to blame for.
 var badCalls = map[string]badCall{
 	"empty key":             withKey(""),
-	"key one byte too long": withKey(strings.Repeat("k", driver.MaxKey+1)),
+	"key one byte too long": withKey(strings.Repeat("k", limit.Key+1)),
 	"key of a megabyte":     withKey(strings.Repeat("k", 1<<20)),
 	"a try that waits": func(t *testing.T, c *fencelock.Client) error {
 		return invalid(t, errOf(c.TryLock(bg, "k", fencelock.Wait(1))), errOf(c.TryLock(bg, "k", fencelock.Wait(time.Second))))
@@ -82,7 +83,7 @@ var badCalls = map[string]badCall{
 		return c.Break(bg, "k", -1, fencelock.Break{})
 	},
 	"reason too long": func(t *testing.T, c *fencelock.Client) error {
-		return c.Break(bg, "k", 1, fencelock.Break{Reason: strings.Repeat("r", driver.MaxNote+1)})
+		return c.Break(bg, "k", 1, fencelock.Break{Reason: strings.Repeat("r", limit.Note+1)})
 	},
 	"Once with Reentrant": func(t *testing.T, c *fencelock.Client) error {
 		return errOf(c.Once(bg, "k", time.Time{}, neverRuns(t), fencelock.Reentrant(), fencelock.Wait(0)))
@@ -152,7 +153,7 @@ func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 func TestKeysMayHoldAnyByte(t *testing.T) {
 	keys := []string{
 		"a", "A", " a", "a ", "a\x00", "a\n", "a/b", "a:b", "a{b}", "{a}b", "a}b{", "a%b", "a_b", `a\b`, "a'b", `a"b`,
-		"a\u0301", "\u00e1", "а", "\xff\xfe", "\x00", strings.Repeat("k", driver.MaxKey), "锁", "é", "../a", "a*", "a?",
+		"a\u0301", "\u00e1", "а", "\xff\xfe", "\x00", strings.Repeat("k", limit.Key), "锁", "é", "../a", "a*", "a?",
 	}
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)

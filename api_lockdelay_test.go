@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 const lockDelay = 20 * time.Second
@@ -166,7 +166,7 @@ func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
 			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Delay: -1}))
 			w.free("k")
 		}
-		w.release(w.lock(b, "k", fencelock.LockDelay(time.Second), fencelock.Note(strings.Repeat("n", driver.MaxNote))))
+		w.release(w.lock(b, "k", fencelock.LockDelay(time.Second), fencelock.Note(strings.Repeat("n", limit.Note))))
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 var noon = time.Date(2000, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -355,7 +356,7 @@ func TestMarkHoldsSlotTimeAndOwner(t *testing.T) {
 		if line.Done.IsZero() || !line.Slot.IsZero() {
 			t.Errorf("%+v", line)
 		}
-		for _, m := range []driver.Mark{"", "x", "ever", "ever ever", "a b c", "2000-01-01T12:00:00Z x o"} {
+		for _, m := range []string{"", "x", "ever", "ever ever", "a b c", "2000-01-01T12:00:00Z x o"} {
 			// As a later Once finds it, if another program left it.
 			l, err := w.store.Enter(bg, driver.Claim{Key: string(m) + "?", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Second, Span: 1})
 			must(t, err)
@@ -369,11 +370,11 @@ func TestMarkHoldsSlotTimeAndOwner(t *testing.T) {
 
 func TestLongestOwnerFitsIntoAMark(t *testing.T) {
 	inWorld(t, func(w *world) {
-		c := w.client(&fencelock.Options{Owner: strings.Repeat("o", driver.MaxOwner)})
+		c := w.client(&fencelock.Options{Owner: strings.Repeat("o", limit.Owner)})
 		var j job
 		w.once(c, time.Date(2026, 11, 20, 20, 0, 0, 123456789, time.UTC), &j, true)
 		line, err := w.store.Line(bg, "k")
-		if err != nil || len(line.Mark) > driver.MaxMark {
+		if err != nil || len(line.Mark) > limit.Mark {
 			t.Error(len(line.Mark), err)
 		}
 		w.once(c, time.Date(2026, 11, 20, 20, 0, 0, 123456789, time.UTC), &j, false)

@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/quorumlock"
@@ -61,7 +62,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 			b driver.Backend
 			o fencelock.Options
 		}{
-			"owner too long":         {w.store, fencelock.Options{Owner: strings.Repeat("o", driver.MaxOwner+1)}},
+			"owner too long":         {w.store, fencelock.Options{Owner: strings.Repeat("o", limit.Owner+1)}},
 			"owner is no text":       {w.store, fencelock.Options{Owner: "a\xff"}},
 			"owner with a zero":      {w.store, fencelock.Options{Owner: "a\x00"}},
 			"TTL negative":           {w.store, fencelock.Options{TTL: -1}},
@@ -153,11 +154,11 @@ func TestSpecialCallsHaveAClaimOfTheirOwn(t *testing.T) {
 func TestExtremesOfOptionsWork(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, o := range []*fencelock.Options{
-			{Owner: strings.Repeat("o", driver.MaxOwner)}, {TTL: time.Millisecond}, {HandOff: 1}, {HandOff: driver.MaxSpan},
+			{Owner: strings.Repeat("o", limit.Owner)}, {TTL: time.Millisecond}, {HandOff: 1}, {HandOff: driver.MaxSpan},
 			{TTL: 1<<63 - 1}, {Owner: "\x01\u202e\n"},
 		} {
 			c := w.client(o)
-			l := w.lock(c, "k", fencelock.Note(strings.Repeat("n", driver.MaxNote)))
+			l := w.lock(c, "k", fencelock.Note(strings.Repeat("n", limit.Note)))
 			if !l.Deadline().After(time.Now()) {
 				t.Errorf("%+v: deadline %v", o, l.Deadline())
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 type traceKey struct{}
@@ -110,7 +110,7 @@ func TestTraceThatCannotBeKeptIsLeftOut(t *testing.T) {
 			{"a\x1fb", "note", true, false},
 			{"a\x00b", "note", false, true},
 			{"\xff", "note", false, true},
-			{long, strings.Repeat("n", driver.MaxNote), true, false},
+			{long, strings.Repeat("n", limit.Note), true, false},
 			{long, "a\x1fb", true, false},
 		} {
 			opts := []fencelock.Option{fencelock.Note(test.note)}

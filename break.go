@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // Break says how Client.Break ends a claim: for which Reason, after which Notice, and how long the
@@ -81,8 +82,8 @@ func checkBreak(token fence.Token, reason string) error {
 		return invalid("token %d; want the token of the grant to end, as Line shows it", token)
 	case !isText(reason):
 		return invalid("the reason is not text: it must be UTF-8 without zero bytes")
-	case len(reason) > driver.MaxNote:
-		return invalid("the reason has %d bytes; at most %d", len(reason), driver.MaxNote)
+	case len(reason) > limit.Note:
+		return invalid("the reason has %d bytes; at most %d", len(reason), limit.Note)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // optionSet is a set of options. An option is a set of one.
@@ -279,9 +280,9 @@ func (a *acquisition) readTrace() {
 	switch {
 	case !isText(trace):
 		a.c.events.warnOnce(a.event(), fmt.Errorf("Options.Trace returned no text; the claims go without it"))
-	case len(trace) > driver.MaxOwner:
+	case len(trace) > limit.Owner:
 		a.c.events.warnOnce(a.event(), fmt.Errorf("Options.Trace returned more than %d bytes; the claims go without it",
-			driver.MaxOwner))
+			limit.Owner))
 	default:
 		a.trace = trace
 	}

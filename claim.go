@@ -110,7 +110,7 @@ type rareFields struct {
 
 // lineView holds what the last responses of the store said about the line.
 type lineView struct {
-	mark    driver.Mark       // what the last holder left on the line
+	mark    string            // what the last holder left on the line
 	blocker *driver.BusyError // first claim of the line
 	ahead   int
 	lastErr error // of the last request before the grant; nil after an answer
@@ -401,7 +401,7 @@ func (cl *claim) owner() string {
 }
 
 // lastMark returns the mark that the line had when the claim was granted.
-func (cl *claim) lastMark() driver.Mark {
+func (cl *claim) lastMark() string {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	return cl.readRare().said.mark

@@ -363,7 +363,7 @@ func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 
 // marked returns an error if the line has no such mark, nor a later one. A Leave of a claim that has left with an
 // earlier mark returns nil, too.
-func (p *handle) marked(ctx context.Context, c *Client, m driver.Mark) error {
+func (p *handle) marked(ctx context.Context, c *Client, m string) error {
 	line, err := c.backend.Line(ctx, p.ticket.Key)
 	if err == nil && line.Mark < m[:len(markTime)] { // its slot
 		err = driver.GoneError{Reason: "it has ended before, and was finished for an earlier slot"}

@@ -90,13 +90,13 @@ type run struct {
 
 // A mark is three fields, so that a person who looks into the store can read it:
 // the slot, when it was done, and by whom. The slot of once forever is the zero time.
-func writeMark(r run) driver.Mark {
-	return driver.Mark(fmt.Sprintf("%s %s %s", r.slot.UTC().Format(markTime), r.done.UTC().Format(markTime), r.owner))
+func writeMark(r run) string {
+	return fmt.Sprintf("%s %s %s", r.slot.UTC().Format(markTime), r.done.UTC().Format(markTime), r.owner)
 }
 
 // readMark reads what Once left on a line. It reports false for a mark that Once did not
 // write, and for none.
-func readMark(m driver.Mark) (run, bool) {
+func readMark(m string) (run, bool) {
 	fields := strings.SplitN(string(m), " ", 3)
 	if len(fields) != 3 {
 		return run{}, false

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // FuzzMark: what Once writes on a line is read again; any other text is
@@ -17,14 +17,14 @@ func FuzzMark(f *testing.F) {
 	f.Add("2026-11-21T00:00:00Z 2026-11-21T00:00:01.5Z a b c", int64(-1), "a b\x1f")
 	f.Add("2026-11-21T00:00:00+25:00 x y", int64(1), "锁")
 	f.Fuzz(func(t *testing.T, text string, at int64, owner string) {
-		if r, ok := readMark(driver.Mark(text)); ok {
+		if r, ok := readMark(string(text)); ok {
 			if again, ok := readMark(writeMark(r)); !ok || !again.slot.Equal(r.slot) || again.owner != r.owner {
 				t.Errorf("%q is read as %+v, written, and read as %+v, %v", text, r, again, ok)
 			}
 		}
 		r := run{time.Unix(0, at), time.Unix(0, at).Add(time.Second), owner}
 		m := writeMark(r)
-		if len(owner) <= driver.MaxOwner && len(m) > driver.MaxMark {
+		if len(owner) <= limit.Owner && len(m) > limit.Mark {
 			t.Errorf("a mark of %d bytes: %q", len(m), m)
 		}
 		if got, ok := readMark(m); !ok || !got.slot.Equal(r.slot) || !got.done.Equal(r.done) || got.owner != owner {

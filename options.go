@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // DefaultTTL is the lease of a claim: long enough for the failover of most
@@ -83,8 +84,8 @@ func (o *Options) withDefaults() (Options, error) {
 	switch {
 	case !isText(s.Owner):
 		return s, invalid("Options.Owner is not text: it must be UTF-8 without zero bytes")
-	case len(s.Owner) > driver.MaxOwner:
-		return s, invalid("Options.Owner has %d bytes; at most %d", len(s.Owner), driver.MaxOwner)
+	case len(s.Owner) > limit.Owner:
+		return s, invalid("Options.Owner has %d bytes; at most %d", len(s.Owner), limit.Owner)
 	case s.HandOff < 1 || s.HandOff > driver.MaxSpan:
 		return s, invalid("Options.HandOff is %d; want 1 to %d, or 0 for the default", s.HandOff, driver.MaxSpan)
 	}
@@ -114,8 +115,8 @@ func defaultOwner() string {
 		program = strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
 	}
 	owner := fmt.Sprintf("%s@%s/%d", program, host, os.Getpid())
-	if len(owner) > driver.MaxOwner {
-		owner = owner[len(owner)-driver.MaxOwner:]
+	if len(owner) > limit.Owner {
+		owner = owner[len(owner)-limit.Owner:]
 	}
 	return strings.ToValidUTF8(owner, "")
 }
@@ -266,8 +267,8 @@ func Note(s string) LeaseOption {
 		switch {
 		case !isText(s):
 			return invalid("Note is not text: it must be UTF-8 without zero bytes")
-		case len(s) > driver.MaxNote:
-			return invalid("Note has %d bytes; at most %d", len(s), driver.MaxNote)
+		case len(s) > limit.Note:
+			return invalid("Note has %d bytes; at most %d", len(s), limit.Note)
 		}
 		return nil
 	})
@@ -323,8 +324,8 @@ func checkOwner(s string) error {
 	switch {
 	case !isText(s):
 		return invalid("Owner is not text: it must be UTF-8 without zero bytes")
-	case len(s) > driver.MaxOwner:
-		return invalid("Owner has %d bytes; at most %d", len(s), driver.MaxOwner)
+	case len(s) > limit.Owner:
+		return invalid("Owner has %d bytes; at most %d", len(s), limit.Owner)
 	}
 	return nil
 }
@@ -343,8 +344,8 @@ func checkKey(key string) error {
 	switch {
 	case key == "":
 		return invalid("the key is empty")
-	case len(key) > driver.MaxKey:
-		return invalid("the key has %d bytes; at most %d", len(key), driver.MaxKey)
+	case len(key) > limit.Key:
+		return invalid("the key has %d bytes; at most %d", len(key), limit.Key)
 	}
 	return nil
 }

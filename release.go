@@ -26,7 +26,7 @@ func (l *Lease) Release(ctx context.Context) error { return l.releaseWith(ctx, "
 
 // releaseWith releases the lease and leaves mark on the line. The first call does it, and
 // later calls wait for its result.
-func (l *Lease) releaseWith(ctx context.Context, mark driver.Mark) error {
+func (l *Lease) releaseWith(ctx context.Context, mark string) error {
 	if l.released.CompareAndSwap(false, true) {
 		defer l.releasing.Done()
 		l.releaseErr = l.releaseOnce(ctx, mark)
@@ -40,7 +40,7 @@ func (l *Lease) releaseWith(ctx context.Context, mark driver.Mark) error {
 }
 
 // releaseOnce is the first call of Release.
-func (l *Lease) releaseOnce(ctx context.Context, mark driver.Mark) error {
+func (l *Lease) releaseOnce(ctx context.Context, mark string) error {
 	now := l.claim.c.clock.Now()
 	exit, last, err := l.beginRelease(now, mark)
 	if !last {
@@ -51,7 +51,7 @@ func (l *Lease) releaseOnce(ctx context.Context, mark driver.Mark) error {
 
 // beginRelease ends the lease here. If its grant ends with it, last is true, and the claim
 // stays held and has no holder until giveBack. Otherwise err is the result of Release.
-func (l *Lease) beginRelease(now int64, mark driver.Mark) (exit driver.Exit, last bool, err error) {
+func (l *Lease) beginRelease(now int64, mark string) (exit driver.Exit, last bool, err error) {
 	held, cl := l.root(), l.claim
 	cl.mu.Lock()
 	defer cl.unlock()

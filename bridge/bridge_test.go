@@ -15,6 +15,7 @@ import (
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/faulty"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -302,7 +303,7 @@ func TestMarkCrossesTheMove(t *testing.T) {
 		for i, step := range []struct{ leaves, sees driver.Backend }{
 			{p.old, p.b}, {p.b, p.old}, {p.b, p.new}, {p.new, p.b},
 		} {
-			mark := driver.Mark(fmt.Sprint("mark ", i))
+			mark := fmt.Sprint("mark ", i)
 			p.must(step.leaves.Leave(t.Context(), p.enter(step.leaves, p.writer(), true), driver.Exit{Mark: mark}))
 			seen := p.enter(step.sees, p.writer(), true)
 			if seen.Mark != mark {
@@ -376,7 +377,7 @@ func TestSurveySeesThePhaseOfEachProgram(t *testing.T) {
 			c.Owner = owner
 			return c
 		}
-		long := strings.Repeat("x", driver.MaxOwner) // has no room for the mark
+		long := strings.Repeat("x", limit.Owner) // has no room for the mark
 		first := p.enter(p.b, named(long), true)
 		p.enter(p.b, named("second"), false)
 		p.enter(p.old, named("third"), false)

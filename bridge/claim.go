@@ -23,11 +23,11 @@ type claim struct {
 	driver.Claim // as it was entered first
 
 	mu      sync.Mutex
-	oldLeft bool        // it has left the old store
-	inOld   bool        // the old store has granted it
-	token   int64       // in the old store; 0 before its answer
-	mark    driver.Mark // of the old store, at the grant
-	ends    time.Time   // no earlier ends the lease in the old store
+	oldLeft bool      // it has left the old store
+	inOld   bool      // the old store has granted it
+	token   int64     // in the old store; 0 before its answer
+	mark    string    // of the old store, at the grant
+	ends    time.Time // no earlier ends the lease in the old store
 
 	raised int64 // the old store numbers above this, see raiseOld
 

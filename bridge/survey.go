@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // Phase says which stores a program uses while a fleet moves.
@@ -84,7 +85,7 @@ const ownerMark = " (bridge)"
 
 // marked is owner with the mark, unless that is too long.
 func marked(owner string) string {
-	if len(owner)+len(ownerMark) > driver.MaxOwner {
+	if len(owner)+len(ownerMark) > limit.Owner {
 		return owner
 	}
 	return owner + ownerMark

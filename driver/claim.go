@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // maxID is how many bytes a claim's ID may have; the core's IDs have 26.
@@ -15,24 +17,12 @@ const maxID = 256
 // Semaphores are smaller.
 const RW = 1 << 20
 
-// Limits of a claim. The core checks them, and so does Validate.
-const (
-	MaxKey   = 1024  // bytes in a key; any byte may occur
-	MaxOwner = 256   // bytes in an owner, and in a trace
-	MaxNote  = 1024  // bytes in a note, and in the reason given to Break
-	MaxMark  = 512   // bytes in a mark
-	MaxSpan  = 65535 // tokens that one claim may reserve
-)
-
-// Mark holds what the last finished holder left on a line, at most MaxMark bytes.
-// Backends store it unchanged; an empty Mark means that there is none. Marks are compared
-// byte by byte, and the mark of a line never falls: of its own and the one that a claim
-// leaves, the larger stays.
-type Mark string
+// MaxSpan is how many tokens one claim may reserve.
+const MaxSpan = 65535
 
 // Claim asks for a place in the line of Key.
 type Claim struct {
-	// Key names the lock: 1 to MaxKey bytes, each of any value.
+	// Key names the lock: 1 to 1024 bytes, each of any value.
 	Key string
 	// ID is at least 128 random bits as text, drawn by the core for this claim alone. It
 	// makes Enter repeatable, through the same Backend, and it is the only right to Leave.
@@ -42,8 +32,8 @@ type Claim struct {
 	// and the claim outlives the process that entered it until its lease ends. Only a Detacher is
 	// asked for such claims, and one Backend for no two claims with one ID at a time.
 	Named bool
-	// Owner and Note are text shown to people, and Trace is text for other programs: UTF-8
-	// without zero bytes.
+	// Owner and Note are text shown to people, and Trace is text for other programs: UTF-8 without
+	// zero bytes, at most 256, 1024 and 256 bytes.
 	Owner, Note, Trace string
 	// LockDelay is for how long Break keeps the key closed after this claim, if the Break has no
 	// Delay of its own: 0, or Info.MinTTL to Info.MaxTTL. It is part of TTL already. Backends
@@ -81,11 +71,11 @@ func (c *Claim) Validate(info Info) error {
 
 func (c *Claim) invalid(info *Info) error {
 	err := cmp.Or(
-		within("bytes of key", int64(len(c.Key)), 1, MaxKey),
+		within("bytes of key", int64(len(c.Key)), 1, limit.Key),
 		within("bytes of ID", int64(len(c.ID)), 1, maxID),
-		within("bytes of owner", int64(len(c.Owner)), 0, MaxOwner),
-		within("bytes of note", int64(len(c.Note)), 0, MaxNote),
-		within("bytes of trace", int64(len(c.Trace)), 0, MaxOwner),
+		within("bytes of owner", int64(len(c.Owner)), 0, limit.Owner),
+		within("bytes of note", int64(len(c.Note)), 0, limit.Note),
+		within("bytes of trace", int64(len(c.Trace)), 0, limit.Owner),
 		within("tokens", c.Span, 1, MaxSpan),
 		within("of capacity", c.Capacity, 1, RW),
 		within("of weight", c.Weight, 1, c.Capacity),
@@ -149,7 +139,7 @@ type Ticket struct {
 	Ahead int
 	// Mark is the mark of the line when this claim was granted. It is set on
 	// granted tickets only.
-	Mark Mark
+	Mark string
 	// Head describes the first claim of the line when this one is not granted;
 	// nil where the backend has not looked.
 	Head *BusyError
@@ -157,8 +147,10 @@ type Ticket struct {
 
 // Exit says how a claim leaves.
 type Exit struct {
-	// Mark replaces the line's mark, unless empty, or not above it: see Mark.
-	Mark Mark
+	// Mark replaces the line's mark, unless empty, or not above it. Backends store it unchanged, at most
+	// 512 bytes of any value, and an empty mark means that there is none. Marks are compared byte by
+	// byte, and the mark of a line never falls.
+	Mark string
 	// Linger keeps the place taken for that much longer.
 	Linger time.Duration
 	// Tombstone says that an Enter of the claim's ID may still arrive. For at least the
@@ -171,7 +163,7 @@ type Exit struct {
 
 // Break says how Backend.Break ends a claim.
 type Break struct {
-	// Reason is text for people, at most MaxNote bytes. The holder gets it with its loss.
+	// Reason is text for people, at most 1024 bytes. The holder gets it with its loss.
 	Reason string
 	// Delay keeps the key closed for that long after a granted claim. Zero stands for the
 	// LockDelay of the claim, if it has one and the backend has Info.Linger.
@@ -197,7 +189,7 @@ type Break struct {
 type Line struct {
 	Key    string
 	Last   int64 // the largest token drawn so far, 0 if none is remembered
-	Mark   Mark
+	Mark   string
 	Claims []Standing // live claims in order of arrival
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
@@ -20,12 +21,12 @@ func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
 		spoil func(c *driver.Claim, info *driver.Info)
 	}{
 		{"no key", func(c *driver.Claim, _ *driver.Info) { c.Key = "" }},
-		{"long key", func(c *driver.Claim, _ *driver.Info) { c.Key = strings.Repeat("k", driver.MaxKey+1) }},
+		{"long key", func(c *driver.Claim, _ *driver.Info) { c.Key = strings.Repeat("k", limit.Key+1) }},
 		{"no ID", func(c *driver.Claim, _ *driver.Info) { c.ID = "" }},
 		{"long ID", func(c *driver.Claim, _ *driver.Info) { c.ID = strings.Repeat("i", 256+1) }},
-		{"long owner", func(c *driver.Claim, _ *driver.Info) { c.Owner = strings.Repeat("o", driver.MaxOwner+1) }},
-		{"long note", func(c *driver.Claim, _ *driver.Info) { c.Note = strings.Repeat("n", driver.MaxNote+1) }},
-		{"long trace", func(c *driver.Claim, _ *driver.Info) { c.Trace = strings.Repeat("t", driver.MaxOwner+1) }},
+		{"long owner", func(c *driver.Claim, _ *driver.Info) { c.Owner = strings.Repeat("o", limit.Owner+1) }},
+		{"long note", func(c *driver.Claim, _ *driver.Info) { c.Note = strings.Repeat("n", limit.Note+1) }},
+		{"long trace", func(c *driver.Claim, _ *driver.Info) { c.Trace = strings.Repeat("t", limit.Owner+1) }},
 		{"short lock-delay", func(c *driver.Claim, _ *driver.Info) { c.LockDelay = time.Second - 1 }},
 		{"negative lock-delay", func(c *driver.Claim, _ *driver.Info) { c.LockDelay = -1 }},
 		{"long lock-delay", func(c *driver.Claim, _ *driver.Info) { c.LockDelay = time.Hour + 1 }},
@@ -58,9 +59,9 @@ func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
 func TestValidateTakesTheLimitsThemselves(t *testing.T) {
 	info := driver.Info{Name: "store", Fair: true, MinTTL: time.Second, MaxTTL: time.Hour}
 	c := driver.Claim{
-		Key: strings.Repeat("\xff", driver.MaxKey), ID: strings.Repeat("i", 256),
-		Owner: strings.Repeat("o", driver.MaxOwner), Note: strings.Repeat("n", driver.MaxNote),
-		Trace: strings.Repeat("t", driver.MaxOwner), LockDelay: time.Second,
+		Key: strings.Repeat("\xff", limit.Key), ID: strings.Repeat("i", 256),
+		Owner: strings.Repeat("o", limit.Owner), Note: strings.Repeat("n", limit.Note),
+		Trace: strings.Repeat("t", limit.Owner), LockDelay: time.Second,
 		Capacity: driver.RW - 1, Weight: driver.RW - 1, Span: driver.MaxSpan, Ballot: 1,
 	}
 	for _, ttl := range []time.Duration{time.Second, time.Hour} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 var breakLaws = slices.Concat(breakEndsLaws, breakLingersLaws, noticeLaws)
@@ -74,7 +75,7 @@ var breakEndsLaws = []law{
 	}), "a client that was ended and repeats its Enter must not come back as if nothing had been said"},
 	{"BreakReasonIsText", nil, func(w *world, _ string) {
 		odd := "維護中 ☂ — l'arrêt\n\t\"quoted\" {braces} %s 100% $1"
-		for _, reason := range []string{"", odd, fill("é", driver.MaxNote)} {
+		for _, reason := range []string{"", odd, fill("é", limit.Note)} {
 			w.a.holds(w.claim(w.key())).learns(w.b, reason)
 		}
 	}, "the reason is written by a person, in any language, and is read by another"},

@@ -181,7 +181,7 @@ var brokenLeaves = []breaker{
 		})
 	}, "DeadClaimWritesNoMark BrokenClaimWritesNoMark ClaimThatLeftWritesNoMark StrangerWritesNoMark Model"},
 	{"waiters write marks", func(b *broken) {
-		marks := map[string]driver.Mark{}
+		marks := map[string]string{}
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
 			if now, err := b.look(*t); err == nil && e.Mark != "" && !now.Granted {
 				marks[t.Key] = e.Mark
@@ -198,7 +198,7 @@ var brokenLeaves = []breaker{
 	}, "MarkIsHandedOn LaterMarkReplaces MarkIsKeptAsItIs LineShowsTheMark EmptyLineRemembersItsMark " +
 		"LingerWithMark Model"},
 	{"the last mark replaces the line's", func(b *broken) {
-		marks := map[string]driver.Mark{}
+		marks := map[string]string{}
 		b.left(func(t driver.Ticket, e driver.Exit, err error) error {
 			if err == nil && e.Mark != "" {
 				b.mu.Lock()
@@ -244,7 +244,7 @@ var brokenLeaves = []breaker{
 	}, "RepeatedLeaveOfTheMarksWriterIsNil LingerWithMark"},
 	{"marks are trimmed", func(b *broken) {
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
-			e.Mark = driver.Mark(strings.TrimSpace(string(e.Mark)))
+			e.Mark = strings.TrimSpace(e.Mark)
 		})
 	}, "MarkIsKeptAsItIs"},
 	{"lingering is ignored", func(b *broken) {

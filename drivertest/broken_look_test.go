@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // shows lets f change each claim that Lines shows.
@@ -31,7 +32,7 @@ var brokenLooks = []breaker{
 	{"the trace is kept behind the note", func(b *broken) {
 		b.sends(func(c *driver.Claim) {
 			if c.Trace != "" {
-				c.Note, c.Trace = c.Note[:min(len(c.Note), driver.MaxNote-1-len(c.Trace))]+"\x1f"+c.Trace, ""
+				c.Note, c.Trace = c.Note[:min(len(c.Note), limit.Note-1-len(c.Trace))]+"\x1f"+c.Trace, ""
 			}
 		})
 		b.shows(func(s *driver.Standing) { s.Note, s.Trace, _ = strings.Cut(s.Note, "\x1f") })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 var historyLaws = []law{
@@ -59,7 +60,7 @@ var historyLaws = []law{
 			brief.For, entryTexts(es))
 	}, "nobody wants to keep forever who held a lock"},
 	{"HistoryHasAnyKey", remembers, func(w *world, key string) {
-		for i, name := range []string{key + "\x00\xff{}'\"", key + strings.Repeat("k", driver.MaxKey-len(key))} {
+		for i, name := range []string{key + "\x00\xff{}'\"", key + strings.Repeat("k", limit.Key-len(key))} {
 			e := w.entry(name, int64(i))
 			w.a.records(ample, e)
 			w.b.remembers(name, 10, e)

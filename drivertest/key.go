@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // alike are key endings that some store takes for one another, or for something
@@ -57,12 +58,12 @@ var keyLaws = []law{
 	//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
 	{"LongestKey", nil, func(w *world, _ string) {
 		for _, fill := range []string{"x", "\xff", "\x00", "%", "☂"} {
-			long := w.prefix + strings.Repeat(fill, driver.MaxKey)
-			one := long[:driver.MaxKey-1] + "1"
-			two := long[:driver.MaxKey-1] + "2"
+			long := w.prefix + strings.Repeat(fill, limit.Key)
+			one := long[:limit.Key-1] + "1"
+			two := long[:limit.Key-1] + "2"
 			t := w.a.holds(noWait(w.claim(one)))
 			w.b.holds(noWait(w.claim(two)))
-			w.b.holds(noWait(w.claim(one[:driver.MaxKey-1])))
+			w.b.holds(noWait(w.claim(one[:limit.Key-1])))
 			w.b.refused(w.claim(one))
 			t.renews()
 			var e driver.Exit

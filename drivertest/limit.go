@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // manyWaiters is how many writers in line overflow a sum of 32 bits: 2048 times
@@ -50,8 +51,8 @@ var limitLaws = []law{
 			{"", "", ""},
 			{"", "", "a trace"},
 			{"", "a note", ""},
-			{fill("o", driver.MaxOwner), fill("n", driver.MaxNote), fill("t", driver.MaxOwner)},
-			{fill("☂", driver.MaxOwner), fill("é", driver.MaxNote), fill("轨", driver.MaxOwner)},
+			{fill("o", limit.Owner), fill("n", limit.Note), fill("t", limit.Owner)},
+			{fill("☂", limit.Owner), fill("é", limit.Note), fill("轨", limit.Owner)},
 			{" spaces ", "tab\tnewline\nreturn\resc\x1b[31m\x1funit", "\x1funit "},
 			{`'"` + "`" + `\;--%_{}[]$1?:`, `{"json": [1, "two"]}`, `' "$1`},
 			{"1e3", "007", "5 12345 x"},

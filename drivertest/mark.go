@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 var markLaws = []law{
@@ -32,7 +33,7 @@ var markLaws = []law{
 	}, "the mark is what the last finished holder left, and an empty one is no mark at all"},
 	{"MarkNeverMovesBack", fair, func(w *world, _ string) {
 		// In the order of bytes, which is that of no language.
-		order := []driver.Mark{"2030-01", "2030-02", "2030-02 b", "B", "a", "\xc3\xa9", "\xff"}
+		order := []string{"2030-01", "2030-02", "2030-02 b", "B", "a", "\xc3\xa9", "\xff"}
 		for i := range order[1:] {
 			key, older, newer := w.key(), order[i], order[i+1]
 			w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: newer})
@@ -47,7 +48,7 @@ var markLaws = []law{
 	{"MarkNeverMovesBackBesideOthers", fair, func(w *world, key string) {
 		readers := w.line(8, func(v *view) *inLine { return v.holds(w.reader(key)) })
 		w.each(len(readers), func(i int) {
-			e := driver.Exit{Mark: driver.Mark(fmt.Sprintf("slot %d", i*5%8))}
+			e := driver.Exit{Mark: fmt.Sprintf("slot %d", i*5%8)}
 			for err := readers[i].leave(e); err != nil; err = readers[i].leave(e) {
 				if driver.Gone(err) || w.ctx.Err() != nil {
 					w.t.Errorf("Leave with a mark beside others: %v", err)
@@ -101,9 +102,9 @@ var markLaws = []law{
 		w.next(key, "right")
 	}, "an id that was never in line has nothing to say"},
 	{"MarkIsKeptAsItIs", fair, func(w *world, _ string) {
-		for _, m := range []driver.Mark{
+		for _, m := range []string{
 			" spaces ", "Case", "case", "2030-01-02T03:04:05.000000006Z", "ünïcödé 標記", `'"\%_{}`,
-			driver.Mark(strings.Repeat("m", driver.MaxMark)),
+			strings.Repeat("m", limit.Mark),
 		} {
 			key := w.key()
 			w.a.holds(w.claim(key)).leaves(driver.Exit{Mark: m})
@@ -123,7 +124,7 @@ var markLaws = []law{
 }
 
 // next holds key for a moment and must find the mark.
-func (w *world) next(key string, want driver.Mark) {
+func (w *world) next(key string, want string) {
 	t := w.b.holds(w.claim(key))
 	same(w, "the mark that the next holder finds", t.Mark, want)
 	t.leaves()

@@ -13,7 +13,7 @@ type modelLine struct {
 	now    time.Time
 	claims []*modelClaim // in order of arrival
 	last   int64
-	mark   driver.Mark
+	mark   string
 	writer *modelClaim // of mark
 }
 
@@ -26,7 +26,7 @@ type modelClaim struct {
 
 	expires   time.Time
 	admitted  bool // has been granted
-	mark      driver.Mark
+	mark      string
 	lingering bool
 	noticed   bool // expires is when it ends, and then it lingers for its LockDelay
 

@@ -120,7 +120,7 @@ func (p *modelRun) leaveOne() {
 	l := p.line(x.Key)
 	i := slices.Index(l.claims, x)
 	if p.info.Fair && p.rng.IntN(3) == 0 {
-		e.Mark = driver.Mark(fmt.Sprintf("mark %d", p.rng.IntN(1000)))
+		e.Mark = fmt.Sprintf("mark %d", p.rng.IntN(1000))
 	}
 	// What a waiter that lingers would be is not part of the laws.
 	if p.info.Linger && p.rng.IntN(4) == 0 && i >= 0 && l.granted(i) {
@@ -265,7 +265,8 @@ func (p *modelRun) wantTicket(t driver.Ticket, err error, l *modelLine, c *model
 	p.wrongIf(t.Granted != l.granted(i), "granted %v; want %v", t.Granted, l.granted(i))
 	if t.Granted {
 		// Others may write marks beside a holder that shares the lock.
-		p.wrongIf(p.info.Fair && driverutil.Exclusive(&c.Claim) && t.Mark != c.mark, "got the mark %q; want %q", t.Mark, c.mark)
+		p.wrongIf(p.info.Fair && driverutil.Exclusive(&c.Claim) && t.Mark != c.mark,
+			"got the mark %q; want %q", t.Mark, c.mark)
 		return
 	}
 	p.wrongIf(t.Ahead != i, "%d ahead; want %d", t.Ahead, i)

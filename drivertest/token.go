@@ -35,7 +35,8 @@ var tokenLaws = []law{
 	{"AfterComesBeforeTheClock", follows, func(w *world, key string) {
 		if now := time.Now().UnixMicro(); w.a.holds(w.claim(w.key())).leaves().Token > now-time.Hour.Microseconds() {
 			same(w, "the token of the first claim", w.a.holds(after(w.claim(key), 1000)).leaves().Token, 1001)
-			same(w, "the token of a claim that follows a lower one", w.b.holds(after(w.claim(key), 5)).leaves().Token, 1002)
+			same(w, "the token of a claim that follows a lower one",
+				w.b.holds(after(w.claim(key), 5)).leaves().Token, 1002)
 		}
 		now := w.a.holds(w.claim(key)).leaves()
 		w.wrongIf(now.Token <= 1002, "a claim without After has the token %d, not its own", now.Token)

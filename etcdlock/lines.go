@@ -120,7 +120,7 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 			if err := decode(kv, &m); err != nil {
 				return d, err
 			}
-			d.Mark = driver.Mark(m.Mark)
+			d.Mark = string(m.Mark)
 		case classEpoch:
 			var e epoch
 			if err := decode(kv, &e); err != nil {

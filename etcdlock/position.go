@@ -236,7 +236,7 @@ func (p *position) ticket(c *driver.Claim) (driver.Ticket, error) {
 	case p.mark != nil:
 		var m markRecord
 		err = decode(p.mark, &m)
-		t.Mark = driver.Mark(m.Mark)
+		t.Mark = string(m.Mark)
 	}
 	return t, err
 }

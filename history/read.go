@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // Entry is the store's record of one grant. A field that was not written is zero. Times are
@@ -45,8 +46,8 @@ func Read(ctx context.Context, b driver.Backend, key string, n int) ([]Entry, er
 	switch {
 	case err != nil:
 		return nil, err
-	case key == "" || len(key) > driver.MaxKey:
-		return nil, invalid("the key has %d bytes; want 1 to %d", len(key), driver.MaxKey)
+	case key == "" || len(key) > limit.Key:
+		return nil, invalid("the key has %d bytes; want 1 to %d", len(key), limit.Key)
 	case n < 1 || n > maxKeep:
 		return nil, invalid("%d entries were asked for; want 1 to %d", n, maxKeep)
 	}

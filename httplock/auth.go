@@ -16,7 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // verb is a right to do something with the keys of a prefix.
@@ -140,8 +140,8 @@ func readPrincipal(line string) (*principal, error) {
 		return nil, fmt.Errorf("it has %d fields; want name, sha256:HEX, verbs and prefixes", len(f))
 	}
 	p := &principal{name: f[0]}
-	if len(p.name) > driver.MaxOwner {
-		return nil, fmt.Errorf("the name has more than %d bytes", driver.MaxOwner)
+	if len(p.name) > limit.Owner {
+		return nil, fmt.Errorf("the name has more than %d bytes", limit.Owner)
 	}
 	if f[1] != "-" {
 		digits, ok := strings.CutPrefix(f[1], "sha256:")

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 func (s *Server) breakClaim(c *call) (any, error) {
@@ -22,7 +22,7 @@ func (s *Server) breakClaim(c *call) (any, error) {
 	if err := c.read(&q); err != nil {
 		return nil, err
 	}
-	if err := checkKey(q.Key, driver.MaxKey); err != nil {
+	if err := checkKey(q.Key, limit.Key); err != nil {
 		return nil, err
 	}
 	if err := c.who.may(verbBreak, q.Key); err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // limitBody bounds how long the body takes to arrive. It is for all requests: net/http reads what
@@ -97,7 +97,7 @@ func (c *call) queryKey() (string, error) {
 		return "", err
 	}
 	key := q.Get("key")
-	return key, checkKey(key, driver.MaxKey)
+	return key, checkKey(key, limit.Key)
 }
 
 // checkQuery refuses parameters that an endpoint does not know.

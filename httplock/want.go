@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/note"
 )
 
@@ -41,7 +41,7 @@ type want struct {
 const maxTTL = 7 * 24 * time.Hour
 
 // maxNote leaves room for what a Server writes into the note of a claim.
-const maxNote = driver.MaxNote - 64
+const maxNote = limit.Note - 64
 
 var requestID = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 

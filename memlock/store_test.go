@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -203,7 +204,7 @@ func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
 	s := New()
 	for what, spoil := range map[string]func(c *driver.Claim){
 		"no key":          func(c *driver.Claim) { c.Key = "" },
-		"long key":        func(c *driver.Claim) { c.Key = string(make([]byte, driver.MaxKey+1)) },
+		"long key":        func(c *driver.Claim) { c.Key = string(make([]byte, limit.Key+1)) },
 		"no id":           func(c *driver.Claim) { c.ID = "" },
 		"weight 0":        func(c *driver.Claim) { c.Weight = 0 },
 		"weight above":    func(c *driver.Claim) { c.Capacity = 3 },

@@ -148,7 +148,7 @@ func parseTicket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Dura
 		f := fields{rest: s}
 		f.bad = f.take(1) != "g"
 		t.Token, t.Granted = f.number(" "), true
-		t.Mark = driver.Mark(f.rest)
+		t.Mark = f.rest
 		return t, 0, !f.bad && t.Token >= 1 && t.Token < maxToken
 	}
 	parts, _ := answer.([]any)
@@ -159,7 +159,7 @@ func parseTicket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Dura
 	switch kind {
 	case "g":
 		t.Granted = true
-		t.Mark = driver.Mark(r.text())
+		t.Mark = r.text()
 	case "w":
 		t.Ahead = int(min(r.number(), math.MaxInt32))
 		t.Head = r.busy(now, t.Ahead)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // These are laws of package driver once more, with leases of a minute.
@@ -16,7 +17,7 @@ func TestPushBringsTheMark(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
 	holder, waiter := connect(t, s, nil), closing(t, New(p.client(), nil))
-	mark := driver.Mark("a:1 \x00mark")
+	mark := "a:1 \x00mark"
 	held := hold(t, holder, slots("key", 3, 3))
 	k := wait_(t, waiter, slots("key", 3, 3))
 	subscribed(t, waiter)
@@ -38,11 +39,11 @@ func TestPushBringsTheMark(t *testing.T) {
 	if all, _ := p.names(); slices.Contains(all, "evalsha") {
 		t.Error("the grant came by a request, not by push")
 	}
-	must(t, waiter.Leave(t.Context(), k, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark))}))
+	must(t, waiter.Leave(t.Context(), k, driver.Exit{Mark: strings.Repeat("m", limit.Mark)}))
 	if k = enter(t, holder, slots("other", 1, 1)); k.Mark != "" {
 		t.Errorf("the mark reached another key: %q", k.Mark)
 	}
-	if k = hold(t, holder, slots("key", 1, 3)); len(k.Mark) != driver.MaxMark {
+	if k = hold(t, holder, slots("key", 1, 3)); len(k.Mark) != limit.Mark {
 		t.Errorf("the next holder was told a mark of %d bytes", len(k.Mark))
 	}
 }

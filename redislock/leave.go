@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 const (
@@ -20,9 +21,9 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	if len(e.Mark) > driver.MaxMark {
+	if len(e.Mark) > limit.Mark {
 		return driver.Permanent(fmt.Errorf("redis: %s %q: a mark has at most %d bytes, not %d",
-			leaving, t.Key, driver.MaxMark, len(e.Mark)))
+			leaving, t.Key, limit.Mark, len(e.Mark)))
 
 	}
 	r := b.leaveRequest(t, e)
@@ -55,9 +56,9 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	if token < 0 || len(how.Reason) > driver.MaxNote {
+	if token < 0 || len(how.Reason) > limit.Note {
 		return driver.Permanent(fmt.Errorf(
-			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, driver.MaxNote))
+			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, limit.Note))
 
 	}
 	arg := lingerArg(how.Delay)

@@ -81,7 +81,7 @@ func parseLine(key string, answer any) (driver.Line, error) {
 	parts, _ := answer.([]any)
 	r := reply{parts: parts}
 	now := r.time()
-	line.Last, line.Mark = r.number(), driver.Mark(r.text())
+	line.Last, line.Mark = r.number(), r.text()
 	size, hold := r.number(), r.number()
 	for i := int64(0); len(r.parts) > 0 && !r.bad; i++ {
 		kind, id, _ := strings.Cut(r.text(), ":")

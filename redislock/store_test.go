@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -17,7 +18,7 @@ import (
 func oddKeys() []string {
 	keys := []string{
 		"a", "{", "}", "{}", "}{", "{a}b", "a{b}c{d}", "%", "%7B", "a%", "\x00", "a\nb", "\r\n", " ", "*", "?", "[a]", "\\",
-		"锁/订单", "\xff\xfe", "\"", "'", ":", "v", "w", "}v", "}w", "}x:", strings.Repeat("k", driver.MaxKey), strings.Repeat("{", driver.MaxKey),
+		"锁/订单", "\xff\xfe", "\"", "'", ":", "v", "w", "}v", "}w", "}x:", strings.Repeat("k", limit.Key), strings.Repeat("{", limit.Key),
 	}
 	for b := range 256 {
 		keys = append(keys, "byte "+string([]byte{byte(b)})+" end")
@@ -340,7 +341,7 @@ func TestDurationsThatTheCoreNeverSendsDoNoHarm(t *testing.T) {
 		}
 		k = enter(t, b, mutex(fmt.Sprint("key", d)))
 	}
-	if err := b.Leave(t.Context(), k, driver.Exit{Mark: driver.Mark(strings.Repeat("m", driver.MaxMark+1))}); !permanent(err) {
+	if err := b.Leave(t.Context(), k, driver.Exit{Mark: strings.Repeat("m", limit.Mark+1)}); !permanent(err) {
 		t.Errorf("Leave with a long mark answered %v", err)
 	}
 }

@@ -184,7 +184,7 @@ func (s *subscriber) handle(message string) {
 		for f.rest != "" && !f.bad {
 			id := f.prefixed()
 			s.b.waiters.notify(id, func(w *waiter) {
-				w.granted, w.mark = true, driver.Mark(mark)
+				w.granted, w.mark = true, mark
 			})
 		}
 	case 'b':

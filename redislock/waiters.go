@@ -17,7 +17,7 @@ type waiterRegistry struct {
 // waiter is what is known of one such claim.
 type waiter struct {
 	granted bool
-	mark    driver.Mark
+	mark    string
 	gone    *driver.GoneError
 	stale   bool // its standing has to be read before anything else
 

@@ -12,12 +12,13 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // FuzzKey: any bytes make a name that holds them alone, that Cluster finds a slot for,
 // and that says at its beginning what the key says at its.
 func FuzzKey(f *testing.F) {
-	for _, key := range []string{"", "orders/42", "{a}b{c}", "%41", "%", "a%4", "\x00\r\n \x7f", `"\`, "锁/é", "\xff\xfe", "*?[a]", strings.Repeat("{", driver.MaxKey)} {
+	for _, key := range []string{"", "orders/42", "{a}b{c}", "%41", "%", "a%4", "\x00\r\n \x7f", `"\`, "锁/é", "\xff\xfe", "*?[a]", strings.Repeat("{", limit.Key)} {
 		f.Add(key, uint(len(key)/2))
 	}
 	b := &Backend{prefix: "fencelock:"}

@@ -17,6 +17,7 @@ import (
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/errs"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // SQLTx is what Tx needs of a transaction. A *sql.Tx has it. A *sql.DB and a *sql.Conn lack
@@ -406,5 +407,5 @@ func owner() string {
 		host = "unknown-host"
 	}
 	name := fmt.Sprintf("%s/%d", host, os.Getpid())
-	return strings.ToValidUTF8(name[max(0, len(name)-driver.MaxOwner):], "")
+	return strings.ToValidUTF8(name[max(0, len(name)-limit.Owner):], "")
 }

@@ -102,7 +102,8 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 			other = note(t.ID, message{Leave: text(t.ID), Token: t.Token})
 		}
 		j := &job{ctx: ctx, f: leave, other: other, id: t.ID}
-		if driverutil.Exclusive(&t.Claim) { // its holder seldom has a rival: only its own swap is sure to wake the next one soon
+		// A holder alone seldom has a rival: only its own swap is sure to wake the next one soon.
+		if driverutil.Exclusive(&t.Claim) {
 			j.after = patience
 		}
 		err = b.do(t.Key, j)

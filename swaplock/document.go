@@ -87,7 +87,7 @@ func (c *claim) claim(key string) *line.Claim {
 			LockDelay: time.Duration(c.LockDelay), Capacity: c.Capacity, Weight: c.Weight,
 			TTL: time.Duration(c.TTL), WaitTTL: time.Duration(c.WaitTTL), Span: max(c.Span, 1), Named: c.Named,
 		},
-		Token: c.Token, Since: c.Since, Mark: driver.Mark(c.Mark), Granted: c.Granted,
+		Token: c.Token, Since: c.Since, Mark: string(c.Mark), Granted: c.Granted,
 		Lingering: c.Lingering, Noticed: c.Noticed,
 	}
 	if got.Capacity == 0 {

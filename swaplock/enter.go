@@ -79,7 +79,7 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	if !p.Granted {
 		b.claims.waits(o, a)
 	} else {
-		t.Mark = driver.Mark(p.Mark)
+		t.Mark = string(p.Mark)
 		b.claims.stays(driverutil.Ref(c.Key, c.ID), &State{
 			Version: p.Version, Now: p.At, Lost: p.Lost, Arrivals: []Arrival{*a},
 			Content: Content{

@@ -61,7 +61,7 @@ func open(key string, st State) (*reading, error) {
 	}
 	n := len(d.Claims) + len(st.Arrivals)
 	r := &reading{State: st, key: key, origins: make(map[*line.Claim]*origin, n)}
-	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, driver.Mark(st.Content.Mark), st.Content.MarkedBy
+	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, string(st.Content.Mark), st.Content.MarkedBy
 	claims := make([]*line.Claim, 0, n+1)
 	for i := range d.Claims {
 		c := d.Claims[i].claim(key)

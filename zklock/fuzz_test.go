@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // FuzzKey: any bytes make a name that ZooKeeper takes, that no other key has, and that
 // says at its beginning what the key says at its.
 func FuzzKey(f *testing.F) {
-	for _, key := range []string{"", "orders/42", ".", "..", "=41", "=", "a=4", "zookeeper", "\x00\r\n \x7f", "锁/é", "\xff\xfe", strings.Repeat("/", driver.MaxKey)} {
+	for _, key := range []string{"", "orders/42", ".", "..", "=41", "=", "a=4", "zookeeper", "\x00\r\n \x7f", "锁/é", "\xff\xfe", strings.Repeat("/", limit.Key)} {
 		f.Add(key, uint(len(key)/2))
 	}
 	f.Fuzz(func(t *testing.T, key string, cut uint) {

@@ -193,7 +193,7 @@ func (b *Backend) find(s *session, ref driverutil.ClaimRef) (node string, holds 
 
 // removeWithMark deletes the node of a claim, and writes its mark in the same transaction. If the
 // line has a larger mark, that one stays. It reports whether the node was not there.
-func (b *Backend) removeWithMark(s *session, c *claim, node string, mark driver.Mark) (gone bool, err error) {
+func (b *Backend) removeWithMark(s *session, c *claim, node string, mark string) (gone bool, err error) {
 	dir := path.Dir(node)
 	for {
 		writes, err := b.markRequest(s, dir+"/"+markName, markRecord{Format: format, ID: c.ID, Mark: []byte(mark)})

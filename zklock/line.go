@@ -208,7 +208,7 @@ func (b *Backend) stand(s *session, c *claim, of driver.Claim, l *line, at int) 
 		if err != nil {
 			return t, err
 		}
-		t.Mark = driver.Mark(r.Mark)
+		t.Mark = string(r.Mark)
 	}
 	c.isGranted()
 	return t, nil

@@ -108,7 +108,7 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 	if l.marked {
 		var r markRecord
 		r, err = b.readMark(s, key)
-		line.Mark = driver.Mark(r.Mark)
+		line.Mark = string(r.Mark)
 	}
 	return line, err
 }

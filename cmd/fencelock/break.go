@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 func newBreak(c *cli) *cobra.Command {
@@ -48,8 +48,8 @@ It wants a yes first. Without a terminal to ask on, it wants --yes.`,
 			}
 			f.token = n
 			switch {
-			case len(f.reason) > driver.MaxNote:
-				return usage("--reason has %d bytes; at most %d", len(f.reason), driver.MaxNote)
+			case len(f.reason) > limit.Note:
+				return usage("--reason has %d bytes; at most %d", len(f.reason), limit.Note)
 			case f.notice.set && f.notice.d == 0:
 				return usage("--notice 0 leaves the holder no time; leave it out to end the grant now")
 			case !f.yes && !isTerminal(os.Stdin):

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // onLoss says what happens to the command when its lock is lost.
@@ -205,8 +206,8 @@ func (f *holdFlags) checkRest(func(string) bool) error {
 		return usage("-q says less and -v says more; leave one out")
 	case f.code < 0 || f.code > 255:
 		return usage("-E %d: an exit code is 0 to 255", f.code)
-	case len(f.note) > driver.MaxNote:
-		return usage("--note has %d bytes; at most %d", len(f.note), driver.MaxNote)
+	case len(f.note) > limit.Note:
+		return usage("--note has %d bytes; at most %d", len(f.note), limit.Note)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/terminal"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -208,8 +209,8 @@ func owner() string {
 		host = "unknown-host"
 	}
 	s := userName() + "@" + host + "/" + strconv.Itoa(os.Getpid())
-	if len(s) > driver.MaxOwner {
-		s = s[len(s)-driver.MaxOwner:]
+	if len(s) > limit.Owner {
+		s = s[len(s)-limit.Owner:]
 	}
 	return strings.ToValidUTF8(s, "?")
 }
@@ -218,9 +219,9 @@ func owner() string {
 func checkName(name string) error {
 	switch {
 	case name == "":
-		return usage("the name of the lock is empty; it may be anything of 1 to %d bytes", driver.MaxKey)
-	case len(name) > driver.MaxKey:
-		return usage("the name of the lock has %d bytes; it may have at most %d", len(name), driver.MaxKey)
+		return usage("the name of the lock is empty; it may be anything of 1 to %d bytes", limit.Key)
+	case len(name) > limit.Key:
+		return usage("the name of the lock has %d bytes; it may have at most %d", len(name), limit.Key)
 	}
 	return nil
 }

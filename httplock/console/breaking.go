@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 type breakPage struct {
@@ -148,8 +148,8 @@ func (p *breakPage) check(l language) {
 	switch {
 	case p.Reason == "":
 		p.fail(l, "reason", "err.reason")
-	case len(p.Reason) > driver.MaxNote:
-		p.fail(l, "reason", "err.long", driver.MaxNote)
+	case len(p.Reason) > limit.Note:
+		p.fail(l, "reason", "err.long", limit.Note)
 	}
 	if p.Notice != "" {
 		var err error

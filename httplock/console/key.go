@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/httplock/internal/watch"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 const maxHistory = 50 // events on a page
@@ -48,7 +48,7 @@ type keyClaim struct {
 func (v *visit) keyOf() (string, bool) {
 	key := v.URL.Query().Get("key")
 	switch {
-	case key == "" || len(key) > driver.MaxKey:
+	case key == "" || len(key) > limit.Key:
 		v.refuse(http.StatusBadRequest, "bad-key")
 	case !v.who.mayLook(key):
 		v.refuse(http.StatusForbidden, "no-look")

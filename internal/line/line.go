@@ -34,7 +34,7 @@ const (
 type Line struct {
 	Claims     []*Claim // in order of arrival, so their tokens rise
 	Last       int64    // the largest token drawn
-	Mark       driver.Mark
+	Mark       string
 	MarkedBy   string // the ID of the claim that wrote Mark
 	Tombstones Tombstones
 
@@ -49,7 +49,7 @@ type Claim struct {
 	Token     int64
 	Expires   time.Duration // see Step.Mono
 	Since     time.Time     // granted since, or waiting since
-	Mark      driver.Mark   // the mark of the line when the claim was granted
+	Mark      string        // the mark of the line when the claim was granted
 	Granted   bool
 	Lingering bool // its holder has left, and the place stays taken until Expires
 	Noticed   bool // it ends at Expires, whatever renews it, and then lingers for its LockDelay

@@ -183,7 +183,7 @@ func (w *worker) storm() error {
 		}
 		e := driver.Exit{}
 		if i%11 == 0 {
-			e.Mark = driver.Mark(fmt.Sprint("mark ", i))
+			e.Mark = fmt.Sprint("mark ", i)
 		}
 		if err := w.Leave(ctx, t, e); err != nil && !driver.Gone(err) {
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // fill takes all room on a server's disk, and returns what gives it back.
@@ -70,7 +71,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 		for end := time.Now().Add(ttl * 3 / 4); time.Now().Before(end); {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
-			lease, err := b.Lock(ctx, newKey(t), fencelock.Note(strings.Repeat("x", driver.MaxNote)))
+			lease, err := b.Lock(ctx, newKey(t), fencelock.Note(strings.Repeat("x", limit.Note)))
 			if took := time.Since(began); took > ttl {
 				t.Errorf("a Lock ended %v after its context", took-ttl/4)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -144,7 +145,7 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 		var full error
 		for i := 0; full == nil && i < 10_000; i++ {
 			c := claim(fmt.Sprint("filler", i))
-			c.Note = strings.Repeat("x", driver.MaxNote)
+			c.Note = strings.Repeat("x", limit.Note)
 			_, full = b.Enter(soon(t), c)
 		}
 		if !errors.Is(full, driver.ErrRefused) || permanent(full) {

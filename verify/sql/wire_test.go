@@ -212,7 +212,7 @@ func TestAnswerLost(t *testing.T) {
 			} {
 				t.Run(name, func(t *testing.T) {
 					rounds++
-					mark := driver.Mark(fmt.Sprint(rounds)) // a smaller one would be left out
+					mark := fmt.Sprint(rounds) // a smaller one would be left out
 					// cut breaks the connection at the next step of that name.
 					cut := func(step string) {
 						done := false

@@ -67,6 +67,7 @@ var pictures = []picture{
 	{name: "hand-off", width: 600, height: 330, draw: drawHandOff},
 	{name: "failover", width: 600, height: 470, draw: drawFailover},
 	{name: "choose", width: 600, height: 508, draw: drawChoose},
+	{name: "bridge", width: 660, height: 290, draw: drawBridge, english: true},
 }
 
 // drawings returns the text of each file but the terminals: NAME[-zh]-THEME.svg.

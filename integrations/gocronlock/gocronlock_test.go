@@ -117,6 +117,51 @@ func TestDurationJobRunsOnceInEachPeriod(t *testing.T) {
 	})
 }
 
+// Two machines run a job on the first and on the last day of each month, for two years. The Locker has the period of
+// the shortest month, or, as a user wrote it who counted on the calendar, that of the longest.
+func TestMonthlyJobRunsOnceAMonth(t *testing.T) {
+	for name, day := range map[string]int{"first day": 1, "last day": -1} {
+		for _, period := range []time.Duration{28 * 24 * time.Hour, 31 * 24 * time.Hour} {
+			t.Run(name+" "+period.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { monthly(t, day, period) })
+			})
+		}
+	}
+}
+
+func monthly(t *testing.T, day int, period time.Duration) {
+	store := memlock.New()
+	var mu sync.Mutex
+	runs := map[string]int{}
+	for i := range 2 {
+		time.Sleep(time.Duration(i) * 11 * time.Hour)
+		s, err := gocron.NewScheduler(gocron.WithLocation(time.UTC),
+			gocron.WithDistributedLocker(gocronlock.NewLocker(open(t, store), period)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.NewJob(gocron.MonthlyJob(1, gocron.NewDaysOfTheMonth(day), gocron.NewAtTimes(gocron.NewAtTime(3, 0, 0))),
+			gocron.NewTask(func() {
+				mu.Lock()
+				defer mu.Unlock()
+				runs[time.Now().UTC().Format("2006-01")]++
+			}), gocron.WithName("report"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		defer s.Shutdown()
+	}
+	time.Sleep(2 * 366 * 24 * time.Hour)
+	mu.Lock()
+	defer mu.Unlock()
+	for month := time.Date(2000, time.February, 1, 0, 0, 0, 0, time.UTC); month.Year() < 2002; month = month.AddDate(0, 1, 0) {
+		if n := runs[month.Format("2006-01")]; n != 1 {
+			t.Errorf("in %s it ran %d times", month.Format("January 2006"), n)
+		}
+	}
+}
+
 func TestLockIsGivenBackThoughItsContextHasEnded(t *testing.T) {
 	store := memlock.New()
 	locker := gocronlock.NewLocker(open(t, store), 0)

@@ -573,7 +573,11 @@ func TestNoticeThatCannotBe(t *testing.T) {
 		}
 		w.steps()
 		w.store.info.Linger = false // such a store gives notice all the same
+		w.store.info.SharedLease = true
 		c = w.client(nil)
+		other := w.lock(c, "m")
+		w.notice(c, other, 2*time.Hour) // longer than any lease
+		w.release(other)
 		w.notice(c, l, time.Millisecond) // the shortest lease
 		ok(t, l.Err())
 		time.Sleep(time.Second)

@@ -45,7 +45,7 @@ type Break = driver.Break
 // the key stays closed for that long from now on. A delay below 0 ends the lingering.
 //
 // If no claim has the token, nothing is changed and the error is ErrNoClaim. A Notice or a Delay
-// that is longer than the longest lease is ErrInvalid, and so is a Delay on ZooKeeper or a quorum.
+// that is longer than the backend can keep is ErrInvalid, and so is any Delay on ZooKeeper or a quorum.
 func (c *Client) Break(ctx context.Context, key string, token fence.Token, how Break) (err error) {
 	const op = "break"
 	if err := c.ready(key); err != nil {

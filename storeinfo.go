@@ -25,6 +25,14 @@ func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
 	return min(max(d, i.minTTL()), i.maxTTL())
 }
 
+// maxNotice returns the longest notice. Where claims share a lease, a notice is kept apart from it.
+func (i *storeInfo) maxNotice() time.Duration {
+	if i.SharedLease {
+		return longestTTL
+	}
+	return i.maxTTL()
+}
+
 // breakable returns how, the parameters of Break, as the backend can keep it.
 func (i *storeInfo) breakable(how Break) (Break, error) {
 	switch {
@@ -32,9 +40,10 @@ func (i *storeInfo) breakable(how Break) (Break, error) {
 		return how, invalid("the notice is %v; it must not be negative", how.Notice)
 	case how.Delay > 0 && !i.Linger:
 		return how, invalid("the %s backend cannot keep a key closed after a break; leave out the delay", i.Name)
-	case max(how.Notice, how.Delay) > i.maxTTL():
-		return how, invalid("the notice is %v and the delay %v; the %s backend can do at most %v of each",
-			how.Notice, how.Delay, i.Name, i.maxTTL())
+	case how.Delay > i.maxTTL():
+		return how, invalid("the delay is %v; the %s backend can do at most %v", how.Delay, i.Name, i.maxTTL())
+	case how.Notice > i.maxNotice():
+		return how, invalid("the notice is %v; the %s backend can do at most %v", how.Notice, i.Name, i.maxNotice())
 	}
 	if how.Notice > 0 {
 		how.Notice = max(how.Notice, i.MinTTL)

@@ -104,6 +104,7 @@ type Info struct {
 	// session (ZooKeeper). If false, each claim has a lease of its own.
 	SharedLease bool
 	// MinTTL and MaxTTL bound Claim.TTL, Exit.Linger, Break.Delay and Break.Notice, both
-	// inclusive. The core sends nothing outside them.
+	// inclusive. With SharedLease, MaxTTL does not bound Break.Notice. The core sends nothing
+	// outside them.
 	MinTTL, MaxTTL time.Duration
 }

@@ -177,8 +177,8 @@ type Break struct {
 	// Notice has a granted claim end after that long, whatever renews it, instead of now: it lives
 	// until then, then ends as by a Break without Notice, and the Delay begins. Its holder may leave
 	// before, which opens the key at once. Until the end, Renew of the claim and the Alarm tell the
-	// holder by a GoneError with Left. Notice is Info.MinTTL to Info.MaxTTL. A waiting claim ends at
-	// once.
+	// holder by a GoneError with Left. Notice is Info.MinTTL to Info.MaxTTL,
+	// or a hundred years with Info.SharedLease. A waiting claim ends at once.
 	//
 	// For a claim under notice, a Notice above zero may set a later end, never an earlier one. Zero
 	// ends the claim now. Neither shortens the delay that was promised.

@@ -41,7 +41,7 @@ func TestHolderIsGivenNotice(t *testing.T) {
 			t.Errorf("Release in time: %v", err)
 		}
 
-		lease = lock(t, next, key)
+		lease = lock(t, a, key)
 		notice(lease, 4*ttl)
 		select {
 		case <-lease.Context().Done():
@@ -51,6 +51,6 @@ func TestHolderIsGivenNotice(t *testing.T) {
 		if err := lease.Err(); !errors.Is(err, fencelock.ErrBroken) || !strings.Contains(err.Error(), "release 7") {
 			t.Errorf("the lease ended with %v", err)
 		}
-		release(t, "the next", lock(t, a, key))
+		release(t, "the next", lock(t, next, key))
 	})
 }

@@ -108,8 +108,8 @@ var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock"}
 
 // forBackends are the packages that a backend may import.
 var forBackends = []string{
-	"driver", "fence", "internal/driverutil", "internal/errs", "internal/escape", "internal/line", "swaplock",
-	"internal/swapsql",
+	"driver", "fence", "internal/driverutil", "internal/errs", "internal/escape", "internal/limit", "internal/line",
+	"swaplock", "internal/swapsql",
 }
 
 // ends are what nothing may depend on.
@@ -156,13 +156,13 @@ func breachInside(f goFile, dir string) string {
 	switch {
 	case within(f.dir, "fence"):
 		return "fence stands on its own"
-	case within(f.dir, "driver") && !within(dir, "driver", "fence", "internal/errs"):
+	case within(f.dir, "driver") && !within(dir, "driver", "fence", "internal/errs", "internal/limit"):
 		return "the contract imports no backend, and not the core"
-	case within(f.dir, "internal/escape", "internal/errs"):
+	case within(f.dir, "internal/escape", "internal/errs", "internal/limit"):
 		return "what backends share imports none of them"
 	case within(f.dir, "internal/driverutil") && !within(dir, "driver"):
 		return "what backends share imports the contract alone"
-	case within(f.dir, "drivertest") && !within(dir, "driver", "fence", "memlock", "drivertest", "internal/driverutil"):
+	case within(f.dir, "drivertest") && !within(dir, "driver", "fence", "memlock", "drivertest", "internal/driverutil", "internal/limit"):
 		return "drivertest needs the contract and its reference, not the core"
 	}
 	return ""
@@ -187,7 +187,7 @@ func breachOfCore(f goFile, dir string) string {
 	switch {
 	case within(f.dir, ofCore...) && !within(dir, "internal/clock"):
 		return "what the core builds on knows nothing of claims"
-	case f.dir == "." && !within(dir, "driver", "fence", "internal/driverutil", "internal/errs") && !within(dir, ofCore...):
+	case f.dir == "." && !within(dir, append(slices.Clip(ofCore), "driver", "fence", "internal/driverutil", "internal/errs", "internal/limit")...):
 		return "the core imports the contract, tokens and what is its own, and no backend"
 	}
 	return ""

@@ -244,6 +244,14 @@ func (s *serverExamination) replicas() {
 		}
 		return
 	}
+	if connected > 0 && s.b.member != nil {
+		s.add(health.Warning, "redis-member-replicas", "connected replicas", strconv.Itoa(connected),
+			"A replica that takes the place of this member of a quorum may lack its last grants. The quarantine that "+
+				"follows costs votes. If the member is durable, and the replica has lagged since its first "+
+				"synchronization, nothing shows it: a lock may have two holders then.",
+			"REPLICAOF NO ONE on each replica")
+		return
+	}
 	if connected > 0 && s.config["min-replicas-to-write"] == "0" {
 		s.add(health.Warning, "redis-min-replicas", "min-replicas-to-write", "0",
 			"A master that is cut off from its replicas goes on granting locks after one of them was promoted. "+

@@ -94,3 +94,29 @@ func TestAdviceForAQuorumCanBeFollowed(t *testing.T) {
 		t.Errorf("these are left of members that are to be durable: %v", left)
 	}
 }
+
+// TestReplicaOfAMemberOfAQuorum: somebody gave a durable member a replica, to be safe.
+func TestReplicaOfAMemberOfAQuorum(t *testing.T) {
+	t.Parallel()
+	feedsBack(t, "redis-member-replicas")
+	var servers []*testserver.Server
+	var addrs []string
+	for i := range 3 {
+		host := fmt.Sprintf("127.0.0.%d", i+2)
+		s := testserver.Redis(t, testserver.Persist(true), testserver.Config("bind 127.0.0.1 "+host,
+			"repl-diskless-sync-delay 0"))
+		_, port, _ := net.SplitHostPort(s.Addr())
+		servers, addrs = append(servers, s), append(addrs, net.JoinHostPort(host, port))
+	}
+	quorum := func() driver.Backend {
+		return open(t, "redlock://"+strings.Join(addrs, ",")+"?durable=true").Backend
+	}
+	must(t, quorum().(*quorumlock.Backend).Initialise(t.Context()))
+	replica := testserver.Redis(t)
+	must(t, replica.Follow(servers[1].Addr()))
+	finds(t, quorum(), time.Minute, "warning redis-member-replicas")
+	byHand(t, "redis-member-replicas", "REPLICAOF NO ONE", time.Minute, quorum, func() {
+		_, err := replica.Ask("REPLICAOF", "NO", "ONE")
+		must(t, err)
+	})
+}

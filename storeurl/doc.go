@@ -27,6 +27,7 @@
 //	mysql://user@/db?socket=/run/mysqld.sock   the same on a Unix socket
 //	user:password@tcp(host:3306)/db            the same, as a DSN of go-sql-driver/mysql; unix(path) too
 //	etcd://host,host/prefix                    etcd; etcds with TLS
+//	nats://host,host/bucket?creds=FILE         NATS JetStream; natss with TLS
 //	zk://host,host/root                        ZooKeeper; zks with TLS
 //	s3://bucket/prefix?region=eu-west-1        a bucket of S3, with the credentials that the AWS CLI takes
 //	s3://bucket?endpoint=https://host:9000     a bucket of another server of S3; poll=500ms for its waiters

@@ -5,10 +5,12 @@ go 1.26.0
 require (
 	github.com/fencelock/fencelock v0.0.0
 	github.com/fencelock/fencelock/etcdlock v0.0.0
+	github.com/fencelock/fencelock/natslock v0.0.0
 	github.com/fencelock/fencelock/redislock v0.0.0
 	github.com/fencelock/fencelock/zklock v0.0.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/nats-io/nats.go v1.53.1
 	github.com/redis/go-redis/v9 v9.23.0
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -52,12 +54,16 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/klauspost/compress v1.18.5 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/nats-io/nkeys v0.4.15 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
@@ -73,6 +79,7 @@ require (
 replace (
 	github.com/fencelock/fencelock => ..
 	github.com/fencelock/fencelock/etcdlock => ../etcdlock
+	github.com/fencelock/fencelock/natslock => ../natslock
 	github.com/fencelock/fencelock/redislock => ../redislock
 	github.com/fencelock/fencelock/zklock => ../zklock
 )

@@ -18,7 +18,7 @@ var keywords = regexp.MustCompile(`^(host|hostaddr|dbname|user|port|service)=\S+
 // usual are the schemes of stores by their usual ports.
 var usual = map[string]string{
 	"6379": "redis", "26379": "redis+sentinel", "5432": "postgres", "6432": "postgres",
-	"3306": "mysql", "2379": "etcd", "2181": "zk", "2281": "zks",
+	"3306": "mysql", "2379": "etcd", "2181": "zk", "2281": "zks", "4222": "nats",
 }
 
 // otherNames are schemes of other programs for stores that we know.

@@ -27,6 +27,7 @@ func schemes() []scheme {
 	postgres := scheme{check: checkPostgres, open: openPostgres, server: true, tls: true}
 	mysql := scheme{check: checkMySQL, open: openMySQL, server: true, tls: true}
 	etcd := scheme{check: checkEtcd, open: openEtcd, server: true}
+	nats := scheme{check: checkNATS, open: openNATS, server: true}
 	zookeeper := scheme{check: checkZooKeeper, open: openZooKeeper, server: true}
 	return []scheme{
 		scheme{check: checkLocal, open: openSQLite}.as("local", ""),
@@ -47,6 +48,8 @@ func schemes() []scheme {
 		etcd.as("etcd", "//host:port,host:port/prefix"),
 		etcd.withTLS().as("etcds", "//host:port,host:port/prefix"),
 		scheme{check: checkS3, open: openS3, server: true}.as("s3", "//bucket/prefix"),
+		nats.as("nats", "//host:port,host:port/bucket"),
+		nats.withTLS().as("natss", "//host:port,host:port/bucket"),
 		zookeeper.as("zk", "//host:port,host:port/root"),
 		zookeeper.withTLS().as("zks", "//host:port,host:port/root"),
 	}

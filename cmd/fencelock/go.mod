@@ -47,6 +47,7 @@ require (
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/cpuguy83/go-md2man/v2 v2.0.6 // indirect
+	github.com/fencelock/fencelock/natslock v0.0.0 // indirect
 	github.com/fencelock/fencelock/redislock v0.0.0 // indirect
 	github.com/fencelock/fencelock/s3lock v0.0.0 // indirect
 	github.com/fencelock/fencelock/zklock v0.0.0 // indirect
@@ -56,12 +57,17 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/klauspost/compress v1.18.5 // indirect
+	github.com/nats-io/nats.go v1.53.1 // indirect
+	github.com/nats-io/nkeys v0.4.15 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/russross/blackfriday/v2 v2.1.0 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
@@ -102,3 +108,5 @@ replace github.com/fencelock/fencelock/storeurl => ../../storeurl
 replace github.com/fencelock/fencelock/httplock => ../../httplock
 
 replace github.com/fencelock/fencelock/s3lock => ../../s3lock
+
+replace github.com/fencelock/fencelock/natslock => ../../natslock

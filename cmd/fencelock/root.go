@@ -59,6 +59,8 @@ config --help). The default is a file in your state directory ($XDG_STATE_HOME, 
                                 servers on Unix sockets: PostgreSQL, MySQL, Redis
   etcd://host:port,…/prefix     etcd, and the prefix of the keys; etcds:// with TLS
   s3://bucket/prefix            a bucket of S3; ?endpoint= names another server of S3
+  nats://host:port,…/bucket     NATS JetStream, and a bucket for locks only; natss:// with
+                                TLS, ?creds=FILE with a file of credentials
   zk://host:port,…/root         ZooKeeper, and the node that is the root of the locks;
                                 zks:// with TLS
   memory:                       this process only; for trying things out

@@ -1,7 +1,6 @@
 package nats_test
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"os"
@@ -110,5 +109,3 @@ func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	t.Parallel()
 	drivertest.Model(t, bucket(t).open)
 }
-
-var _ = context.Background

@@ -55,7 +55,10 @@ func (s *Server) Stop() {
 	s.running.WaitForShutdown()
 }
 
-// Cluster starts n servers that know each other. Their traffic goes over ways, one for each pair of them.
+// NoJetStream has a server without JetStream.
+func NoJetStream(o *server.Options) { o.JetStream = false }
+
+// Cluster starts n servers that know each other.
 func Cluster(dir string, n int) (all []*Server, err error) {
 	routes := make([]*url.URL, n)
 	ports, err := freePorts(n)

@@ -1,0 +1,100 @@
+package storeurl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fencelock/fencelock/natslock"
+)
+
+// checkNATS reads nats://host:port,host:port/bucket. Any of the servers is enough.
+func checkNATS(u *URL, rest *url.URL) error {
+	if err := u.tree(rest, "4222"); err != nil {
+		return err
+	}
+	if strings.Contains(u.Path, "/") {
+		return fmt.Errorf("what follows the host of the %s URL is not the name of a bucket; write %s",
+			u.Scheme, u.scheme.form)
+	}
+	return u.onlySettings("creds")
+}
+
+func openNATS(_ context.Context, u *URL, c *Config) (*Store, error) {
+	o, err := u.natsOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect("nats://"+strings.ReplaceAll(u.Host, ",", ",nats://"), o...)
+	if err != nil {
+		return nil, u.admittedByNATS(err, nil)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	b := natslock.New(js, &natslock.Options{Bucket: u.Path})
+	return &Store{
+		Backend: b,
+		ping:    func(ctx context.Context) error { return u.admittedByNATS(b.Ping(ctx), nc) },
+		close:   nc.Close,
+	}, nil
+}
+
+// natsOptions has a connection that is down refuse requests, and not keep them for later.
+func (u *URL) natsOptions(c *Config) ([]nats.Option, error) {
+	o := []nats.Option{
+		nats.Name("fencelock"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1),
+		nats.ReconnectWait(200 * time.Millisecond), nats.Timeout(cmp.Or(c.DialTimeout, 5*time.Second)),
+	}
+	if u.settings["creds"] != "" {
+		o = append(o, nats.UserCredentials(u.settings["creds"]))
+	}
+	if u.user != "" {
+		o = append(o, nats.UserInfo(u.user, u.password))
+	}
+	if u.scheme.tls {
+		config, err := u.tlsConfig()
+		if err != nil {
+			return nil, err
+		}
+		o = append(o, nats.Secure(config))
+	}
+	if c.Dial != nil {
+		o = append(o, nats.SetCustomDialer(dialer(c.Dial)))
+	}
+	return o, nil
+}
+
+// dialer is Config.Dial, as package nats has it.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func (d dialer) Dial(network, addr string) (net.Conn, error) {
+	return d(context.Background(), network, addr)
+}
+
+// admittedByNATS makes a DeniedError of NATS's ways to say that it does not let us in.
+func (u *URL) admittedByNATS(err error, nc *nats.Conn) error {
+	if err == nil {
+		return nil
+	}
+	last := err
+	if nc != nil && !nc.IsConnected() {
+		last = nc.LastError()
+	}
+	for _, no := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked} {
+		if errors.Is(last, no) {
+			return u.denied()
+		}
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/verify/natsserver"
+)
+
+// own starts a server for one test.
+func own(t *testing.T) (*natsserver.Server, place) {
+	t.Helper()
+	s, err := natsserver.Start(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s, place{s.URL(), "locks", 1}
+}
+
+func enter(t *testing.T, b driver.Backend, c driver.Claim) driver.Ticket {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		ticket, err := b.Enter(t.Context(), c)
+		if err == nil {
+			return ticket
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+//verify:fault NATS | the server is restarted
+func TestClaimsOutliveARestart(t *testing.T) {
+	t.Parallel()
+	s, p := own(t)
+	a, b := p.open(t), p.open(t)
+	holder, waiter := enter(t, a, steps.Claim("k")), enter(t, b, steps.Claim("k"))
+	s.Stop()
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Renew(t.Context(), []driver.Ticket{holder})[0]; err != nil {
+		t.Error(err)
+	}
+	if err := a.Leave(t.Context(), holder, driver.Exit{}); err != nil {
+		t.Error(err)
+	}
+	for !waiter.Granted {
+		var err error
+		if waiter, err = b.Await(t.Context(), waiter); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if waiter.Token <= holder.Token {
+		t.Errorf("token %d follows %d", waiter.Token, holder.Token)
+	}
+}
+
+// An operator deletes the bucket while a lock is held. The holder hears that its claim is gone; tokens rise.
+func TestTokensRiseAcrossALostBucket(t *testing.T) {
+	t.Parallel()
+	_, p := own(t)
+	a, b := p.open(t), p.open(t)
+	holder := enter(t, a, steps.Claim("k"))
+	nc, err := nats.Connect(p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "KV_"+p.Bucket); err != nil {
+		t.Fatal(err)
+	}
+	if next := enter(t, b, steps.Claim("k")); !next.Granted || next.Token <= holder.Token {
+		t.Errorf("after %d, the next ticket is %+v", holder.Token, next)
+	}
+	if err := a.Renew(t.Context(), []driver.Ticket{holder})[0]; !driver.Gone(err) {
+		t.Errorf("Renew returned %v", err)
+	}
+}
+
+// An operator has made the bucket by `nats kv add`, and deletes the key of a lock by `nats kv del`.
+func TestBucketOfAnOperator(t *testing.T) {
+	t.Parallel()
+	_, p := own(t)
+	nc, err := nats.Connect(p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: p.Bucket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := p.open(t)
+	first := enter(t, b, steps.Claim("a/b"))
+	if e, err := kv.Get(t.Context(), "line.a/b"); err != nil || len(e.Value()) == 0 {
+		t.Errorf("the key is %v, error %v", e, err)
+	}
+	if err := b.Leave(t.Context(), first, driver.Exit{}); err != nil {
+		t.Error(err)
+	}
+	enter(t, b, steps.Claim("a/b"))
+	if err := kv.Delete(t.Context(), "line.a/b"); err != nil {
+		t.Fatal(err)
+	}
+	if next := enter(t, b, steps.Claim("a/b")); !next.Granted || next.Token <= first.Token {
+		t.Errorf("after %d, the next ticket is %+v", first.Token, next)
+	}
+}
+
+// Nobody serves JetStream. That is said, and is known to have had no effect.
+func TestServerWithoutJetStreamRefuses(t *testing.T) {
+	t.Parallel()
+	s, err := natsserver.Start(t.TempDir(), natsserver.NoJetStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	b := place{s.URL(), "locks", 1}.open(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := b.Enter(ctx, steps.Claim("k")); err == nil || !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("Enter returned %v", err)
+	}
+}

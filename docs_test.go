@@ -136,6 +136,7 @@ func TestRequirementsAreThoseOfThePackages(t *testing.T) {
 		{"SQLite](", "sqllock", "3.37", "modernc.org/sqlite", "SQLite"},
 		{"etcd](", "etcdlock", "3.4", "3.5, 3.7", "3.5–3.7"},
 		{"ZooKeeper](", "zklock", "3.5.3", "3.8, 3.9", "3.8–3.9"},
+		{"NATS](", "natslock", "2.10", "2.15", "2.15"},
 	} {
 		for i := range page {
 			row := regexp.MustCompile(`\| \[?` + regexp.QuoteMeta(of.store) + `[^|]*\|[^|]*` + of.least + ` \|[^|]*` + of.tested)

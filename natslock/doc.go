@@ -5,13 +5,15 @@
 //	client, err := fencelock.New(natslock.New(js, nil))
 //
 // It keeps all laws of package driver. A free lock costs two requests, one to take it and one to leave it;
-// a lock that another process has held since costs two more. Clients that wait hear of their grants by a
+// a lock that another process has held since costs two more to take. Clients that wait hear of their grants by a
 // message. A client far from the leader of the stream gets its share: see swaplock.Messenger.
 //
 // The bucket is made when it is not there, with one replica for each server up to three. Its keys are
 // "line.KEY", one for each lock, and for some time "lease.KEY.NAME" and "note.KEY.NAME". A byte of KEY that is
 // not a letter, a digit, "_", "-" or "/" is "=" and two hexadecimal digits. `nats kv get fencelock line.KEY` shows
 // who holds a lock, as JSON.
+//
+// It needs NATS 2.10 or newer with JetStream, and was tested with 2.15.
 //
 // # What is lost
 //

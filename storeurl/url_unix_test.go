@@ -52,6 +52,8 @@ var readings = []reading{
 	{" \"redis://h/3\"\r\n", "redis h:6379/3", "h:6379", "3"},
 	{"\ufeffredis://h/3\r\n", "redis h:6379/3", "h:6379", "3"},
 	{"etcd://a,b:1/app", "etcd a:2379,b:1/app", "a:2379,b:1", "app"},
+	{"nats://a,b:1/locks?creds=f", "nats a:4222,b:1/locks", "a:4222,b:1", "locks"},
+	{"natss://u:pw@a", "natss a:4222", "a:4222", ""},
 	{"etcds://u:pw@a", "etcds a:2379", "a:2379", ""},
 	{"s3://locks/app/?region=eu-west-1", "s3 locks/app", "locks", "app"},
 	{"s3://locks?endpoint=http://127.0.0.1:9000&poll=1s", "s3 locks", "locks", ""},

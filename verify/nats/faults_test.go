@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/worker"
 	"github.com/fencelock/fencelock/verify/natsserver"
 )
 
@@ -140,3 +141,20 @@ func TestServerWithoutJetStreamRefuses(t *testing.T) {
 		t.Errorf("Enter returned %v", err)
 	}
 }
+
+func trial(t *testing.T) worker.Trial[place] {
+	t.Parallel()
+	p := bucket(t)
+	return worker.Trial[place]{Store: p, Backend: p.open(t), Lease: 5 * time.Second, Late: time.Second}
+}
+
+func TestProcessesNeverOverlap(t *testing.T) { trial(t).NeverOverlap(t, 4, 50) }
+
+//verify:fault NATS | the holder is killed
+func TestKilledHolderIsGoneAfterItsLease(t *testing.T) { trial(t).KilledHolder(t) }
+
+//verify:fault NATS | the first waiter is killed
+func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) { trial(t).KilledWaiter(t) }
+
+//verify:fault Processes | kill -9 while being handed the lock, at any moment
+func TestKilledAtAnyMomentNothingStays(t *testing.T) { trial(t).KilledAtAnyMoment(t, 8, nil) }

@@ -98,8 +98,9 @@ var noticeLaws = []law{
 	}, "who only waits has no work to finish"},
 	{"NoticeGoesWithAnAdoptedClaim", detaches, func(w *world, key string) {
 		half := w.longest() / 2
-		t := w.a.holds(w.claim(key)).noticed(w.b, driver.Break{Reason: "out", Notice: half}).detach()
-		x := w.b.adopts(t)
+		t := w.a.holds(w.claim(key)).noticed(w.b, driver.Break{Reason: "out", Notice: half})
+		t.TTL = w.claim(key).TTL // more than is left of the notice
+		x := w.b.adopts(t.detach())
 		left := x.hearsNotice("out")
 		w.wrongIf(left > half+time.Second, "a claim with a notice of %v has %v left when it is adopted", half, left)
 		x.brokenAtOnce(w.a, "now").hears("now")

@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
@@ -100,8 +101,8 @@ func (o *ours) Head(ctx context.Context, key string) (token, span int64, err err
 	return 0, 0, nil
 }
 
-func (o *ours) Break(ctx context.Context, key string, token int64) (none bool, err error) {
-	err = o.c.Break(ctx, key, fence.Token(token), fencelock.Break{Reason: "torture"})
+func (o *ours) Break(ctx context.Context, key string, token int64, notice time.Duration) (none bool, err error) {
+	err = o.c.Break(ctx, key, fence.Token(token), fencelock.Break{Reason: "torture", Notice: notice})
 	return driver.Gone(err), err
 }
 

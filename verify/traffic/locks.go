@@ -67,8 +67,9 @@ type Admin interface {
 	Lines(ctx context.Context) ([]string, error)
 	// Head returns the span of tokens of the holder of key; 0 if there is none.
 	Head(ctx context.Context, key string) (token, span int64, err error)
-	// Break ends that claim. It reports whether there was none, so that nothing has changed.
-	Break(ctx context.Context, key string, token int64) (none bool, err error)
+	// Break ends that claim, at once or after notice. It reports whether there was none, so that nothing has
+	// changed.
+	Break(ctx context.Context, key string, token int64, notice time.Duration) (none bool, err error)
 }
 
 // Traits say what a lock service is able to do and promises.

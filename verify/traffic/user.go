@@ -61,7 +61,7 @@ func (u *user) once(ctx context.Context, way, key string, rng *rand.Rand) {
 		c.want.Kind, c.want.Weight, c.want.Size = history.Permit, 1+rng.Int64N(2), 3
 	}
 	if b, ok := u.locks.(Admin); ok && way == "mutex" && rng.IntN(60) == 0 {
-		u.breakHead(ctx, b, key)
+		u.breakHead(ctx, b, key, rng.IntN(2) == 0)
 		return
 	}
 	l := c.take(ctx)
@@ -304,8 +304,8 @@ func (c *claim) change(ctx context.Context, l Lease, guarded bool) {
 	c.sure(l)
 }
 
-// breakHead ends the claim that holds key.
-func (u *user) breakHead(ctx context.Context, b Admin, key string) {
+// breakHead ends the claim that holds key, at once or half a TTL later.
+func (u *user) breakHead(ctx context.Context, b Admin, key string, gently bool) {
 	call, cancel := context.WithTimeout(ctx, u.o.TTL)
 	defer cancel()
 	token, span, err := b.Head(call, key)
@@ -313,7 +313,11 @@ func (u *user) breakHead(ctx context.Context, b Admin, key string) {
 		return
 	}
 	u.rec.Write(Line{Op: Break, Key: key, Token: token, Span: span})
-	none, err := b.Break(call, key, token)
+	notice := time.Duration(0)
+	if gently {
+		notice = max(u.o.TTL/2, u.service.MinTTL)
+	}
+	none, err := b.Break(call, key, token, notice)
 	done := Line{Op: Broke, Key: key, Token: token, Span: span}
 	switch {
 	case none:

@@ -18,9 +18,9 @@ const (
 	freeSQL = `(f.line = '' AND f.arrivals = '')`
 	// The clock is read once: everything else goes by what it was then.
 	arriveSQL = `INSERT INTO fencelock_swap AS f (lock_key, version, last, mark, marked_by, holder, expires,
-	renewals, line, arrivals, came, open_until, capacity)
+	renewals, line, arrivals, came, open_until, capacity, news)
 SELECT ?{bytes}, n.now, n.now + ?{int} - 1, {no}, {no}, ?{bytes}, n.now + ?{int}, 0, '',
-	'{"token":' || n.now || ',"at":' || n.now || ?{txt}, n.now, n.now * ?{int} + ?{int}, ?{int}
+	'{"token":' || n.now || ',"at":' || n.now || ?{txt}, n.now, n.now * ?{int} + ?{int}, ?{int}, ''
 FROM (SELECT {now} AS now) n WHERE 1 = 1
 ON CONFLICT (lock_key) DO UPDATE SET
 	version = CASE WHEN {free} THEN {max}(f.version + 1, excluded.version) ELSE f.version END,
@@ -40,9 +40,9 @@ RETURNING last, came, version, open_until, {hex}mark{/hex}, {hex}marked_by{/hex}
 
 	// See take.
 	takeSQL = `INSERT INTO fencelock_swap AS f (lock_key, version, last, mark, marked_by, holder, expires,
-	renewals, line, arrivals, came, open_until, capacity)
+	renewals, line, arrivals, came, open_until, capacity, news)
 VALUES (?, {clock}, {clock} + ? - 1, x'', x'', ?, {clock} + ?, 0, '',
-	'{"token":' || {clock} || ',"at":' || {clock} || ?, {clock}, {clock} * ? + ?, ?)
+	'{"token":' || {clock} || ',"at":' || {clock} || ?, {clock}, {clock} * ? + ?, ?, '')
 ON CONFLICT (lock_key) DO UPDATE SET version = excluded.version, last = excluded.last, holder = excluded.holder,
 	expires = excluded.expires, arrivals = excluded.arrivals, came = excluded.came,
 	open_until = excluded.open_until, capacity = excluded.capacity
@@ -52,9 +52,9 @@ WHERE f.line = '' AND f.arrivals = '' AND f.marked_by = x'' AND f.version < excl
 	// MariaDB and MySQL return one number: what has become of the claim, and its token. It is chosen first, because
 	// what comes behind an assignment may or may not see it. A key with a mark is left to a swap.
 	arriveMySQL = `INSERT INTO fencelock_swap (lock_key, version, last, mark, marked_by, holder, expires,
-	renewals, line, arrivals, came, open_until, capacity)
+	renewals, line, arrivals, came, open_until, capacity, news)
 SELECT ?, n.now, LAST_INSERT_ID(n.now * 4 + 1) DIV 4 + ? - 1, X'', X'', ?, n.now + ?, 0, X'',
-	CONCAT('{"token":', n.now, ',"at":', n.now, ?), n.now, n.now * ? + ?, ?
+	CONCAT('{"token":', n.now, ',"at":', n.now, ?), n.now, n.now * ? + ?, ?, X''
 FROM (SELECT {now} AS now FROM DUAL LIMIT 1) n WHERE {alone}
 ON DUPLICATE KEY UPDATE
 	came = IF(LAST_INSERT_ID(CASE
@@ -73,7 +73,8 @@ ON DUPLICATE KEY UPDATE
 		CONCAT(arrivals, '{"token":', LAST_INSERT_ID() DIV 4, ',"at":', VALUES(came), ?))`
 	messageSQL = `UPDATE fencelock_swap SET arrivals = {append}
 WHERE lock_key = ? AND length(line) + length(arrivals) > 0 AND {alone}`
-	withdrawSQL = `UPDATE fencelock_swap SET {stamp}version = version + 1, arrivals = replace(arrivals, ?{txt}, '')
+	withdrawSQL = `UPDATE fencelock_swap SET {stamp}news = {untold}, version = version + 1,
+	arrivals = replace(arrivals, ?{txt}, '')
 WHERE lock_key = ? AND {now} < open_until AND {in}(arrivals, ?{txt}) > 0 AND {alone}`
 	// A claim that is still among the arrivals is not granted yet, so a change of this version is news.
 	placeMySQL = `SELECT version, open_until, (LENGTH(line) - LENGTH(REPLACE(line, '"token":', '""'))

@@ -74,6 +74,7 @@ var (
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = max(fencelock_lease.ending, " +
 				"excluded.ending), came = excluded.came, renewals = fencelock_lease.renewals + 1",
 			"{stamp}", "came = {clock}, ", "{came}", "{clock}",
+			"{told}", "substr(? || news, 1, 300)", "{untold}", "substr((version + 1) || ' ;' || news, 1, 300)",
 		},
 	}
 	Postgres = &Dialect{
@@ -95,6 +96,7 @@ var (
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +
 				"excluded.ending), renewals = fencelock_lease.renewals + 1",
 			"{stamp}", "", "{came}", "0",
+			"{told}", "substr(?::text || news, 1, 300)", "{untold}", "substr((version + 1) || ' ;' || news, 1, 300)",
 		},
 	}
 	MySQL = &Dialect{
@@ -109,6 +111,7 @@ var (
 			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{txt}", "", "{int}", "",
 			"{sure}", "", "{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
 			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}", "{stamp}", "", "{came}", "0",
+			"{told}", "LEFT(CONCAT(?, news), 300)", "{untold}", "LEFT(CONCAT(version + 1, ' ;', news), 300)",
 		},
 	}
 )

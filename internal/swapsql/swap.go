@@ -16,12 +16,12 @@ import (
 // The statements of a swap. The text of a swap that makes or removes leases depends on the dialect.
 const (
 	insertSQL = `INSERT INTO fencelock_swap
-	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity)
-{values}?, ?, ?, ?, ?, ?, ?, 0, ?, ?, {came}, ?, ?{end}`
+	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity, news)
+{values}?, ?, ?, ?, ?, ?, ?, 0, ?, ?, {came}, ?, ?, ?{end}`
 	// The order matters: MariaDB and MySQL read what they have assigned.
 	setSQL = ` SET {stamp}expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?,
 	version = ?, last = {max}(last, ?), mark = ?, marked_by = ?, line = ?,
-	arrivals = substr(arrivals, ?), open_until = ?, capacity = ?`
+	arrivals = substr(arrivals, ?), open_until = ?, capacity = ?, news = {told}`
 	ifSQL   = ` WHERE lock_key = ? AND version = ? AND {alone}`
 	lastSQL = ` AND last = ?`
 	// A line that is left empty does not wait for the disk: if the server crashes within a second, the lock is held
@@ -103,7 +103,7 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (new
 	}
 	st := s.statement("write the line of", key, insertSQL, []byte(key), first, content.Last, []byte(content.Mark),
 		[]byte(content.MarkedBy), []byte(content.Holder), micros(content.Expires), ascii(content.Document), "",
-		floorMicros(content.Open), content.Capacity)
+		floorMicros(content.Open), content.Capacity, "")
 	st.Writes = true
 	n, err := s.conns.Run(ctx, st)
 	newVersion = version{number: first, opening: st.Opening}.String()
@@ -139,7 +139,7 @@ func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Stateme
 		b.join(c)
 	}
 	b.add(setSQL, holder, expires, expires, holder, seen+1, c.Last, []byte(c.Mark), []byte(c.MarkedBy),
-		ascii(c.Document), taken+1, floorMicros(c.Open), c.Capacity)
+		ascii(c.Document), taken+1, floorMicros(c.Open), c.Capacity, told(seen+1, c))
 	if s.d.args == literals && len(c.Lend)+len(c.Drop) > 0 {
 		b.leases(c)
 	}

@@ -1,6 +1,7 @@
 package swapsql
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,5 +55,35 @@ func TestClockIsOneArgument(t *testing.T) {
 		if marked, clock := Clocked(tt.text); marked != tt.marked || clock != tt.clock {
 			t.Errorf("%s became %s with the clock at %d; want %s and %d", tt.text, marked, clock, tt.marked, tt.clock)
 		}
+	}
+}
+
+// TestNewsAreToldOnceOrNotAtAll: what a poll returns has the news of some swaps. If one is missing that the client has
+// not heard of, it must read the line.
+func TestNewsAreToldOnceOrNotAtAll(t *testing.T) {
+	a, b := swaplock.News{Token: 7, Grant: "0123456789abcdef"}, swaplock.News{Token: 8}
+	change := func(news ...swaplock.News) *swaplock.Change {
+		return &swaplock.Change{News: news, Content: swaplock.Content{Document: []byte("{}")}}
+	}
+	text := told(12, change(b)) + "11 ;" + told(10, change(b, a)) + "9 ;8 7:"
+	for _, tt := range []struct {
+		from, to int64
+		want     []swaplock.News
+		ok       bool
+	}{
+		{11, 12, []swaplock.News{b}, true},
+		{10, 12, []swaplock.News{b}, true},
+		{9, 12, []swaplock.News{b, a, b}, true},
+		{8, 12, []swaplock.News{b, a, b}, true},
+		{7, 12, nil, false}, // it is cut off
+		{11, 13, nil, false},
+		{0, 12, nil, false},
+	} {
+		if got, ok := untold(text, tt.from, tt.to); ok != tt.ok || !slices.Equal(got, tt.want) {
+			t.Errorf("from %d to %d: %v, %v; want %v, %v", tt.from, tt.to, got, ok, tt.want, tt.ok)
+		}
+	}
+	if got := told(3, &swaplock.Change{News: []swaplock.News{a}}); got != "" {
+		t.Errorf("an empty line has the news %q", got)
 	}
 }

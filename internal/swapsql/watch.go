@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/swaplock"
 )
 
-const pollSQL = `SELECT {hex}lock_key{/hex}, version FROM fencelock_swap WHERE lock_key IN (%s) AND {alone} LIMIT 1000`
+const pollSQL = `SELECT {hex}lock_key{/hex}, version, news FROM fencelock_swap WHERE lock_key IN (%s) AND {alone} LIMIT 1000`
 
 // How often the lines are looked at for which somebody waits: often while a hand-over is likely, which is
 // soon after the last one, and ever less so. A wait is prolonged by an eighth of itself, up to longestPoll of the
@@ -35,13 +36,15 @@ type watch struct {
 	hear    func(key string, news []swaplock.News)
 	stirred time.Time // when a line was last seen to change
 	rested  time.Time // when a notification may cause the next look
+
+	told map[string]int64 // the versions of keys of which all news was told
 }
 
 // Watch looks again and again whether the lines have changed for which somebody waits: when a notification
 // arrives, or by polling where there is none, one small statement for all keys.
 func (s *Store) Watch(ctx context.Context, waiting func() map[string]string,
 	hear func(key string, news []swaplock.News)) error {
-	w := &watch{s: s, waiting: waiting, hear: hear, stirred: time.Now()}
+	w := &watch{s: s, waiting: waiting, hear: hear, stirred: time.Now(), told: map[string]int64{}}
 	l := s.listen(ctx)
 	defer l.stop()
 	hear("", nil)
@@ -86,6 +89,7 @@ func (w *watch) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
 	known := w.waiting()
+	maps.DeleteFunc(w.told, func(key string, _ int64) bool { _, ok := known[key]; return !ok })
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(known)), mostAtOnce) {
 		args := make([]any, len(keys))
 		for i, key := range keys {
@@ -96,12 +100,16 @@ func (w *watch) look(ctx context.Context) error {
 		q.Row = func(scan func(to ...any) error) error {
 			var key []byte
 			var number int64
-			err := scan(w.s.bytes(&key), &number)
-			// A standby that lags behind may answer. What it says is not news.
+			var news string
+			err := scan(w.s.bytes(&key), &number, &news)
 			seen, bad := readVersion(known[string(key)])
-			if err == nil && (bad != nil || seen.number < number || seen.opening != q.Opening) {
-				w.stirred = time.Now()
-				w.hear(string(key), nil)
+			if bad != nil || seen.opening != q.Opening {
+				seen.number = 0
+			}
+			// A standby that lags behind may answer. What it says is not news.
+			if seen.number = max(seen.number, w.told[string(key)]); err == nil && seen.number < number {
+				w.stirred, w.told[string(key)] = time.Now(), number
+				w.tell(string(key), seen.number, number, news)
 			}
 			return err
 		}
@@ -110,6 +118,51 @@ func (w *watch) look(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// tell tells the news of key between two versions, if that is known.
+func (w *watch) tell(key string, from, to int64, text string) {
+	if news, ok := untold(text, from, to); !ok {
+		w.hear(key, nil)
+	} else if len(news) > 0 {
+		w.hear(key, news)
+	}
+}
+
+// told is a swap's part of the column news, which has those of some swaps before it behind it: a client that polls
+// need not read the line to see that it has nothing to do with what has happened there.
+func told(number int64, c *swaplock.Change) string {
+	if len(c.Document) == 0 {
+		return ""
+	}
+	b := append(strconv.AppendInt(make([]byte, 0, 90), number, 10), ' ')
+	for _, n := range c.News {
+		b = append(append(append(strconv.AppendInt(b, n.Token, 10), ':'), n.Grant...), ',')
+	}
+	return string(append(b, ';'))
+}
+
+// untold reads the news of all versions behind from, up to to, in their order.
+func untold(text string, from, to int64) (news []swaplock.News, ok bool) {
+	for ; to > from; to-- {
+		part, rest, whole := strings.Cut(text, ";")
+		number, all, _ := strings.Cut(part, " ")
+		if !whole || number != strconv.FormatInt(to, 10) {
+			return nil, false
+		}
+		var some []swaplock.News
+		for one := range strings.SplitSeq(all, ",") {
+			if token, grant, more := strings.Cut(one, ":"); more {
+				n, err := strconv.ParseInt(token, 10, 64)
+				if err != nil {
+					return nil, false
+				}
+				some = append(some, swaplock.News{Token: n, Grant: grant})
+			}
+		}
+		news, text = append(some, news...), rest
+	}
+	return news, true
 }
 
 func (s *Store) channel() string { return strings.ToLower(s.o.Prefix) + "news" }

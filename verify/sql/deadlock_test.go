@@ -157,7 +157,7 @@ func TestManyNewKeysAtOnce(t *testing.T) {
 		for key, end := range map[string]func(*session){"committed": (*session).end, "undone": (*session).undo} {
 			before := s.deadlocks(t)
 			x := s.begin(t)
-			x.do("INSERT INTO fencelock_swap VALUES (?, 1, 0, '', '', '', 0, 0, '', '', 0, 0, 0)", key)
+			x.do("INSERT INTO fencelock_swap VALUES (?, 1, 0, '', '', '', 0, 0, '', '', 0, 0, 0, '')", key)
 			const clients = 8
 			var wg sync.WaitGroup
 			for i := range clients {

@@ -86,7 +86,7 @@ const (
 
 // enterSQL is an Enter of a line that nobody is in, as another process sends it.
 func (s *store) enterSQL(key, id string) string {
-	const columns = "(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity)"
+	const columns = "(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity, news)"
 	line := `{"format":1,"claims":[{"id":"` + id + `","token":', ? , ',"ttl":"1m0s","granted":true}]}`
 	token := "CAST({now} AS SIGNED)"
 	set := "ON DUPLICATE KEY UPDATE version = version + 1, last = VALUES(last), holder = VALUES(holder), expires = VALUES(expires), line = VALUES(line)"
@@ -97,7 +97,7 @@ func (s *store) enterSQL(key, id string) string {
 	}
 	return "INSERT INTO fencelock_swap " + map[bool]string{true: "AS l "}[s.dialect == sqllock.Postgres] + columns +
 		" SELECT '" + key + "', n.now, n.now, '', '', '" + id + "', n.now + 60000000, 0, CONCAT('" +
-		strings.ReplaceAll(line, "?", "n.now") + "'), '', 0, 0, 1048576 FROM (SELECT " + token + " AS now) n WHERE 1 = 1 " + set
+		strings.ReplaceAll(line, "?", "n.now") + "'), '', 0, 0, 1048576, '' FROM (SELECT " + token + " AS now) n WHERE 1 = 1 " + set
 }
 
 // leaveSQL is a Leave as another process sends it, of the only claim. It leaves a tombstone of an ID, unless

@@ -157,6 +157,41 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
+// TestGrantIsHeardWithoutReadingTheLine: a process that waits polls, or listens and polls, and the poll says whom a swap
+// has granted. A claim that has waited for a tenth of a second reads the line once, so only quick rounds count.
+func TestGrantIsHeardWithoutReadingTheLine(t *testing.T) {
+	each(t, []kind{postgres.with("exec", "default_query_exec_mode=exec"), pgBouncer, mariaDB},
+		func(t *testing.T, s *store) {
+			a, c := s.backend(t), s.backend(t)
+			p := s.through(t)
+			b := s.backend(t)
+			use(t, b, "k")
+			quick, reads := 0, 0
+			for range 16 {
+				holder, began := hold(t, a, claim("k")), time.Now()
+				w, last := wait(t, b, claim("k")), wait(t, c, claim("k"))
+				at := behind(func() driver.Ticket { return granted(t, b, w) })
+				pause(settled)
+				p.Forget()
+				leave(t, a, holder)
+				w = <-at
+				if time.Since(began) < 90*time.Millisecond { // real time: a slower round is left out
+					quick++
+					for _, r := range p.Requests() {
+						if bytes.Contains(r.Data, []byte("l.arrivals")) {
+							reads++
+						}
+					}
+				}
+				leave(t, b, w)
+				leave(t, c, granted(t, c, last))
+			}
+			if t.Logf("%d quick hand-overs", quick); reads > quick/4 { // it looks each second, too
+				t.Errorf("in %d hand-overs the line was read %d times", quick, reads)
+			}
+		})
+}
+
 // TestFirstRenewalOfALongLineIsOneStep: claims that wait get leases of their own when they renew first. What that costs
 // does not grow with how many of them wait.
 func TestFirstRenewalOfALongLineIsOneStep(t *testing.T) {

@@ -28,7 +28,8 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     arrivals  LONGTEXT CHARACTER SET ascii NOT NULL, -- who has arrived since, behind those: a JSON object each
     came      BIGINT          NOT NULL, -- when the last one arrived
     open_until BIGINT         NOT NULL, -- until then others may arrive and wait
-    capacity  BIGINT          NOT NULL  -- of those
+    capacity  BIGINT          NOT NULL,  -- of those
+    news      VARCHAR(300) CHARACTER SET ascii NOT NULL -- what the last swaps have done to whom, for those who poll
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- The leases of claims that came behind others, from their first renewal on.

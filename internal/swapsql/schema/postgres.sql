@@ -55,7 +55,8 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     arrivals  text   NOT NULL,   -- who has arrived since, behind those: a JSON object each
     came      bigint NOT NULL,   -- when the last one arrived
     open_until bigint NOT NULL,  -- until then others may arrive and wait
-    capacity  bigint NOT NULL    -- of those
+    capacity  bigint NOT NULL,    -- of those
+    news      text   NOT NULL -- what the last swaps have done to whom, for those who poll
 ) WITH (fillfactor = 50);
 
 -- The leases of claims that came behind others, from their first renewal on. A transaction that holds a lock has

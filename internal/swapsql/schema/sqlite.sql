@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     arrivals  TEXT    NOT NULL,   -- who has arrived since, behind those: a JSON object each
     came      INTEGER NOT NULL,   -- when the row was last written
     open_until INTEGER NOT NULL,  -- until then others may arrive and wait
-    capacity  INTEGER NOT NULL    -- of those
+    capacity  INTEGER NOT NULL,    -- of those
+    news      TEXT    NOT NULL -- what the last swaps have done to whom, for those who poll
 ) STRICT, WITHOUT ROWID;
 
 -- The leases of claims that came behind others, from their first renewal on.

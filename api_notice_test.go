@@ -440,6 +440,7 @@ func TestNoticeInAnOutage(t *testing.T) {
 		runInWorld(t, name+", long notice", func(t *testing.T, w *world) {
 			l := w.lock(w.client(&fencelock.Options{TTL: 12 * time.Second}), "k")
 			w.notice(w.client(nil), l, time.Hour)
+			time.Sleep(time.Second) // the store confirms it
 			w.store.meddle(fault, nil)
 			begun := time.Now()
 			<-l.Context().Done()
@@ -553,7 +554,10 @@ func TestNoticeThatTheStoreForgets(t *testing.T) {
 			t.Errorf("%d requests in 15 s", n)
 		}
 		w.endsWithNotice(l, given)
-		time.Sleep(time.Second)
+		time.Sleep(12 * time.Second)
+		if steps := w.store.taken(); !slices.Contains(steps, "leave") {
+			t.Errorf("the claim is left to the store, which may renew it with others: %q", steps)
+		}
 		w.free("k")
 	})
 }

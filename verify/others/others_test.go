@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 		exit(runFakeAdapter(os.Args[2], os.Args[3], os.Stdin))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "adapter" {
-		exit(adapters.Run(os.Args[2], os.Args[4], 2*time.Second, os.Stdin, os.Stdout))
+		ttl, err := time.ParseDuration(os.Args[3] + "ms")
+		exit(errors.Join(err, adapters.Run(os.Args[2], os.Args[4], ttl, os.Stdin, os.Stdout)))
 	}
 	flag.Parse()
 	exit(errors.Join(flag.Set("test.parallel", "20"), played(m.Run()))) // they wait most of the time

@@ -2,8 +2,6 @@ package adapters
 
 import (
 	"context"
-	"errors"
-	"strconv"
 	"time"
 
 	"github.com/fencelock/fencelock"
@@ -16,6 +14,10 @@ var libraries = map[string]opener{
 	"fencelock-zookeeper": {open: openFencelock("zk://", "")},
 	"fencelock-postgres":  {open: openFencelock("postgres://postgres@", "/postgres?sslmode=disable")},
 	"fencelock-mariadb":   {open: openFencelock("mysql://root@", "/locks")},
+
+	"store":        {open: openStore},
+	"bridge-setnx": {open: openSetNX},
+	"bridge-mutex": {open: openMutex},
 
 	"redsync":          {"github.com/go-redsync/redsync/v4", openRedsync},
 	"bsm":              {"github.com/bsm/redislock", openBsm},
@@ -42,16 +44,6 @@ func openFencelock(scheme, path string) func(string, time.Duration, func(string)
 			return nil, err
 		}
 		_, err = client.Line(context.Background(), "connects")
-		return lockFunc(func(ctx context.Context, key string, _ time.Duration) (held, error) {
-			l, err := client.Lock(ctx, key)
-			if err != nil {
-				return held{}, err
-			}
-			token := strconv.FormatInt(int64(l.Token()), 10)
-			return held{token: token, ended: l.Context().Done(), unlock: func() (bool, error) {
-				err := l.Release(context.Background())
-				return errors.Is(err, fencelock.ErrLost), err
-			}}, nil
-		}), err
+		return clientLock(client), err
 	}
 }

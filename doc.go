@@ -5,6 +5,7 @@
 //   - sqllock: PostgreSQL, MySQL and MariaDB, or a SQLite file on one host
 //   - etcdlock: etcd
 //   - zklock: ZooKeeper
+//   - s3lock: a bucket of S3
 //   - quorumlock: a majority of several stores
 //   - memlock: memory in one process
 //

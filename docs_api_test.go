@@ -16,7 +16,7 @@ import (
 func exported(t *testing.T) map[string]map[string]bool {
 	folders := map[string]string{".": "fencelock"}
 	for _, dir := range []string{
-		"redislock", "sqllock", "etcdlock", "zklock", "natslock", "quorumlock", "memlock", "fence", "elect", "history", "doctor",
+		"redislock", "sqllock", "etcdlock", "zklock", "s3lock", "natslock", "quorumlock", "memlock", "fence", "elect", "history", "doctor",
 		"storeurl", "httplock", "promfence", "otelfence", "driver", "driver/ballot", "drivertest/faulty",
 	} {
 		folders[dir] = filepath.Base(dir)

@@ -204,7 +204,7 @@ func TestChinesePagesAreInStep(t *testing.T) {
 // Sizes and limits that pages name are those of the source.
 func TestLimitsInPagesAreThoseOfTheSource(t *testing.T) {
 	for _, of := range []struct{ source, says, page, promises string }{
-		{"tools/release/rehearse.go", "maxBinary = 30_000_000", "docs/release.md", "smaller than 30 MB"},
+		{"tools/release/rehearse.go", "maxBinary = 35_000_000", "docs/release.md", "smaller than 35 MB"},
 		{"options.go", "DefaultTTL = 30 * time.Second", "docs/operations.md", "default of 30 s"},
 	} {
 		for file, text := range map[string]string{of.source: of.says, of.page: of.promises} {

@@ -52,6 +52,17 @@
 //
 // # Rights
 //
-// s3:GetObject and s3:PutObject on fencelock/*, and s3:ListBucket on the bucket: without it S3 says 403 where there
-// is no object.
+// The policy with the least rights. Without ListBucket, S3 says 403 where there is no object.
+//
+//	{"Version": "2012-10-17", "Statement": [
+//	  {"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": "arn:aws:s3:::BUCKET/fencelock/*"},
+//	  {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::BUCKET"}
+//	]}
+//
+// # Servers
+//
+// Tested are versitygw 1.8 and gofakes3 1.2, and not Amazon's. Before you trust another one, let doctor race it: some
+// accept a condition and do not apply it.
+//
+//	fencelock doctor --race --url 's3://BUCKET/PREFIX?endpoint=https://HOST'
 package s3lock

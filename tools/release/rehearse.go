@@ -13,7 +13,7 @@ import (
 )
 
 // maxBinary is the size that docs/install.md promises for the stripped command.
-const maxBinary = 30_000_000
+const maxBinary = 35_000_000
 
 // rehearsal makes a release for this platform twice, and tries the first as its users
 // would. It leaves to the real release: the other platforms, which differ by the

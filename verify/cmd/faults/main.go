@@ -23,7 +23,7 @@ import (
 // sections are the headings of the page, in this order.
 var sections = []string{
 	"Memory", "SQLite", "PostgreSQL", "PostgreSQL behind PgBouncer", "MariaDB", "Redis", "Redis Sentinel",
-	"Redis Cluster", "etcd", "ZooKeeper", "A quorum of five Redis",
+	"Redis Cluster", "etcd", "ZooKeeper", "NATS", "S3", "A quorum of five Redis",
 	"Processes", "Clocks", "The network", "The API, on all stores", "Security",
 }
 

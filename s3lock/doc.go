@@ -33,8 +33,8 @@
 // What they cost on Amazon S3 Standard, where 1,000 PUTs cost 0.5 cents and 1,000 GETs 0.04 cents, with a TTL of 30 s:
 //
 //	a free lock and its release     2 PUT       1 GET       1.04 cents for 1,000
-//	a holder, for an hour         360 PUT   4,680 GET       0.37 cents
-//	a waiter, for an hour         360 PUT  19,080 GET       0.94 cents
+//	a holder, for an hour         360 PUT   4,320 GET       0.35 cents
+//	a waiter, for an hour         360 PUT  18,720 GET       0.93 cents
 //
 // A longer TTL saves PUTs, a longer Options.Poll saves GETs.
 //

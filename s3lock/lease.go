@@ -64,7 +64,7 @@ func (s *store) end(ctx context.Context, d *document, ref *leaseRef) (ended bool
 	return err == nil, err
 }
 
-// Renew costs a PUT and three GETs for each lease.
+// Renew costs a PUT and two GETs for each lease.
 func (s *store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
 	alive, errs := make([]bool, len(ls)), make([]error, len(ls))
 	each(len(ls), func(i int) {
@@ -98,13 +98,9 @@ func (s *store) renew(ctx context.Context, l swaplock.Lease) (alive bool, err er
 		switch {
 		case lost(err) || conflict(err):
 			continue
-		case err != nil:
-			return false, err
+		default:
+			return err == nil, err
 		}
-		// The claim may have been broken, or have left elsewhere, before the renewal.
-		now, _, err := s.document(ctx, l.Key)
-		ref = now.of(l.ID)
-		return ref != nil && ref.Lease == d.of(l.ID).Lease, err
 	}
 	return false, errLost
 }

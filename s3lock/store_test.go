@@ -174,6 +174,81 @@ func TestLostRequestsLetNoTwoIn(t *testing.T) {
 	}
 }
 
+// A renewal may be on its way while others find the lease ended. Either it comes first, and the lock is not taken, or
+// it comes too late, and its holder is told.
+func TestRenewalThatIsUnderWayOutlivesAPurge(t *testing.T) {
+	for _, renewed := range []bool{false, true} {
+		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+			held := make(chan struct{})
+			holder := views(holdsLease{b, held})(t)
+			ticket := steps.Hold(t, holder, lasting("k", 5*time.Second))
+			if renewed {
+				close(held)
+				time.Sleep(2 * time.Second)
+				steps.OK(t, steps.Renew(t, holder, ticket))
+				held = make(chan struct{})
+				holder = views(holdsLease{b, held})(t)
+			}
+			time.Sleep(2 * time.Second) // within one second, the lease is long enough
+			renewal := make(chan error)
+			go func() { renewal <- steps.Renew(t, holder, ticket) }()
+			synctest.Wait() // the PUT is on its way
+			time.Sleep(5*time.Second + late)
+			next := open()
+			taken := steps.Hold(t, next, steps.NoWait(lasting("k", time.Minute)))
+			close(held)
+			steps.Gone(t, "a renewal that came too late", <-renewal)
+			steps.OK(t, steps.Renew(t, next, taken))
+		})
+	}
+}
+
+// holdsLease holds each PUT of a lease back.
+type holdsLease struct {
+	*bucket
+	until chan struct{}
+}
+
+func (h holdsLease) Put(ctx context.Context, name, etag string, body []byte) (s3lock.Object, error) {
+	if strings.Contains(name, "/lease/") {
+		<-h.until
+	}
+	return h.bucket.Put(ctx, name, etag, body)
+}
+
+func TestConflictThatTookNoEffectGrantsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+		backend, other := open(), open()
+		first := true
+		b.before = func(verb, name string) error {
+			if verb == "PUT" && first && strings.Contains(name, "/line/") {
+				first = false
+				steps.Hold(t, other, steps.Claim("k"))
+				return &s3lock.StatusError{Status: 409, Code: "ConditionalRequestConflict"}
+			}
+			return nil
+		}
+		steps.Refused(t, backend, steps.NoWait(steps.Claim("k")))
+	})
+}
+
+func TestConflictThatTookEffectIsNoLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+		backend := open()
+		first := true
+		b.after = func(verb, name string) error {
+			if verb == "PUT" && first && strings.Contains(name, "/line/") {
+				first = false
+				return &s3lock.StatusError{Status: 409, Code: "ConditionalRequestConflict"}
+			}
+			return nil
+		}
+		ticket := steps.Hold(t, backend, steps.Claim("k"))
+		first = true
+		steps.OK(t, backend.Leave(t.Context(), ticket, driver.Exit{}))
+	})
+}
+
 // letNoTwoIn has three clients take one lock in turn.
 func letNoTwoIn(t *testing.T, open func() driver.Backend) {
 	var all sync.WaitGroup
@@ -282,7 +357,7 @@ func TestRequestsAreThoseOfTheTable(t *testing.T) {
 		during("a free lock", 1, 1, lock)
 		during("its release", 1, 0, func() { _ = lease.Release(t.Context()) })
 		lock()
-		during("a holder, for an hour", 360, 4_680, func() { time.Sleep(time.Hour) })
+		during("a holder, for an hour", 360, 4_320, func() { time.Sleep(time.Hour) })
 		waiter, err := fencelock.New(open(), nil)
 		steps.Must(t, err)
 		defer waiter.Close()
@@ -290,7 +365,7 @@ func TestRequestsAreThoseOfTheTable(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() { _, _ = waiter.Lock(ctx, "k") })
 		time.Sleep(time.Minute)
-		during("a holder and a waiter, for an hour", 720, 23_760, func() { time.Sleep(time.Hour) })
+		during("a holder and a waiter, for an hour", 720, 23_040, func() { time.Sleep(time.Hour) })
 		cancel()
 		all.Wait()
 		_ = lease.Release(t.Context())

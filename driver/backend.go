@@ -8,22 +8,17 @@ import (
 
 // Backend keeps lines of claims in a store.
 //
-// All methods may be called from many goroutines at once. All return soon after
-// ctx ends, with an error that matches ctx.Err(); whether such a call took effect is
-// unknown. Any error that is not named here means the same: the step may have
-// happened or not. An error that matches ErrRefused means that the step did not happen and
-// cannot happen later. If it matches ErrPermanent too, asking again is useless; if not, it may
-// succeed. After an Enter that was refused, the core sends no
-// Leave.
+// All methods may be called from many goroutines at once. All return soon after ctx ends, with an error
+// that matches ctx.Err(). After such an error, or one that is not named here, the step may have happened
+// or not. An error that matches ErrRefused means that it did not happen and cannot happen later: then
+// the core sends no Leave after an Enter. If it matches ErrPermanent too, asking again is useless.
 type Backend interface {
-	// Enter joins the line of c.Key behind everyone else, or finds the claim
-	// with c.ID that is there already and starts its lease again, with the TTL of
-	// this call, or its WaitTTL if the claim waits.
+	// Enter joins the line of c.Key behind everyone else, or finds the claim with c.ID that is there
+	// already and starts its lease again, with the TTL of this call, or its WaitTTL if the claim waits.
 	//
-	// Enter first purges what has expired. It returns ErrKind if a live claim of the line
-	// has another capacity (see Claim.CheckKind), and GoneError if c.ID has a tombstone
-	// (see Leave and Break); if both apply, either error. If the claim with c.ID has
-	// another capacity or weight, it returns ErrReused and changes nothing of that claim.
+	// Enter first purges what has expired. It returns ErrKind if a live claim of the line has another
+	// capacity, and GoneError if c.ID has a tombstone (see Leave and Break); if both apply, either error.
+	// If the claim with c.ID has another capacity or weight, it returns ErrReused.
 	//
 	// With c.NoWait a claim that would not be granted at once is refused with a
 	// *BusyError and leaves no trace. A backend that may have sent the request twice
@@ -41,29 +36,20 @@ type Backend interface {
 
 	// Renew starts the leases of ts again, each with its TTL, and returns one
 	// error per ticket, in order: nil alive, GoneError gone or, with Left, alive under notice,
-	// anything else unknown.
-	// It serves waiting and granted claims alike, and many keys in as few
-	// requests as the store allows. ts is never empty and never longer than a
-	// thousand or so.
+	// anything else unknown. It serves waiting and granted claims alike, and many keys in as few
+	// requests as the store allows. ts is never empty and never longer than a thousand or so.
 	Renew(ctx context.Context, ts []Ticket) []error
 
 	// Leave takes the claim with t.ID out of the line, granted or waiting. It
 	// returns GoneError if that claim is not in line, unless that claim wrote the
 	// line's mark. Leave may be repeated through the same Backend with the same Exit.
-	//
 	// It leaves a tombstone if e says so, also if the claim is not in line.
-	//
-	// With e.IfWaiting it returns ErrGranted and changes nothing if the claim is granted.
 	Leave(ctx context.Context, t Ticket, e Exit) error
 
 	// Break ends the claim of key whose span holds token, granted or waiting, and
-	// leaves a tombstone: until the lease would have ended, Renew, Await, Leave and
-	// Enter of that ID return GoneError with the reason. If there is no such claim,
-	// Break returns GoneError and changes nothing.
-	//
-	// With a delay (see Break.Delay), a granted claim lingers for that long from now on, as after
-	// Leave with Exit.Linger, and its tombstone lasts at least as long. A waiting claim ends at
-	// once.
+	// leaves a tombstone: until the lease would have ended, and for as long as the claim lingers,
+	// Renew, Await, Leave and Enter of that ID return GoneError with the reason. If there is no such
+	// claim, Break returns GoneError and changes nothing.
 	Break(ctx context.Context, key string, token int64, how Break) error
 
 	// Line describes the line of key. A line without claims still has its Last and its

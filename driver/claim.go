@@ -130,15 +130,13 @@ type Ticket struct {
 	Token int64
 	// Granted reports whether the claim holds the lock.
 	Granted bool
-	// Left is how long the lease lasts, counted from the sending of the call
-	// that returned this ticket. The core reads Left after Enter only. The tickets
-	// that the core passes to other calls do not have it.
+	// Left is how long the lease lasts. The core reads it after Enter only. The tickets that it passes
+	// to other calls do not have it.
 	Left time.Duration
-	// Ahead counts the live claims before this one; 0 when granted. People read
-	// it: a backend may estimate it for a long line.
+	// Ahead counts the live claims before this one; 0 when granted. People read it: a backend may
+	// estimate it for a long line.
 	Ahead int
-	// Mark is the mark of the line when this claim was granted. It is set on
-	// granted tickets only.
+	// Mark is the mark of the line when this claim was granted; empty before.
 	Mark string
 	// Head describes the first claim of the line when this one is not granted;
 	// nil where the backend has not looked.
@@ -165,20 +163,19 @@ type Exit struct {
 type Break struct {
 	// Reason is text for people, at most 1024 bytes. The holder gets it with its loss.
 	Reason string
-	// Delay keeps the key closed for that long after a granted claim. Zero stands for the
-	// LockDelay of the claim, if it has one and the backend has Info.Linger.
-	// Below zero the key opens at once. A backend without Info.Linger returns ErrPermanent if it
-	// is above zero.
+	// Delay has a granted claim linger for that long from now on, as after Leave with Exit.Linger. Zero
+	// stands for the LockDelay of the claim, if it has one and the backend has Info.Linger. Below zero
+	// the key opens at once. A waiting claim ends at once. A backend without Info.Linger returns
+	// ErrPermanent if it is above zero.
 	//
-	// For a claim that lingers already, a Delay above zero may set a later end, never an earlier
-	// one. Below zero ends the claim. Zero changes nothing, and Break returns nil, because it may
-	// be a repeat.
+	// For a claim that lingers already, a Delay above zero may set a later end, never an earlier one.
+	// Below zero ends the claim. Zero changes nothing, and Break returns nil: it may be a repeat.
 	Delay time.Duration
 	// Notice has a granted claim end after that long, whatever renews it, instead of now: it lives
 	// until then, then ends as by a Break without Notice, and the Delay begins. Its holder may leave
 	// before, which opens the key at once. Until the end, Renew of the claim and the Alarm tell the
-	// holder by a GoneError with Left. Notice is Info.MinTTL to Info.MaxTTL,
-	// or a hundred years with Info.SharedLease. A waiting claim ends at once.
+	// holder by a GoneError with Left. A waiting claim ends at once. Notice is Info.MinTTL to
+	// Info.MaxTTL, or a hundred years with Info.SharedLease: a session that ends takes the claim along.
 	//
 	// For a claim under notice, a Notice above zero may set a later end, never an earlier one. Zero
 	// ends the claim now. Neither shortens the delay that was promised.

@@ -24,19 +24,17 @@ type Reserver interface {
 // Detacher is optional: a backend whose granted claims can pass from one process to
 // another.
 type Detacher interface {
-	// Detach starts the lease of the granted claim of t again, with t.TTL, and makes the
-	// claim last by itself: neither Close of this Backend nor the end of its process ends
-	// it. It returns GoneError as Renew does. If the answer is lost, Renew of t keeps the
-	// claim alive all the same, whether it was detached or not.
-	//
-	// From then on the tickets of the claim have Named.
+	// Detach starts the lease of the granted claim of t again, with t.TTL, and makes the claim last by
+	// itself: neither Close of this Backend nor the end of its process ends it. From then on its
+	// tickets have Named. It returns GoneError if the claim is gone, and nil under notice. If the answer
+	// is lost, Renew of t keeps the claim alive all the same, whether it was detached or not.
 	Detach(ctx context.Context, t Ticket) error
 
-	// Adopt gives the detached claim of t the ID, the owner, the note, the trace and the
-	// lock-delay of by, and starts its lease again with by.TTL. Token, place and span stay. From then on the claim is
-	// one of this Backend, as if it had entered here, and t.ID has a tombstone: for at
-	// least by.TTL, Renew, Leave, Adopt and Enter of it return a GoneError with the Reason
-	// "another process has adopted it".
+	// Adopt gives the detached claim of t the ID, the owner, the note, the trace and the lock-delay of
+	// by, and starts its lease again with by.TTL. Token, place and span stay, and so does a notice. From
+	// then on the claim is one of this Backend, as if it had entered here, and t.ID has a tombstone: for
+	// at least by.TTL, Renew, Leave, Adopt and Enter of it return a GoneError with the Reason "another
+	// process has adopted it".
 	//
 	// It returns GoneError if no granted claim has the ID of t. A repeated Adopt with the
 	// same by finds the claim. If the answer is lost, Leave of by with t.Token ends the claim,

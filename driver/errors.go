@@ -22,11 +22,9 @@ var ErrClosed = errors.New("the backend is closed")
 var ErrReused = Permanent(
 	fmt.Errorf("%w: a claim of another kind, size or number of permits has this ID", errs.Invalid))
 
-// GoneError says that a claim is not in line, and why if that is known. Use
-// errors.As, or Gone.
+// GoneError says that a claim is not in line, and why if that is known. Use errors.As, or Gone.
 type GoneError struct {
-	// Reason is text for people: what the operator wrote, or why the store let
-	// it go. Empty when nobody knows.
+	// Reason is text for people: what the operator wrote, or why the store let it go, if known.
 	Reason string
 	// Broken says that an operator ended it.
 	Broken bool
@@ -36,17 +34,17 @@ type GoneError struct {
 }
 
 func (e GoneError) Error() string {
+	text := "the claim is gone"
 	switch {
 	case e.Left > 0:
-		return fmt.Sprintf("the claim will be broken in %v: %s", e.Left, e.Reason)
-	case e.Broken && e.Reason != "":
-		return "the claim was broken: " + e.Reason
+		text = fmt.Sprintf("the claim will be broken in %v", e.Left)
 	case e.Broken:
-		return "the claim was broken"
-	case e.Reason != "":
-		return "the claim is gone: " + e.Reason
+		text = "the claim was broken"
 	}
-	return "the claim is gone"
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
 }
 
 // Gone reports whether err says that a claim is gone. It is false for a claim under notice.
@@ -67,9 +65,7 @@ func (e *BusyError) Error() string {
 }
 
 var (
-	// ErrRefused says that the store responded and refused: the step did not happen. After an
-	// error that does not match ErrRefused and is not another result that the contract names,
-	// the outcome is unknown: the step may have happened, or may still happen.
+	// ErrRefused says that the store responded and refused: the step did not happen.
 	ErrRefused = errors.New("the store refuses")
 
 	// ErrPermanent is an ErrRefused that asking again will not change: a wrong password, a

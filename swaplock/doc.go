@@ -1,6 +1,6 @@
 // Package swaplock keeps locks in any store that can compare and swap. It has the rule of
 // package driver and needs eight methods of the store, which is why a store of your own takes
-// a day: see Store.
+// a day: see Store, and docs/your-own-store.md, which has a whole one.
 //
 // The line of a key is a document with a version. A step reads the document, applies the rule
 // to it, and writes it back if nobody has written it since. If somebody has, the step begins

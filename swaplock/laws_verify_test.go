@@ -27,6 +27,11 @@ func TestLawsWithMessages(t *testing.T) {
 	drivertest.Model(t, lost, seeds(20)...)
 }
 
+func TestDirectoryKeepsTheLaws(t *testing.T) {
+	store := &dirStore{dir: t.TempDir()}
+	drivertest.Run(t, views(store), drivertest.InBubbles(), drivertest.ExpiryLag(10*time.Millisecond))
+}
+
 func TestLawsWhenSwapsAreLost(t *testing.T) {
 	drivertest.Run(t, views(losing{newToy()}), drivertest.InBubbles(), drivertest.ExpiryLag(50*time.Millisecond))
 }

@@ -281,7 +281,7 @@ func (cl *claim) riskLocked(now int64, err error) {
 func (c *Client) claimBroken(id string, gone driver.GoneError) {
 	for _, cl := range c.schedule.Find(func(cl *claim) bool { return cl.id == id }) {
 		cl.mu.Lock()
-		cl.brokenLockedAt(gone, c.clock.Now())
+		cl.heardLocked(gone, c.clock.Now())
 		cl.unlock()
 	}
 }
@@ -291,12 +291,12 @@ func (cl *claim) brokenHere(token fence.Token, gone driver.GoneError, sent int64
 	cl.mu.Lock()
 	defer cl.unlock()
 	if cl.hasToken(token) {
-		cl.brokenLockedAt(gone, sent)
+		cl.heardLocked(gone, sent)
 	}
 }
 
-// brokenLockedAt notes that the claim was broken at time at.
-func (cl *claim) brokenLockedAt(gone driver.GoneError, at int64) {
+// heardLocked notes that the claim was broken, or given notice, at time at.
+func (cl *claim) heardLocked(gone driver.GoneError, at int64) {
 	if gone.Left > 0 {
 		cl.hintNoticeLocked(gone, at, cl.c.clock.Now())
 	} else {

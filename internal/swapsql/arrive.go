@@ -83,6 +83,8 @@ FROM (SELECT version, open_until, line, LEFT(arrivals, INSTR(arrivals, ?)) AS be
 	WHERE lock_key = ? AND INSTR(arrivals, ?) > 0 AND {alone}) l WHERE {alone} LIMIT 1`
 )
 
+var arriveAnySQL = strings.ReplaceAll(arriveSQL, "{free}", freeSQL)
+
 // arrival is one line of the arrivals of a key.
 type arrival struct {
 	Token    int64           `json:"token"`
@@ -203,7 +205,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	}
 	s.under.Add(1)
 	defer s.under.Add(-1)
-	q := s.statement("enter the line of", key, strings.ReplaceAll(arriveSQL, "{free}", freeSQL),
+	q := s.statement("enter the line of", key, arriveAnySQL,
 		append(insert, text, wait, late, quoted, quoted, []byte(a.ID))...)
 	q.Keeps, q.Writes = false, true
 	var p *swaplock.Place

@@ -128,7 +128,7 @@ func (d *Dialect) Schema(prefix string) string {
 // Now is an expression: µs since 1970, by the clock of the server.
 func (d *Dialect) Now() string { return d.replacer(defaultPrefix)("{now}") }
 
-// replacer puts the words of the dialect and the prefix of the tables into statements.
+// replacer puts the words of the dialect, the prefix of the tables and the numbers of marks into statements.
 func (d *Dialect) replacer(prefix string) func(text string) string {
 	first := strings.NewReplacer(d.words...)
 	var mu sync.RWMutex
@@ -143,6 +143,13 @@ func (d *Dialect) replacer(prefix string) func(text string) string {
 		replaced = first.Replace(first.Replace(text)) // some words have others in them
 		if prefix != defaultPrefix {
 			replaced = strings.ReplaceAll(replaced, defaultPrefix, prefix)
+		}
+		if d.args == numbers {
+			parts := strings.Split(replaced, "?")
+			for i := range parts[1:] {
+				parts[i] += "$" + strconv.Itoa(i+1)
+			}
+			replaced = strings.Join(parts, "")
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -178,26 +185,21 @@ func Clocked(text string) (marked string, clock int) {
 	return b.String(), clock
 }
 
-// bind puts arguments, which are []byte, string, or int64, into a statement for a server.
+// bind puts arguments, which are []byte, string, or int64, into a statement for a server that takes literals.
 func (d *Dialect) bind(text string, args []any) (string, []any) {
+	if d.args != literals {
+		return text, args
+	}
 	var b strings.Builder
 	for i := 0; ; i++ {
 		before, after, more := strings.Cut(text, "?")
 		b.WriteString(before)
 		if !more {
-			break
+			return b.String(), nil
 		}
 		text = after
-		if d.args == numbers {
-			b.WriteString("$" + strconv.Itoa(i+1))
-		} else {
-			b.WriteString(literal(args[i]))
-		}
+		b.WriteString(literal(args[i]))
 	}
-	if d.args == literals {
-		args = nil
-	}
-	return b.String(), args
 }
 
 // literal has nothing in it that a character set, an SQL mode or a key could turn into something

@@ -40,7 +40,8 @@
 // the server has not been a master before. For up to a second after REPLICAOF a former master
 // that takes writes may still grant a lock; its next renewal is refused. Redis before 6.2, and
 // a proxy that does not know HELLO, do not report a role: do not connect a client to a replica
-// there. The replicas of a Cluster redirect to their masters.
+// there. The replicas of a Cluster redirect to their masters, and the scripts of a member of a
+// quorum ask for the role themselves.
 //
 // A manual failover (CLUSTER FAILOVER) that fails keeps a master from taking writes
 // for five seconds, so leases should be longer. On Redis 7.0, two failovers within four

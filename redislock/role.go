@@ -98,8 +98,8 @@ func (r *role) read(c *call) {
 	}
 }
 
-// wasMaster reports whether the server, or one that had its address, has been a master.
-func (r *role) wasMaster() bool { return r != nil && r.master.Load() }
+// wasMaster reports whether the server, or one that had its address, may have been a master.
+func (r *role) wasMaster() bool { return r == nil || r.master.Load() }
 
 // refuses returns why nothing counts that the server has done, or nil.
 func (r *role) refuses() error {

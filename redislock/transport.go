@@ -34,7 +34,7 @@ const (
 type transport struct {
 	rdb      redis.UniversalClient
 	cluster  *redis.ClusterClient // nil for one server
-	role     *role                // of one server; replicas of a Cluster redirect by themselves
+	role     *role                // of one server; replicas of a Cluster redirect
 	apart    atomic.Bool          // each call is for one lock: a Cluster, or a server that refuses others
 	replicas int                  // of each master, of which a majority must confirm; 0: none
 	patience time.Duration        // how long they may take
@@ -57,7 +57,7 @@ func newTransport(rdb redis.UniversalClient, o *Options) *transport {
 		spares:   make(map[*redis.Client]*redis.Client),
 	}
 	t.apart.Store(cluster != nil)
-	if _, one := rdb.(*redis.Client); one {
+	if _, one := rdb.(*redis.Client); one && o.Member == nil { // the scripts of a member ask it themselves
 		t.role = &role{}
 	}
 	return t

@@ -15,6 +15,7 @@ import (
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/storeurl"
 )
 
 var durable = ballot.Membership{Skew: lasting.Skew, MaxTTL: lasting.MaxTTL, Durable: true}
@@ -344,5 +345,22 @@ func TestRedisMemberTakesNoBallotFromFarAhead(t *testing.T) {
 		k, err := b.Enter(t.Context(), ballotOn("k"))
 		steps.Must(t, err)
 		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
+	}
+}
+
+// Two of three members became replicas that take writes. For a program that begins then that is no mistake in the URL: a
+// failover may be under way, so it may wait.
+func TestMembersThatBecameReplicasAreRefusedForNow(t *testing.T) {
+	t.Parallel()
+	all := servers(t, 3, soonInSync, testserver.Config("replica-read-only no"))
+	readyAs(t, all, ballot.Membership{})
+	follow(t, all[1], all[0])
+	follow(t, all[2], all[0])
+	q, err := storeurl.Open(t.Context(), "redlock://"+strings.Join(addrs(all), ","))
+	steps.Must(t, err)
+	t.Cleanup(q.Close)
+	_, err = testclient.New(t, q.Backend, nil).TryLock(t.Context(), "k")
+	if !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, fencelock.ErrPermanent) {
+		t.Fatalf("one of three members is a master, and the quorum answered %v", err)
 	}
 }

@@ -156,7 +156,11 @@ func (x *inLine) hearsNotice(reason string) (left time.Duration) {
 	w := x.at.w
 	long := *x
 	long.TTL = w.claim(x.Key).TTL
-	gone := asA[driver.GoneError](w, "Renew under notice", long.renew())
+	err := long.renew()
+	if driver.Gone(err) {
+		w.inTime("Renew under notice", time.Now(), x.ends())
+	}
+	gone := asA[driver.GoneError](w, "Renew under notice", err)
 	w.wrongIf(!gone.Broken || gone.Reason != reason || gone.Left <= 0,
 		"Renew under notice answered %+v; want time that is left, and the reason %q", gone, reason)
 	return gone.Left

@@ -16,7 +16,8 @@ import (
 // The statements of a swap. The text of a swap that makes or removes leases depends on the dialect.
 const (
 	insertSQL = `INSERT INTO fencelock_swap
-	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity, news)
+	(lock_key, version, last, mark, marked_by, holder, expires, renewals, line, arrivals, came, open_until, capacity,
+	news)
 {values}?, ?, ?, ?, ?, ?, ?, 0, ?, ?, {came}, ?, ?, ?{end}`
 	// The order matters: MariaDB and MySQL read what they have assigned.
 	setSQL = ` SET {stamp}expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?,

@@ -13,7 +13,8 @@ import (
 	"github.com/fencelock/fencelock/swaplock"
 )
 
-const pollSQL = `SELECT {hex}lock_key{/hex}, version, news FROM fencelock_swap WHERE lock_key IN (%s) AND {alone} LIMIT 1000`
+const pollSQL = `SELECT {hex}lock_key{/hex}, version, news FROM fencelock_swap
+WHERE lock_key IN (%s) AND {alone} LIMIT 1000`
 
 // How often the lines are looked at for which somebody waits: often while a hand-over is likely, which is
 // soon after the last one, and ever less so. A wait is prolonged by an eighth of itself, up to longestPoll of the

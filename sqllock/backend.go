@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/driver/record"
-	"github.com/fencelock/fencelock/swaplock"
 	"github.com/fencelock/fencelock/internal/swapsql"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // Backend keeps lines of claims in a database. Its methods may be called from many goroutines at once.

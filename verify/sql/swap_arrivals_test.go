@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/swaplock"
 	"github.com/fencelock/fencelock/internal/swapsql"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // arrivals is a line of a holder and of those who wait behind it.

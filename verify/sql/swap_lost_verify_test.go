@@ -9,8 +9,8 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
-	"github.com/fencelock/fencelock/swaplock"
 	"github.com/fencelock/fencelock/internal/swapsql"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // losing loses every other swap, as if another process had written first.

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/swaplock"
 	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // TestIdleLinesAreForgottenAfterADay: each process has that done about once an hour.

@@ -20,14 +20,15 @@ import (
 // the environment or in the files in ~/.aws.
 func checkS3(u *URL, rest *url.URL) error {
 	u.Host, u.Path = rest.Host, strings.Trim(rest.Path, "/")
-	endpoint, err := url.Parse(u.settings["endpoint"])
+	at := u.settings["endpoint"]
+	endpoint, err := url.Parse(at)
 	switch {
 	case rest.User != nil:
 		return fmt.Errorf("the s3 URL has a user; leave it out, and put the key into AWS_ACCESS_KEY_ID and " +
 			"AWS_SECRET_ACCESS_KEY, or name a profile in AWS_PROFILE")
 	case u.Host == "" || strings.ContainsAny(u.Host, ":,"):
 		return fmt.Errorf("the s3 URL does not begin with one bucket; write %s", u.scheme.form)
-	case err != nil || u.settings["endpoint"] != "" && (endpoint.Host == "" || !strings.HasPrefix(endpoint.Scheme, "http")):
+	case err != nil || at != "" && (endpoint.Host == "" || !strings.HasPrefix(endpoint.Scheme, "http")):
 		return fmt.Errorf("endpoint of the s3 URL is not an address; write endpoint=https://host:port")
 	}
 	if poll := u.settings["poll"]; poll != "" {
@@ -73,8 +74,8 @@ func openS3(ctx context.Context, u *URL, c *Config) (*Store, error) {
 	b := s3lock.New(s3lock.AWS(client, u.Host), o)
 	ping := func(ctx context.Context) error {
 		if _, err := conf.Credentials.Retrieve(ctx); err != nil {
-			return badConfig("there are no credentials of AWS for %s: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "+
-				"AWS_PROFILE: %v", u, err)
+			return badConfig("there are no credentials of AWS for %s: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "+
+				"or AWS_PROFILE: %v", u, err)
 		}
 		return readLine(b)(ctx)
 	}

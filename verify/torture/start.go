@@ -137,10 +137,11 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		return front.URL() + "&default_query_exec_mode=exec", nil
 	case "mariadb":
 		return s.own(testserver.MariaDB(h)), nil
-	case "etcd":
-		return s.own(testserver.Etcd(h, keep)), nil
-	case "zookeeper":
-		return s.own(testserver.ZooKeeper(h, keep)), nil
+	case "etcd", "zookeeper":
+		of := map[string]func(testserver.TB, ...testserver.Option) *testserver.Server{
+			"etcd": testserver.Etcd, "zookeeper": testserver.ZooKeeper,
+		}
+		return s.own(of[name](h, keep)), nil
 	case "redlock":
 		// Of servers that do not write down what they acknowledge, each that is restarted grants
 		// nothing for five minutes. Three would be in that state soon, and the quorum then
@@ -158,10 +159,8 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		s.world.failover = s.failover
 		return "redis+cluster://" + strings.Join(s.cluster.Addrs(), ","), nil
 	case "s3":
-		for name, value := range testserver.S3Environment() {
-			if err := os.Setenv(name, value); err != nil { // workers have it from here
-				return "", err
-			}
+		for variable, value := range testserver.S3Environment() {
+			_ = os.Setenv(variable, value) // for the workers; a name without = can be set
 		}
 		return s.own(testserver.S3(h, keep)), nil
 	case "etcd3":

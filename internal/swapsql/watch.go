@@ -104,8 +104,9 @@ func (w *watch) look(ctx context.Context) error {
 			var news string
 			err := scan(w.s.bytes(&key), &number, &news)
 			seen, bad := readVersion(known[string(key)])
-			if bad != nil || seen.opening != q.Opening {
+			if bad != nil || seen.opening != q.Opening { // another file may have smaller numbers
 				seen.number = 0
+				delete(w.told, string(key))
 			}
 			// A standby that lags behind may answer. What it says is not news.
 			if seen.number = max(seen.number, w.told[string(key)]); err == nil && seen.number < number {

@@ -159,10 +159,7 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		s.world.failover = s.failover
 		return "redis+cluster://" + strings.Join(s.cluster.Addrs(), ","), nil
 	case "s3":
-		for variable, value := range testserver.S3Environment() {
-			_ = os.Setenv(variable, value) // for the workers; a name without = can be set
-		}
-		return s.own(testserver.S3(h, keep)), nil
+		return s.bucket(h, keep)
 	case "etcd3":
 		s.world.usurped = true // see TestThreeMembers/TheLeaderComesBack
 		return s.own(testserver.EtcdCluster(h, 3)...), nil
@@ -170,6 +167,16 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		return s.own(testserver.ZooKeeperEnsemble(h, 3)...), nil
 	}
 	return "", fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
+}
+
+// bucket starts a server of S3, and puts its credentials where workers find them.
+func (s *store) bucket(h *host, keep testserver.Option) (url string, err error) {
+	for variable, value := range testserver.S3Environment() {
+		if err := os.Setenv(variable, value); err != nil {
+			return "", err
+		}
+	}
+	return s.own(testserver.S3(h, keep)), nil
 }
 
 // sentinel starts a group that fails over when it is told to. Otherwise a busy machine, which

@@ -24,8 +24,7 @@ type Options struct {
 	// Bucket is the name of the key-value bucket, of letters, digits, "_" and "-"; DefaultBucket if empty. All
 	// programs that share locks use the same one, for nothing else. A bucket that is there is used as it is.
 	Bucket string
-	// Replicas of a bucket that is made: 1, 3 or 5. If it is 0, three in a cluster that has as many servers,
-	// else one.
+	// Replicas of a bucket that is made: 1, 3 or 5. If it is 0, three in a cluster, and one on a server of its own.
 	Replicas int
 }
 

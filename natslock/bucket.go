@@ -120,7 +120,7 @@ func (s *store) create(ctx context.Context) error {
 		c.Replicas = 3
 	}
 	_, err := s.js.CreateStream(ctx, c)
-	if s.replicas == 0 && is(err, noCluster, noPeers, noResources) {
+	if s.replicas == 0 && is(err, noCluster) {
 		c.Replicas = 1
 		_, err = s.js.CreateStream(ctx, c)
 	}
@@ -181,8 +181,6 @@ func inParallel(fs ...func() error) error {
 // Codes of errors that package jetstream has no names for.
 const (
 	noCluster         jetstream.ErrorCode = 10074 // replicas > 1 without a cluster
-	noPeers           jetstream.ErrorCode = 10005 // too few servers
-	noResources       jetstream.ErrorCode = 10023
 	tooLong           jetstream.ErrorCode = 10054
 	wrongLastSequence jetstream.ErrorCode = 10164 // of a server from 2.12 on, with replicas
 )

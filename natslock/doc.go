@@ -8,7 +8,7 @@
 // a lock that another process has held since costs two more to take. Clients that wait hear of their grants by a
 // message. A client far from the leader of the stream gets its share: see swaplock.Messenger.
 //
-// The bucket is made when it is not there, with one replica for each server up to three. Its keys are
+// The bucket is made when it is not there, with three replicas in a cluster. Its keys are
 // "line.KEY", one for each lock, and for some time "lease.KEY.NAME" and "note.KEY.NAME". A byte of KEY that is
 // not a letter, a digit, "_", "-" or "/" is "=" and two hexadecimal digits. `nats kv get fencelock line.KEY` shows
 // who holds a lock, as JSON.

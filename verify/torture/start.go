@@ -34,7 +34,7 @@ type store struct {
 func Stores() []string {
 	return []string{
 		"memory", "sqlite", "redis", "postgres", "pgbouncer", "mariadb", "etcd", "zookeeper", "redlock",
-		"sentinel", "cluster", "etcd3", "zookeeper3", "s3",
+		"sentinel", "cluster", "etcd3", "zookeeper3", "s3", "nats", "nats3",
 	}
 }
 
@@ -114,9 +114,25 @@ func (s *store) plan() error {
 	return nil
 }
 
+// single are the stores of one server that needs nothing more.
+var single = map[string]func(testserver.TB, ...testserver.Option) *testserver.Server{
+	"etcd": testserver.Etcd, "zookeeper": testserver.ZooKeeper, "nats": testserver.NATS,
+}
+
+// groups are those of three servers.
+var groups = map[string]func(testserver.TB, int, ...testserver.Option) []*testserver.Server{
+	"zookeeper3": testserver.ZooKeeperEnsemble, "nats3": testserver.NATSCluster,
+}
+
 // start starts what a store consists of, and returns its URL.
 func (s *store) start(name string, h *host) (url string, err error) {
 	keep := testserver.Persist(true)
+	if one := single[name]; one != nil {
+		return s.own(one(h, keep)), nil
+	}
+	if three := groups[name]; three != nil {
+		return s.own(three(h, 3)...), nil
+	}
 	switch name {
 	case "memory":
 		return "memory:", nil
@@ -137,11 +153,6 @@ func (s *store) start(name string, h *host) (url string, err error) {
 		return front.URL() + "&default_query_exec_mode=exec", nil
 	case "mariadb":
 		return s.own(testserver.MariaDB(h)), nil
-	case "etcd", "zookeeper":
-		of := map[string]func(testserver.TB, ...testserver.Option) *testserver.Server{
-			"etcd": testserver.Etcd, "zookeeper": testserver.ZooKeeper,
-		}
-		return s.own(of[name](h, keep)), nil
 	case "redlock":
 		// Of servers that do not write down what they acknowledge, each that is restarted grants
 		// nothing for five minutes. Three would be in that state soon, and the quorum then
@@ -163,8 +174,6 @@ func (s *store) start(name string, h *host) (url string, err error) {
 	case "etcd3":
 		s.world.usurped = true // see TestThreeMembers/TheLeaderComesBack
 		return s.own(testserver.EtcdCluster(h, 3)...), nil
-	case "zookeeper3":
-		return s.own(testserver.ZooKeeperEnsemble(h, 3)...), nil
 	}
 	return "", fmt.Errorf("no store is called %q; there are %s", name, strings.Join(Stores(), ", "))
 }

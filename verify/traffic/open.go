@@ -114,6 +114,7 @@ func Schemes() Table {
 		// at a multiple of its tick.
 		// A bucket counts leases in whole seconds, and has another second for its clocks.
 		"s3":              ours("s3", 3*time.Second, 4*time.Second),
+		"nats":            ours("nats", short, time.Second),
 		"zk":              ours("zookeeper", time.Second, time.Second),
 		"redis+redsync":   foreignService("redsync", redsyncLibrary),
 		"redis+redislock": foreignService("bsm/redislock", bsmLibrary),

@@ -96,8 +96,8 @@ func (c *config) checkFormat(format string) error {
 			c.names.prefix, errNoFormat))
 	case "1":
 		return permanent(fmt.Errorf("%s: the tables %s* have format 1, of an earlier fencelock, and this program "+
-			"knows format %s: end all programs that use them, then drop these tables (a SQLite file: delete it with its "+
-			"-wal and -shm), or use another Prefix or another file", c.name, c.names.prefix, tableFormat))
+			"knows format %s: end all programs that use them, then drop these tables (a SQLite file: delete it with "+
+			"its -wal and -shm), or use another Prefix or another file", c.name, c.names.prefix, tableFormat))
 	}
 	return permanent(fmt.Errorf("%s: the tables %s* have format %s, and this program knows format %s: use the "+
 		"fencelock that made them, or another Prefix", c.name, c.names.prefix, format, tableFormat))

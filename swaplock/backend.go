@@ -85,8 +85,8 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		lasting := t
 		lasting.TTL += b.grace // of a tombstone
 		err := r.Leave(s, &lasting, e)
-		if r.appended && !missed && err == error(driver.GoneError{}) {
-			return nil // it has left by the message
+		if r.appended && (r.left[t.ID] || !missed && err == error(driver.GoneError{})) {
+			return nil // it has left by the message, maybe under notice
 		}
 		return err
 	}

@@ -50,7 +50,7 @@ func seeds(n int) []uint64 {
 
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	both(t, func(t *testing.T, open drivertest.Opener) {
-		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, seeds(8)...) })
+		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, append(seeds(8), 70, 200)...) })
 		t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, open) })
 	})
 }

@@ -30,6 +30,7 @@ type reading struct {
 	opens    bool            // the step lets others arrive
 	appended bool            // the step that runs has sent its job.other
 	missed   map[string]bool // the IDs of messages whose claims are gone
+	left     map[string]bool // the IDs of claims that a message took out in this very step
 }
 
 // origin holds a claim as it was read.
@@ -196,6 +197,10 @@ func (r *reading) obey(s *line.Step) error {
 			}
 			r.missed[id] = true
 		case m.Leave != "":
+			if r.left == nil {
+				r.left = map[string]bool{}
+			}
+			r.left[id] = true
 			_ = r.Leave(s, &driver.Ticket{Claim: c.Claim}, driver.Exit{})
 		case r.place(c) == inDocument && !c.Noticed:
 			r.lend(s, c, time.Duration(m.TTL))

@@ -30,7 +30,8 @@ func list(w io.Writer, l lab.Lang) error {
 			verdict = append(verdict, string(r)+" "+l.Say(string(r)))
 		}
 		number := strconv.Itoa(e.Number)
-		rows = append(rows, []string{number, e.Title.In(l), strings.Join(verdict, lab.Text{EN: "; ", ZH: "；"}.In(l)), e.Taught.In(l)})
+		verdicts := strings.Join(verdict, lab.Text{EN: "; ", ZH: "；"}.In(l))
+		rows = append(rows, []string{number, e.Title.In(l), verdicts, e.Taught.In(l)})
 	}
 	if err := terminal.Table(w, rows, nil); err != nil {
 		return err

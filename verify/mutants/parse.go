@@ -7,7 +7,10 @@ import (
 )
 
 // names are the text files, in the order of the table.
-var names = []string{"core", "memory", "swap", "s3", "nats", "redis", "sql", "consensus", "quorum", "bridge", "guards", "service", "command"}
+var names = []string{
+	"core", "memory", "swap", "s3", "nats", "redis", "sql", "consensus", "quorum", "bridge", "guards", "service",
+	"command",
+}
 
 //go:embed *.txt
 var texts embed.FS

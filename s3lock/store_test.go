@@ -127,8 +127,8 @@ type slowClient struct {
 }
 
 func (c slowClient) Get(ctx context.Context, name string) (s3lock.Object, error) {
-	time.Sleep(c.trip / 2)
-	defer time.Sleep(c.trip / 2)
+	time.Sleep(c.trip / 2)       // real time: none, its tests run in bubbles
+	defer time.Sleep(c.trip / 2) // real time: none, its tests run in bubbles
 	return c.bucket.Get(ctx, name)
 }
 

@@ -368,6 +368,7 @@ func TestBreakWithNoticeTellsTheHolder(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.server(nil), w.server(nil)
 		v := a.view("?key=k", "")
+		v.want() // it has seen the line before anybody is in it
 		h := a.do("POST", "/v1/acquire", `{"key":"k","owner":"alice","ttl":"1h"}`).ok(t)
 		breakIt := func(notice string) result {
 			return a.do("POST", "/v1/break",

@@ -57,10 +57,12 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 var errOld = errors.New("an old state of the line was read: connect to the primary, past whatever sends reads to " +
 	"replicas")
 
-// look reads where the claim of t stands, and whether it is under notice.
-func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (got driver.Ticket, notice, err error) {
+// look reads where the claim of t stands, and returns the notice that it is under and, last, an error.
+func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Ticket, error, error) {
+	var got driver.Ticket
+	var notice error
 	var seen *reading
-	err = b.do(t.Key, &job{ctx: ctx, looks: true, id: t.ID, f: func(r *reading, s *line.Step) error {
+	err := b.do(t.Key, &job{ctx: ctx, looks: true, id: t.ID, f: func(r *reading, s *line.Step) error {
 		c := r.Find(t.ID)
 		switch {
 		case c != nil:

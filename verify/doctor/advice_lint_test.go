@@ -92,7 +92,7 @@ func TestAdviceOfEveryFindingIsFollowed(t *testing.T) {
 	const root = "../.."
 	inSource := regexp.MustCompile(`(?:health\.(?:Error|Warning|Note)|\bseverity), "([a-z-]+)"|Code: "([a-z-]+)"`)
 	codes := map[string]bool{}
-	for _, folder := range []string{"doctor", "redislock", "sqllock", "etcdlock", "zklock", "quorumlock"} {
+	for _, folder := range []string{"doctor", "redislock", "sqllock", "etcdlock", "zklock", "quorumlock", "natslock"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		must(t, err)
 		for _, file := range files {

@@ -8,32 +8,63 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/natsserver"
 )
 
-func TestNATS(t *testing.T) {
-	t.Parallel()
-	s, err := natsserver.Start(t.TempDir())
-	must(t, err)
-	t.Cleanup(s.Stop)
-	b := open(t, s.URL()+"/locks").Backend
-	finds(t, b, 30*time.Second, "warning nats-sync")
-	nc, err := nats.Connect(s.URL())
+// stream connects to NATS as an operator.
+func stream(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url)
 	must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	must(t, err)
+	return js
+}
+
+// edit changes a stream as nats stream edit does.
+func edit(t *testing.T, js jetstream.JetStream, name string, change func(c *jetstream.StreamConfig)) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	must(t, err)
+	c := s.CachedInfo().Config
+	change(&c)
+	_, err = js.UpdateStream(t.Context(), c)
+	must(t, err)
+}
+
+func TestNATS(t *testing.T) {
+	t.Parallel()
+	feedsBack(t, "nats-limits", "nats-memory")
+	s, err := natsserver.Start(t.TempDir())
+	must(t, err)
+	t.Cleanup(s.Stop)
+	const ttl = 30 * time.Second
+	finds(t, open(t, s.URL()+"/locks").Backend, ttl, "warning nats-sync")
+
+	js := stream(t, s.URL())
 	_, err = js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: "short", TTL: time.Hour, Storage: jetstream.MemoryStorage,
 	})
 	must(t, err)
-	b = open(t, s.URL()+"/short").Backend
-	finds(t, b, 30*time.Second, "warning nats-sync", "warning nats-memory", "error nats-limits")
+	short := func() driver.Backend { return open(t, s.URL()+"/short").Backend }
+	finds(t, short(), ttl, "warning nats-sync", "warning nats-memory", "error nats-limits")
+	byHand(t, "nats-limits", "nats stream edit KV_short --max-age=0 --max-msgs=-1 --discard=new", ttl, short, func() {
+		edit(t, js, "KV_short", func(c *jetstream.StreamConfig) {
+			c.MaxAge, c.MaxMsgs, c.Discard = 0, -1, jetstream.DiscardNew
+		})
+	})
+	byHand(t, "nats-memory", "nats stream rm KV_short", ttl, short, func() {
+		must(t, js.DeleteStream(t.Context(), "KV_short"))
+	})
 }
 
 func TestNATSCluster(t *testing.T) {
 	t.Parallel()
+	feedsBack(t, "nats-sync", "nats-election", "nats-replica")
 	all, err := natsserver.Cluster(t.TempDir(), 3)
 	var urls []string
 	for _, s := range all {
@@ -41,22 +72,42 @@ func TestNATSCluster(t *testing.T) {
 		urls = append(urls, strings.TrimPrefix(s.URL(), "nats://"))
 	}
 	must(t, err)
-	store := open(t, "nats://"+strings.Join(urls[:2], ",")+"/locks")
-	for end := time.Now().Add(time.Minute); store.Ping(t.Context()) != nil; { // until they have elected a leader
-		if time.Now().After(end) {
-			t.Fatal("no leader was elected")
+	url := "nats://" + strings.Join(urls[:2], ",")
+	js := stream(t, url)
+	testserver.Eventually(t, time.Minute, "the servers have elected a leader", func() bool {
+		_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "locks", Replicas: 1})
+		return err == nil
+	})
+	locks := func() driver.Backend { return open(t, url+"/locks").Backend }
+	byHand(t, "nats-sync", "nats stream edit KV_locks --replicas=3", time.Minute, locks, func() {
+		edit(t, js, "KV_locks", func(c *jetstream.StreamConfig) { c.Replicas, c.Discard = 3, jetstream.DiscardNew })
+	})
+	store := locks()
+	only := func(codes ...string) func() bool {
+		return func() bool {
+			r, err := store.(health.Examiner).Examine(t.Context(), time.Minute)
+			if err != nil || len(r.Findings) != len(codes) {
+				return false
+			}
+			return len(codes) == 0 || r.Findings[0].Code == codes[0]
 		}
 	}
-	finds(t, store.Backend, time.Minute)
-	finds(t, store.Backend, 5*time.Second, "warning nats-election")
+	testserver.Eventually(t, time.Minute, "the new replicas have all", only())
+	finds(t, store, time.Minute)
+
+	ttl := 5 * time.Second
+	finds(t, store, ttl, "warning nats-election")
+	left := followFrom(t, &ttl, locks, func(statements []string) (err error) {
+		ttl, err = time.ParseDuration(strings.TrimSuffix(strings.TrimPrefix(statements[0], "a TTL of "), " or more"))
+		return err
+	})
+	if len(left) > 0 {
+		t.Errorf("these are left: %v", left)
+	}
+
 	all[2].Stop()
-	for end := time.Now().Add(time.Minute); ; {
-		r, err := store.Backend.(health.Examiner).Examine(t.Context(), time.Minute)
-		if err == nil && len(r.Findings) == 1 && r.Findings[0].Code == "nats-replica" {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("doctor found %+v, error %v", r.Findings, err)
-		}
-	}
+	testserver.Eventually(t, time.Minute, "a replica is missed", only("nats-replica"))
+	must(t, all[2].Start()) // as the finding says
+	testserver.Eventually(t, time.Minute, "the replica is back", only())
+	feeds(t, "nats-replica")
 }

@@ -16,6 +16,9 @@ var _ health.Examiner = (*Backend)(nil)
 // election is how long the servers of a stream take at most to agree on a leader after the old one has died.
 const election = 10 * time.Second
 
+// fewWrites is how many writes a replica may be behind that only takes its time.
+const fewWrites = 100
+
 // Ping returns nil if the leader of the bucket responds. It makes the bucket if it is not there.
 func (b *Backend) Ping(ctx context.Context) error {
 	_, _, err := b.store.list(ctx, "none")
@@ -79,7 +82,7 @@ func (x *examination) stream(c *jetstream.StreamConfig) {
 // cluster judges the servers of the bucket.
 func (x *examination) cluster(c *jetstream.ClusterInfo, ttl time.Duration) {
 	for _, r := range c.Replicas {
-		if r.Offline || !r.Current {
+		if r.Offline || !r.Current && r.Lag > fewWrites {
 			x.add(health.Warning, "nats-replica", "replica "+r.Name,
 				fmt.Sprintf("offline %v, %d behind", r.Offline, r.Lag),
 				"The bucket survives the loss of fewer servers now, or of none.", "start the server "+r.Name)

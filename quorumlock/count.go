@@ -108,7 +108,21 @@ func (c *count) isGone() bool { return c.gone > c.b.spare }
 
 // decided reports whether no further answer can change the result.
 func (c *count) decided() bool {
-	return c.isAcked() || c.isGone() || c.permanent > c.b.spare || c.answered == len(c.b.nodes)
+	return c.isAcked() || c.isGone() && !c.disputed() || c.permanent > c.b.spare || c.answered == len(c.b.nodes)
+}
+
+// disputed reports whether nodes know of Breaks with different reasons. Then all are heard: the last Break has reached
+// a majority of them.
+func (c *count) disputed() bool {
+	var first driver.GoneError
+	for _, err := range c.errs {
+		if g := reasonGone(first, err); g.Broken && first.Broken && g != first {
+			return true
+		} else if g.Broken {
+			first = g
+		}
+	}
+	return false
 }
 
 // result returns what the caller is told.
@@ -126,10 +140,15 @@ func (c *count) result() error {
 	return c.short()
 }
 
-// why returns the best reason for which the claim is gone.
+// why returns the best reason for which the claim is gone: of two operators the one whose Break more nodes know.
 func (c *count) why() (why driver.GoneError) {
+	known := map[driver.GoneError]int{}
 	for _, err := range c.errs {
-		why = reasonGone(why, err)
+		g := reasonGone(driver.GoneError{}, err)
+		known[g]++
+		if !g.Broken || !why.Broken || known[g] > known[why] {
+			why = reasonGone(why, g)
+		}
 	}
 	return why
 }

@@ -52,10 +52,10 @@ func leaveOver(err error) bool {
 func permanent(err error) bool { return errors.Is(err, driver.ErrPermanent) }
 
 // reasonGone returns the best of two reasons for which a claim is gone: an operator's,
-// or else the first that says something.
+// or else the first that says something. A claim under notice is not gone.
 func reasonGone(best driver.GoneError, err error) driver.GoneError {
 	var g driver.GoneError
-	if errors.As(err, &g) && (g.Broken || best.Reason == "" && !best.Broken) {
+	if errors.As(err, &g) && g.Left == 0 && (g.Broken || best.Reason == "" && !best.Broken) {
 		return g
 	}
 	return best

@@ -319,3 +319,32 @@ func TestAnswersBehindAMajorityAreNotCounted(t *testing.T) {
 		noneStays(t, b, "in the end", nodes...)
 	})
 }
+
+// TestReasonIsThatOfTheBreakThatEndedIt: an operator gives notice, and another one breaks the claim at once. Neither
+// reaches all nodes. The holder hears of the break that a majority knows, whichever node answers last.
+func TestReasonIsThatOfTheBreakThatEndedIt(t *testing.T) {
+	for last := range 3 { // the node that knows of the notice alone
+		three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+			ticket, err := b.Enter(t.Context(), exclusive("ours"))
+			steps.Must(t, err)
+			steps.Must(t, b.Settle(t.Context()))
+			for i, n := range nodes {
+				how := driver.Break{Reason: "two", Delay: -1}
+				if i == last {
+					how = driver.Break{Reason: "one", Delay: -1, Notice: time.Minute}
+				}
+				steps.Must(t, n.Break(t.Context(), "k", ticket.Token, how))
+			}
+			want := driver.GoneError{Reason: "two", Broken: true}
+			if err := b.Renew(t.Context(), []driver.Ticket{ticket})[0]; !errors.Is(err, want) {
+				t.Errorf("with a notice at node %d alone Renew returned %v; want %v", last, err, want)
+			}
+			if _, err := b.Await(t.Context(), ticket); !errors.Is(err, want) {
+				t.Errorf("with a notice at node %d alone Await returned %v; want %v", last, err, want)
+			}
+			if _, err := b.Enter(t.Context(), ticket.Claim); !errors.Is(err, want) {
+				t.Errorf("with a notice at node %d alone Enter returned %v; want %v", last, err, want)
+			}
+		})
+	}
+}

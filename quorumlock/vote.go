@@ -136,7 +136,7 @@ func (v *vote) decided() bool {
 	}
 	// The claim is refused. What remains is what to answer.
 	_, _, alike := v.holder()
-	return alike || v.isGone() || v.permanent > 0
+	return alike || v.isGone() && !v.disputed() || v.permanent > 0
 }
 
 // ticket returns the ticket if a majority has granted one token in time.

@@ -297,14 +297,15 @@ func TestOneServerTwiceIsFoundOut(t *testing.T) {
 //verify:fault A quorum of five Redis | a request sent twice
 func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 	t.Parallel()
-	all := ready(t, 3)
-	b := open(t, all)
-	c, other := testclient.New(t, b, &fencelock.Options{TTL: lease}), client(t, all, lease)
+	all := readyAs(t, servers(t, 3), lasting) // nobody waits for the end of a lease
+	b := openAs(t, all, lasting)
+	c := testclient.New(t, b, nil)
+	other := testclient.New(t, openAs(t, all, lasting), nil)
 	until(t, "the ID of a refused claim is kept out", func() error {
 		free(t, c, "near", 5*time.Second) // from a server that has just answered soon, the next answer is late soon
 		held := lock(t, other, "k")
 		again := ballotOn("k")
-		again.Ballot, again.TTL = 0, lease
+		again.Ballot, again.TTL = 0, time.Minute
 		for _, s := range all {
 			steps.Must(t, s.Pause())
 			time.AfterFunc(300*time.Millisecond, func() { s.Continue() })

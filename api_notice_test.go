@@ -336,7 +336,7 @@ func TestLockAllUnderNotice(t *testing.T) {
 	})
 }
 
-// A handle is under the notice, and so is whoever adopts it.
+// A handle is under the notice, and so is the process that adopts it.
 func TestNoticeGoesWithTheHandle(t *testing.T) {
 	for _, when := range []string{"before Detach", "after Detach"} {
 		runInWorld(t, when, func(t *testing.T, w *world) {

@@ -91,7 +91,7 @@ func marked(owner string) string {
 	return owner + ownerMark
 }
 
-// unmarked is what a ticket or a refusal of one store says of the first claim, without the mark.
+// unmarked returns what a ticket or a refusal of one store says of the first claim, without the mark.
 func unmarked(b *driver.BusyError) *driver.BusyError {
 	if b == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// notices lets f change a Break. now is what the token's claim is like, and noticed whether it is under
+// notices lets f change a Break. now describes the claim of the token, and noticed says whether it is under
 // notice. With done, Break returns nil and does nothing.
 func (b *broken) notices(f func(now driver.Standing, noticed bool, how *driver.Break) (done bool)) {
 	b.brk = func(ctx context.Context, key string, token int64, how driver.Break) error {

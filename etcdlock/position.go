@@ -21,7 +21,7 @@ type position struct {
 	name string // the claim's key; "" if it is not known
 	at   int64  // the revision of the read
 	rev  int64  // the revision that created the claim; 0 if it is not known
-	// token is what the claim has drawn by the epoch of its line; 0 if its token comes from rev.
+	// token is the number that the claim has drawn by the epoch of its line; 0 if its token comes from rev.
 	token int64
 
 	own       *keyValue // the claim; nil if it is not in line

@@ -42,7 +42,7 @@ type record struct {
 // token is the first token of the claim that the revision rev created.
 func (r *record) token(rev int64) int64 { return cmp.Or(r.Token, tokenOf(rev)) }
 
-// epoch is what a line that has followed another store draws its tokens by: each claim that joins the line writes
+// epoch gives the tokens of a line that has followed another store: each claim that joins the line writes
 // it, and draws the next one. Without it the tokens of etcd, which come from revisions, would fall after those of
 // a store that numbers by a clock.
 type epoch struct {

@@ -64,7 +64,7 @@ func New(js jetstream.JetStream, o *Options) *Backend {
 	s := &store{js: js, name: cmp.Or(o.Bucket, DefaultBucket), replicas: o.Replicas, api: jetstream.DefaultAPIPrefix}
 	switch {
 	case js == nil:
-		s.invalid = errors.New("nats: there is no JetStream")
+		s.invalid = errors.New("nats: JetStream is not enabled")
 	case !bucket.MatchString(s.name):
 		s.invalid = fmt.Errorf("nats: %.80q is not the name of a bucket: use 1 to 64 letters, digits, _ and -", s.name)
 	case o.Replicas < 0 || o.Replicas > 5:

@@ -20,7 +20,7 @@ import (
 // timeout is how long a server may take to answer.
 const timeout = 5 * time.Second
 
-// message is what the bucket has under a name.
+// message is an entry of the bucket.
 type message struct {
 	name     string
 	Revision uint64    `json:"seq"`

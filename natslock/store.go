@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/swaplock"
 )
 
-// value is what the bucket has of a lock, under "line.KEY". Mark, MarkedBy, Holder and the IDs of leases are escaped.
+// value is the entry of a lock, under "line.KEY". Mark, MarkedBy, Holder and the IDs of leases are escaped.
 type value struct {
 	Last     int64            `json:"last"` // the largest token drawn
 	Mark     string           `json:"mark,omitempty"`
@@ -29,7 +29,7 @@ type lease struct {
 	Until time.Time `json:"until"` // unless a renewal ends later
 }
 
-// version is what a swap must know of what was read.
+// version holds what a swap has to know of a reading.
 type version struct {
 	Revision uint64            `json:"r"`
 	Done     uint64            `json:"d,omitempty"`

@@ -53,7 +53,7 @@ func (s *store) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 	return now.String(), nil
 }
 
-// next is what a swap writes, and the names of the leases that it ends.
+// next returns the text that a swap writes, and the names of the leases that it ends.
 func next(v *version, c *swaplock.Change, latest time.Time) (n *value, gone []string) {
 	n = &value{
 		Last: c.Last, Mark: names.Escape(c.Mark), MarkedBy: names.Escape(c.MarkedBy), Holder: names.Escape(c.Holder),

@@ -25,7 +25,7 @@ type Client interface {
 	List(ctx context.Context, prefix, after string) ([]Object, error)
 }
 
-// Object is what a response says of an object.
+// Object describes an object as a response does.
 type Object struct {
 	Name     string    // from List
 	ETag     string    // as the server writes it, with its quotes; not from List

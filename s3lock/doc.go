@@ -13,9 +13,9 @@
 // ETag may be a hash of the content, and the same content must not come back as the same version.
 //
 // A lease that has been renewed has an object of its own under lease/, which only the owner of the claim writes. So
-// renewals never compete with swaps, and a holder far from the bucket keeps its lock beside a busy line. Whoever takes
-// the lock from a dead holder first ends that lease for good, by a PUT with If-Match: the store decides whether the
-// holder has renewed it before.
+// renewals never compete with swaps, and a holder far from the bucket keeps its lock beside a busy line. A client that
+// takes the lock from a dead holder first ends that lease for good, by a PUT with If-Match: the store decides whether
+// the holder has renewed it before.
 //
 // # Time
 //

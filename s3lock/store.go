@@ -21,7 +21,7 @@ const DefaultPrefix = "fencelock/"
 
 // Options change how locks are kept. Nil and the zero value are ready for use.
 type Options struct {
-	// Prefix is what the names of all objects begin with; DefaultPrefix if empty. All programs that share locks use
+	// Prefix begins the names of all objects; DefaultPrefix if empty. All programs that share locks use
 	// the same one.
 	Prefix string
 	// Poll is how often a waiter looks whether its line has changed, by one GET; 500 ms if 0.

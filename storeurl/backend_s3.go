@@ -74,7 +74,7 @@ func openS3(ctx context.Context, u *URL, c *Config) (*Store, error) {
 	b := s3lock.New(s3lock.AWS(client, u.Host), o)
 	ping := func(ctx context.Context) error {
 		if _, err := conf.Credentials.Retrieve(ctx); err != nil {
-			return badConfig("there are no credentials of AWS for %s: set AWS_ACCESS_KEY_ID and "+
+			return badConfig("credentials of AWS for %s are missing: set AWS_ACCESS_KEY_ID and "+
 				"AWS_SECRET_ACCESS_KEY, or AWS_PROFILE: %v", u, err)
 		}
 		return readLine(b)(ctx)

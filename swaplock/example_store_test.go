@@ -28,7 +28,7 @@ type dirStore struct {
 	mu  sync.Mutex // makes each step atomic; a real store has a transaction or a conditional write
 }
 
-// entry is what the store has of a key.
+// entry holds all of a key.
 type entry struct {
 	Key     string
 	Version int // 0 if there is nothing

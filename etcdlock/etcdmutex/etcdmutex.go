@@ -131,7 +131,7 @@ func (l *Lock) Release(ctx context.Context, key, id string) (bool, error) {
 	return !gone, nil
 }
 
-// line is what the keys of a Mutex begin with.
+// line is the prefix of the keys of a Mutex.
 func (l *Lock) line(key string) string { return l.prefix + key + "/" }
 
 func (l *Lock) find(key, id string) (place, bool) {

@@ -150,7 +150,7 @@ func (f *fleet) work(ctx context.Context, d time.Duration, runs []program) error
 	return <-failed
 }
 
-// order is what the lock protects.
+// order holds the data that the lock protects.
 func (f *fleet) order(token int64) {
 	if f.inside.Add(1) > 1 {
 		f.together.Add(1)

@@ -221,7 +221,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	return p, err
 }
 
-// placeRow is what an arrival returns.
+// placeRow is the row that an arrival returns.
 type placeRow struct {
 	last, came, number, open int64
 	mark, markedBy           []byte

@@ -57,7 +57,7 @@ func arrived() []any {
 	return []any{int64(7), int64(7), int64(7), int64(9), "", "", int64(1), int64(40), int64(6)}
 }
 
-// outcome is what a call has returned.
+// outcome holds the results of a call.
 type outcome struct {
 	p   *swaplock.Place
 	err error

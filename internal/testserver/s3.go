@@ -20,7 +20,7 @@ const (
 	S3Secret = "fencelock-secret"
 )
 
-// S3Environment is what a client of such a server needs in its environment.
+// S3Environment returns the variables that a client of such a server needs.
 func S3Environment() map[string]string {
 	return map[string]string{"AWS_ACCESS_KEY_ID": S3Key, "AWS_SECRET_ACCESS_KEY": S3Secret}
 }

@@ -348,7 +348,7 @@ func TestRedisMemberTakesNoBallotFromFarAhead(t *testing.T) {
 	}
 }
 
-// Two of three members became replicas that take writes. For a program that begins then that is no mistake in the URL: a
+// Two of three members became replicas that take writes. For a program that begins then, the URL is right: a
 // failover may be under way, so it may wait.
 func TestMembersThatBecameReplicasAreRefusedForNow(t *testing.T) {
 	t.Parallel()

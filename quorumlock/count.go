@@ -111,19 +111,20 @@ func (c *count) decided() bool {
 	return c.isAcked() || c.isGone() && !c.disputed() || c.permanent > c.b.spare || c.answered == len(c.b.nodes)
 }
 
-// disputed reports whether nodes know of Breaks with different reasons. Then all are heard: the last Break has reached
-// a majority of them.
-func (c *count) disputed() bool {
-	var first driver.GoneError
+// breaks counts the nodes that know of each Break of the claim.
+func (c *count) breaks() map[driver.GoneError]int {
+	known := map[driver.GoneError]int{}
 	for _, err := range c.errs {
-		if g := reasonGone(first, err); g.Broken && first.Broken && g != first {
-			return true
-		} else if g.Broken {
-			first = g
+		if g := reasonGone(driver.GoneError{}, err); g.Broken {
+			known[g]++
 		}
 	}
-	return false
+	return known
 }
+
+// disputed reports whether nodes know of Breaks with different reasons. Then all are heard: the last Break has reached
+// a majority of them.
+func (c *count) disputed() bool { return len(c.breaks()) > 1 }
 
 // result returns what the caller is told.
 func (c *count) result() error {
@@ -142,11 +143,10 @@ func (c *count) result() error {
 
 // why returns the best reason for which the claim is gone: of two operators the one whose Break more nodes know.
 func (c *count) why() (why driver.GoneError) {
-	known := map[driver.GoneError]int{}
+	known := c.breaks()
 	for _, err := range c.errs {
 		g := reasonGone(driver.GoneError{}, err)
-		known[g]++
-		if !g.Broken || !why.Broken || known[g] > known[why] {
+		if !why.Broken || known[g] > known[why] {
 			why = reasonGone(why, g)
 		}
 	}

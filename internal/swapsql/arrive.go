@@ -199,7 +199,10 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 			return p, err
 		}
 	case s.takes != nil && !a.Behind:
-		if p, err := s.takeInBatch(ctx, key, a, insert); p != nil || err != nil {
+		p, err := s.takeInBatch(ctx, key, a.ID, batchArg{
+			Span: a.Span, Lease: lease, Tail: text, Full: full, Open: open, Capacity: a.Capacity,
+		})
+		if p != nil || err != nil {
 			return p, err
 		}
 	}

@@ -188,12 +188,10 @@ func (b *batcher) send(calls []*batched) {
 	}
 }
 
-// takeInBatch takes a lock in a batch, if many calls are under way and the lock is free. args are those of arriveSQL.
-func (s *Store) takeInBatch(ctx context.Context, key string, a *swaplock.Arrival, args []any) (*swaplock.Place, error) {
-	c, err := s.takes.run(ctx, batchArg{
-		Key: hex.EncodeToString([]byte(key)), ID: hex.EncodeToString([]byte(a.ID)), Span: a.Span, Capacity: a.Capacity,
-		Lease: args[3].(int64), Tail: args[4].(string), Full: args[5].(int64), Open: args[6].(int64),
-	})
+// takeInBatch takes the lock of key for the claim with id, in a batch, if many calls are under way and the lock is free.
+func (s *Store) takeInBatch(ctx context.Context, key, id string, arg batchArg) (*swaplock.Place, error) {
+	arg.Key, arg.ID = hex.EncodeToString([]byte(key)), hex.EncodeToString([]byte(id))
+	c, err := s.takes.run(ctx, arg)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 // modelLine is the laws of package driver in the fewest words: a slice, and sums made
@@ -71,7 +72,7 @@ func (c *modelClaim) fits(before []*modelClaim) bool {
 // renew starts the lease of c again, unless it is under notice.
 func (l *modelLine) renew(c *modelClaim, ttl time.Duration) {
 	if !c.noticed {
-		c.expires = later(c.expires, l.now.Add(ttl))
+		c.expires = driverutil.Later(c.expires, l.now.Add(ttl))
 	}
 }
 
@@ -80,11 +81,11 @@ func (l *modelLine) giveNotice(i int, how driver.Break, delay time.Duration) {
 	c := l.claims[i]
 	ends := l.now.Add(how.Notice)
 	if c.noticed {
-		ends, delay = later(ends, c.expires), max(delay, c.LockDelay)
+		ends, delay = driverutil.Later(ends, c.expires), max(delay, c.LockDelay)
 	}
 	c.noticed, c.expires, c.LockDelay = true, ends, max(delay, 0)
 	c.left, c.reason, c.broken = true, how.Reason, ends.Add(c.LockDelay)
-	c.keptOut = later(c.keptOut, c.broken)
+	c.keptOut = driverutil.Later(c.keptOut, c.broken)
 }
 
 // place is where c is in line, and may do what a claim in line may. It is -1 if c lingers.
@@ -104,12 +105,4 @@ func (l *modelLine) otherKind(c *modelClaim) bool {
 func (l *modelLine) remove(i int) {
 	l.claims = slices.Delete(l.claims, i, i+1)
 	l.settle()
-}
-
-// later is the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

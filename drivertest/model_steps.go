@@ -151,7 +151,7 @@ func (p *modelRun) leave(x *modelClaim, t driver.Ticket, e driver.Exit) {
 		return
 	}
 	if e.Tombstone {
-		x.keptOut = later(x.keptOut, l.now.Add(t.TTL))
+		x.keptOut = driverutil.Later(x.keptOut, l.now.Add(t.TTL))
 	}
 	x.left = true
 	if i < 0 {
@@ -229,14 +229,14 @@ func (p *modelRun) broken(l *modelLine, i int, how driver.Break) {
 	if delay > 0 && l.granted(i) {
 		ends := l.now.Add(delay)
 		if c.lingering {
-			ends = later(ends, c.expires)
+			ends = driverutil.Later(ends, c.expires)
 		}
 		c.lingering, c.expires = true, ends
-		until = later(until, c.expires)
+		until = driverutil.Later(until, c.expires)
 	} else {
 		l.remove(i)
 	}
-	c.keptOut = later(c.keptOut, until)
+	c.keptOut = driverutil.Later(c.keptOut, until)
 	c.left, c.broken, c.reason = true, until, how.Reason
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -127,7 +128,7 @@ func (s *store) rest(ctx context.Context, key string, v *version, others []strin
 			if err := m.decode(key, &r); err != nil {
 				return nil, err
 			}
-			e.Until = later(e.Until, m.At.Add(time.Duration(r.TTL)))
+			e.Until = driverutil.Later(e.Until, m.At.Add(time.Duration(r.TTL)))
 			if r.Dead {
 				v.Dead = append(v.Dead, own)
 			}
@@ -144,10 +145,3 @@ func leaseName(key, name string) string { return "lease." + names.Escape(key) + 
 
 // last is the last part of a name.
 func last(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}

@@ -75,7 +75,7 @@ func next(v *version, c *swaplock.Change, latest time.Time) (n *value, gone []st
 	})
 	extend := func(id string, until time.Time) {
 		e := n.Leases[id]
-		n.Leases[id] = lease{cmp.Or(e.Name, fresh()), later(e.Until, until)}
+		n.Leases[id] = lease{cmp.Or(e.Name, fresh()), driverutil.Later(e.Until, until)}
 	}
 	if c.Holder != "" {
 		extend(n.Holder, c.Expires)
@@ -129,7 +129,7 @@ func (s *store) renew(ctx context.Context, l *swaplock.Lease) (alive bool, err e
 			return true, nil // another call has done it meanwhile
 		}
 		latest, err := s.latest(ctx)
-		left := later(e.Until, until).Sub(latest)
+		left := driverutil.Later(e.Until, until).Sub(latest)
 		if left <= 0 || err != nil {
 			return false, err
 		}

@@ -117,7 +117,7 @@ func (v *document) next(key string, c *swaplock.Change) *document {
 	}
 	stays := d.Holder == v.Holder && d.Holder != "" && c.Ended.IsZero() // or the ID enters again, with another lease
 	if stays {
-		d.Expires = later(d.Expires, v.Expires)
+		d.Expires = driverutil.Later(d.Expires, v.Expires)
 	}
 	for _, ref := range v.Leases {
 		id := string(ref.ID)
@@ -156,11 +156,4 @@ func (s *store) lineName(key string) string {
 		name = fmt.Sprintf("%s~%x", name[:longestName], sha256.Sum256([]byte(key)))
 	}
 	return s.o.Prefix + "line/" + name
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -35,7 +35,8 @@ func (s *store) readLease(
 	if err = json.Unmarshal(o.Body, &l); err != nil {
 		err = driver.Permanent(fmt.Errorf("%s cannot be read: %w", s.leaseName(ref.Lease), err))
 	}
-	if end = later(end, later(l.Until, o.Modified.Add(s.grace+time.Duration(l.TTL)))); !l.Ended.IsZero() {
+	end = driverutil.Later(end, driverutil.Later(l.Until, o.Modified.Add(s.grace+time.Duration(l.TTL))))
+	if !l.Ended.IsZero() {
 		end = l.Ended
 	}
 	return l, o, end, err

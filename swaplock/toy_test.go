@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -75,13 +76,13 @@ func (s *toy) Swap(ctx context.Context, key string, c *swaplock.Change) (string,
 	k.content.Last = max(before.Last, c.Last)
 	k.arrivals = k.arrivals[c.Arrivals:]
 	if c.Holder == before.Holder {
-		k.content.Expires = later(before.Expires, c.Expires)
+		k.content.Expires = driverutil.Later(before.Expires, c.Expires)
 	}
 	for _, id := range c.Drop {
 		delete(k.records, id)
 	}
 	for _, l := range c.Lend {
-		k.records[l.ID] = later(k.records[l.ID], now.Add(l.TTL))
+		k.records[l.ID] = driverutil.Later(k.records[l.ID], now.Add(l.TTL))
 	}
 	s.next++
 	k.version = fmt.Sprint(s.next)
@@ -98,19 +99,12 @@ func (s *toy) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
 		end := now.Add(l.TTL)
 		switch record := k.records[l.ID]; {
 		case k.content.Holder == l.ID && k.content.Expires.After(now):
-			k.content.Expires, alive[i] = later(k.content.Expires, end), true
+			k.content.Expires, alive[i] = driverutil.Later(k.content.Expires, end), true
 		case record.After(now):
-			k.records[l.ID], alive[i] = later(record, end), true
+			k.records[l.ID], alive[i] = driverutil.Later(record, end), true
 		}
 	}
 	return alive, ctx.Err()
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func (s *toy) Purge(ctx context.Context, key string, ids []string) error {

@@ -167,3 +167,11 @@ type ClaimRef struct{ Key, ID string }
 
 // Ref returns the ClaimRef of a claim.
 func Ref(key, id string) ClaimRef { return ClaimRef{key, id} }
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

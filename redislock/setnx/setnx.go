@@ -11,66 +11,34 @@
 package setnx
 
 import (
-	"context"
-	"time"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/redislock/internal/scripted"
 )
 
 // Lock takes locks in one Redis. Its methods may be called from many goroutines at once. Each is
 // one request.
-type Lock struct {
-	rdb    redis.UniversalClient
-	prefix string
-}
+type Lock struct{ scripted.Lock }
 
 // New returns a Lock on rdb, which stays the caller's. The lock of a key is the Redis key with that
 // name behind prefix, as the other library has it: "mutex:" for redis-semaphore, and otherwise
 // mostly "".
-func New(rdb redis.UniversalClient, prefix string) *Lock { return &Lock{rdb, prefix} }
+func New(rdb redis.UniversalClient, prefix string) *Lock {
+	return &Lock{scripted.New(&format, rdb, prefix)}
+}
 
-// Name returns "redis SET NX".
-func (l *Lock) Name() string { return "redis SET NX" }
-
-// Close does nothing.
-func (l *Lock) Close() error { return nil }
-
-var (
-	try = redis.NewScript(`
+var format = scripted.Format{
+	Name:   "redis SET NX",
+	Keys:   func(name string) []string { return []string{name} },
+	Holder: func(id string) string { return id },
+	Try: redis.NewScript(`
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
-
-	renew = redis.NewScript(`
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])`),
+	Renew: redis.NewScript(`
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
-
-	release = redis.NewScript(`
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])`),
+	Release: redis.NewScript(`
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])`)
-)
-
-// Try takes the lock of key for ttl, or starts its lease again if it has the value id.
-func (l *Lock) Try(ctx context.Context, key, id string, ttl time.Duration) (bool, error) {
-	return l.run(ctx, try, key, id, milliseconds(ttl))
-}
-
-// Renew starts the lease of a lock that has the value id again.
-func (l *Lock) Renew(ctx context.Context, key, id string, ttl time.Duration) (bool, error) {
-	return l.run(ctx, renew, key, id, milliseconds(ttl))
-}
-
-// Release deletes a lock that has the value id.
-func (l *Lock) Release(ctx context.Context, key, id string) (bool, error) {
-	return l.run(ctx, release, key, id)
-}
-
-func (l *Lock) run(ctx context.Context, s *redis.Script, key string, args ...any) (bool, error) {
-	n, err := s.Run(ctx, l.rdb, []string{l.prefix + key}, args...).Int()
-	return n == 1, err
-}
-
-// milliseconds rounds up: a lease never ends before its holder believes.
-func milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+return redis.call('DEL', KEYS[1])`),
 }

@@ -18,7 +18,7 @@ const (
 	present                 // an Enter was answered
 )
 
-// claim is what this process knows of one claim.
+// claim holds what this process knows of one claim.
 type claim struct {
 	driver.Claim // as it was entered first
 

@@ -35,7 +35,7 @@ type ForeignLock interface {
 // lock has no line, no tokens and no marks, and its holders are not seen.
 //
 // Only exclusive locks can be taken. A claim that waits asks again several times a second, with
-// a random pause, and there is no order among those that wait. The token of a lock is that of the
+// a random pause, and claims that wait have no order among them. The token of a lock is that of the
 // new store alone. A Break ends a claim in the new store, and frees the foreign lock when the
 // holder has been told. Neither MinHold nor LockDelay can be kept.
 func Foreign(l ForeignLock) driver.Backend {

@@ -87,7 +87,7 @@ func (b *Backend) Open() error { return b.Take(b.store.invalid) }
 // Traits say where the locks are.
 func (s *store) Traits() swaplock.Traits { return swaplock.Traits{Name: "nats", Namespace: s.name} }
 
-// latest is no earlier than the server's clock, and later by the time of a request at most.
+// latest is at or after the server's clock, and later by the time of a request at most.
 func (s *store) latest(ctx context.Context) (time.Time, error) {
 	s.mu.Lock()
 	since, at := time.Since(s.sent), s.time

@@ -208,7 +208,7 @@ func (s *store) explain(err error) error {
 		errors.Is(err, nats.ErrMaxPayload):
 		return driver.Permanent(err)
 	case errors.Is(err, nats.ErrReconnectBufExceeded) && s.js.Conn().LastError() != nil:
-		return driver.Refused(fmt.Errorf("nats: there is no connection: %w", s.js.Conn().LastError()))
+		return driver.Refused(fmt.Errorf("nats: not connected: %w", s.js.Conn().LastError()))
 	case answered, errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
 		return driver.Refused(err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):

@@ -22,7 +22,7 @@
 // may come back without writes that it has acknowledged: a lock that is held can be granted again. Set
 // "sync_interval: always" for a bucket of one replica. With three replicas, servers in three places rarely
 // fail at once. The process of a server may be killed at any time: the operating system keeps what is written.
-// Tokens rise in each case, because they are no smaller than the time in µs, so a resource that checks them
+// Tokens rise in each case, because they are at least the time in µs, so a resource that checks them
 // refuses the old holder.
 //
 // Leases end by the clock of the leader of the stream. Keep the clocks of the servers within a small part of

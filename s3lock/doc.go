@@ -3,7 +3,7 @@
 // that of package swaplock.
 //
 // Use it where there is a bucket and no database: for jobs that run for seconds or more. A lock takes two requests, and
-// a hand-over about half a second. There is no push and no history. A client far from the bucket may wait longer than
+// a hand-over about half a second. It has neither push nor history. A client far from the bucket may wait longer than
 // others: claims join a line by swaps alone, because S3 cannot append.
 //
 // # Objects
@@ -52,7 +52,7 @@
 //
 // # Rights
 //
-// The policy with the least rights. Without ListBucket, S3 says 403 where there is no object.
+// The policy with the least rights. Without ListBucket, S3 says 403 where an object is missing.
 //
 //	{"Version": "2012-10-17", "Statement": [
 //	  {"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": "arn:aws:s3:::BUCKET/fencelock/*"},

@@ -102,7 +102,7 @@ func (s *store) saw(date time.Time) {
 	}
 }
 
-// now is no later than the time of the store.
+// now is at or before the time of the store.
 func (s *store) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

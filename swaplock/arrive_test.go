@@ -80,8 +80,7 @@ func awaited(t *testing.T, b driver.Backend, ticket driver.Ticket) driver.Ticket
 
 func TestFreeLockCostsTwoRequests(t *testing.T) {
 	s := newDistant(newToy(), 0)
-	b := swaplock.New(s)
-	defer b.Close()
+	b := opened(t, s)
 	for i, e := range []driver.Exit{{}, {Mark: "done"}, {}} {
 		s.requests.Store(0)
 		ticket := entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute))
@@ -104,9 +103,7 @@ func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := newToy(), newDistant(nil, 10*time.Millisecond)
 		far.toy = near
-		a, b := swaplock.New(near), swaplock.New(far)
-		defer a.Close()
-		defer b.Close()
+		a, b := opened(t, near), opened(t, far)
 		holder := entered(t, a, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
 		if waiter.Granted {
@@ -135,8 +132,7 @@ func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
 func TestNewsOfAnotherClaimGrantsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToy()
-		b := swaplock.New(s)
-		defer b.Close()
+		b := opened(t, s)
 		entered(t, b, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
 		if _, err := b.Await(t.Context(), waiter); err != nil {
@@ -221,9 +217,7 @@ func takeTurn(ctx context.Context, b *swaplock.Backend, c driver.Claim, granted 
 // granted, so the grant must not be heard.
 func TestLostSwapTellsNobody(t *testing.T) {
 	s := &failing{toy: newToy()}
-	a, b := swaplock.New(s), swaplock.New(s.toy)
-	defer a.Close()
-	defer b.Close()
+	a, b := opened(t, s), opened(t, s.toy)
 	holder := entered(t, a, exclusive("holder", time.Hour))
 	waiter := entered(t, a, exclusive("waiter", time.Hour))
 	s.before = func() error { // of the line in which the holder was alone: it is lost anyhow
@@ -250,8 +244,7 @@ func short(t *testing.T, s *toy, when string) {
 func TestLongLineHasAShortDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToy()
-		b := swaplock.New(s)
-		defer b.Close()
+		b := opened(t, s)
 		const n = 300
 		var line []driver.Ticket
 		for i := range n {
@@ -275,8 +268,7 @@ func TestLongLineHasAShortDocument(t *testing.T) {
 // The last of a long line, whose arrival a step does not read, is found all the same.
 func TestLastOfALongLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := swaplock.New(newToy())
-		defer b.Close()
+		b := opened(t, newToy())
 		var line []driver.Ticket
 		for i := range 100 {
 			c := exclusive(fmt.Sprint("id", i), time.Minute)
@@ -311,8 +303,7 @@ func TestLastOfALongLine(t *testing.T) {
 // A writer leaves, and more readers wait than a step reads at first.
 func TestAllReadersOfALongLineAreGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := swaplock.New(newToy())
-		defer b.Close()
+		b := opened(t, newToy())
 		writer := entered(t, b, exclusive("writer", time.Minute))
 		var readers []driver.Ticket
 		for i := range 100 {
@@ -333,8 +324,7 @@ func TestAllReadersOfALongLineAreGranted(t *testing.T) {
 // the document has no room for them, and behind those that a step does not read at first.
 func TestClaimThatCannotArriveJoinsBehindAll(t *testing.T) {
 	for _, n := range []int{1, 20, 100} {
-		b := swaplock.New(newToy())
-		defer b.Close()
+		b := opened(t, newToy())
 		for i := range n {
 			entered(t, b, exclusive(fmt.Sprint("first", i), time.Hour))
 		}
@@ -359,8 +349,7 @@ func TestClaimThatCannotArriveJoinsBehindAll(t *testing.T) {
 func TestWhatIsOldIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToy()
-		b := swaplock.New(s)
-		defer b.Close()
+		b := opened(t, s)
 		put := func(id, key string, e *driver.Exit) {
 			c := exclusive(id, time.Minute)
 			c.Key = key
@@ -415,9 +404,7 @@ func (s *dying) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 func TestMessageOfADeadClientIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &dying{toy: newToy()}
-		a, b := swaplock.New(s), swaplock.New(s.toy)
-		defer a.Close()
-		defer b.Close()
+		a, b := opened(t, s), opened(t, s.toy)
 		holder := entered(t, a, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
 		if err := a.Leave(t.Context(), holder, driver.Exit{}); !errors.Is(err, errCut) {
@@ -443,8 +430,7 @@ func TestMessageOfADeadClientIsDone(t *testing.T) {
 func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToy()
-		b := swaplock.New(s)
-		defer b.Close()
+		b := opened(t, s)
 		const n = 300
 		var line []driver.Ticket
 		for i := range n {
@@ -483,9 +469,7 @@ func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
 func TestMessageBehindALongLineLeavesNoGhost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &failing{toy: newToy()}
-		a, b := swaplock.New(s), swaplock.New(s.toy)
-		defer a.Close()
-		defer b.Close()
+		a, b := opened(t, s), opened(t, s.toy)
 		first := entered(t, b, exclusive("first", time.Hour))
 		line := []driver.Ticket{entered(t, a, exclusive("holder", time.Hour))}
 		for i := range 50 {
@@ -511,9 +495,7 @@ func TestMessageBehindALongLineLeavesNoGhost(t *testing.T) {
 func TestEnterHidesNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToy()
-		a, b := swaplock.New(s), swaplock.New(polled{s})
-		defer a.Close()
-		defer b.Close()
+		a, b := opened(t, s), opened(t, polled{s})
 		holder := entered(t, a, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
 		done := make(chan time.Time)

@@ -56,9 +56,7 @@ func renewed(t *testing.T, b driver.Backend, ticket driver.Ticket) error {
 func TestRenewalWithoutItsSwapMakesNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &failing{toy: newToy()}
-		a, b := swaplock.New(s), swaplock.New(s.toy)
-		defer a.Close()
-		defer b.Close()
+		a, b := opened(t, s), opened(t, s.toy)
 		holder := entered(t, b, exclusive("holder", time.Hour))
 		waiter := entered(t, a, exclusive("waiter", time.Minute))
 		s.before = cutNow
@@ -101,8 +99,7 @@ func TestSwapThatLandsAfterTheLeaseIsRefused(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &failing{toy: newToy()}
-				b := swaplock.New(s)
-				defer b.Close()
+				b := opened(t, s)
 				granted := entered(t, b, exclusive("granted", time.Minute))
 				waiter := entered(t, b, exclusive("waiter", time.Minute))
 				s.before = func() error { time.Sleep(2 * time.Minute); return nil }
@@ -122,9 +119,7 @@ func TestSwapThatLandsAfterTheLeaseIsRefused(t *testing.T) {
 func TestBreakWithoutItsSwapBreaksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &failing{toy: newToy()}
-		a, b := swaplock.New(s), swaplock.New(s.toy)
-		defer a.Close()
-		defer b.Close()
+		a, b := opened(t, s), opened(t, s.toy)
 		entered(t, b, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
 		if err := renewed(t, b, waiter); err != nil || s.records() != 1 {
@@ -145,9 +140,7 @@ func TestBreakWithoutItsSwapBreaksNothing(t *testing.T) {
 func TestRenewalWhileItsArrivalIsTakenIntoTheDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &failing{toy: newToy()}
-		a, b := swaplock.New(s), swaplock.New(s.toy)
-		defer a.Close()
-		defer b.Close()
+		a, b := opened(t, s), opened(t, s.toy)
 		holder := entered(t, a, exclusive("holder", time.Hour))
 		first := entered(t, b, exclusive("first", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Minute))
@@ -170,8 +163,7 @@ func TestRenewalWhileItsArrivalIsTakenIntoTheDocument(t *testing.T) {
 func TestWaiterThatGivesUpLeavesNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newToy()
-		b := swaplock.New(s)
-		defer b.Close()
+		b := opened(t, s)
 		for i := range 30 { // more than a document takes
 			entered(t, b, exclusive(fmt.Sprint("before", i), time.Hour))
 		}
@@ -189,8 +181,7 @@ func TestWaiterThatGivesUpLeavesNoRecord(t *testing.T) {
 // A call renews the lease of a waiter twice, the second time for longer.
 func TestLongestOfTwoFirstRenewalsCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := swaplock.New(newToy())
-		defer b.Close()
+		b := opened(t, newToy())
 		entered(t, b, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Minute))
 		longer := waiter
@@ -221,8 +212,7 @@ func TestMessageOfAClientThatHasGivenUpIsNotDone(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 			}
 		}
-		b := swaplock.New(s)
-		defer b.Close()
+		b := opened(t, s)
 		if last := entered(t, b, exclusive("last", time.Hour)); last.Granted || last.Ahead != 1 {
 			t.Errorf("%d claims are before one that joins; want that of the younger message", last.Ahead)
 		}
@@ -232,8 +222,7 @@ func TestMessageOfAClientThatHasGivenUpIsNotDone(t *testing.T) {
 // A process leaves a line empty and enters it again seconds later, without a read. Its lease is whole.
 func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := swaplock.New(onlySwaps{newToy()})
-		defer b.Close()
+		b := opened(t, onlySwaps{newToy()})
 		first := entered(t, b, exclusive("first", time.Minute))
 		if err := b.Leave(t.Context(), first, driver.Exit{}); err != nil {
 			t.Fatal(err)
@@ -249,8 +238,7 @@ func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
 // A claim is granted as it enters, and its lease ends at once. Who waits for it is not told of that grant again.
 func TestAwaitOfAnExpiredClaimLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := swaplock.New(onlySwaps{newToy()})
-		defer b.Close()
+		b := opened(t, onlySwaps{newToy()})
 		ticket := entered(t, b, exclusive("holder", 100*time.Millisecond))
 		time.Sleep(200 * time.Millisecond)
 		if got, err := b.Await(t.Context(), ticket); !driver.Gone(err) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -301,4 +302,11 @@ func (s *toy) Withdraw(ctx context.Context, key string, a *swaplock.Arrival) (do
 		delete(k.records, a.ID)
 	}
 	return true, nil
+}
+
+// opened returns a Backend over store, which the test closes in the end.
+func opened(t testing.TB, store swaplock.Store) *swaplock.Backend {
+	b := swaplock.New(store)
+	t.Cleanup(func() { b.Close() })
+	return b
 }

@@ -128,7 +128,7 @@ func (c *cli) storeAt(raw, flag string) (*store, error) {
 	return &store{URL: u, source: flag}, nil
 }
 
-// moveView is what migrate prints.
+// moveView holds the output of migrate.
 type moveView struct {
 	Stage    string        `json:"stage"` // none, old, old+both, both, both+new, new, or unsafe
 	Programs []programView `json:"programs"`

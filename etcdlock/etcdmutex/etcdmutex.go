@@ -5,7 +5,7 @@
 //	old := bridge.Foreign(etcdmutex.New(etcd, "locks/"))
 //	locks, err := fencelock.New(bridge.New(old, redislock.New(rdb, nil)), nil)
 //
-// Claims join the line of the Mutex, and are granted in its order. There is no fencing token before the bridge.
+// Claims join the line of the Mutex, and are granted in its order. A grant has a fencing token only in a bridge.
 package etcdmutex
 
 import (

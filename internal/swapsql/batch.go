@@ -188,7 +188,7 @@ func (b *batcher) send(calls []*batched) {
 	}
 }
 
-// takeInBatch takes the lock of key for the claim with id, in a batch, if many calls are under way and the lock is free.
+// takeInBatch takes the lock of key for the claim with id in a batch, if many calls are under way and the lock is free.
 func (s *Store) takeInBatch(ctx context.Context, key, id string, arg batchArg) (*swaplock.Place, error) {
 	arg.Key, arg.ID = hex.EncodeToString([]byte(key)), hex.EncodeToString([]byte(id))
 	c, err := s.takes.run(ctx, arg)

@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -73,7 +74,7 @@ type count struct {
 	errs      []error // by node
 	answered  int
 	acked     int
-	notice    driver.GoneError // the one that ends first, of those that acknowledged under notice
+	noticed   int // of acked, those where the claim is under notice
 	gone      int
 	permanent int
 }
@@ -85,12 +86,10 @@ func (b *Backend) newCount(key string) *count {
 func (c *count) add(node int, err error) {
 	c.errs[node] = err
 	c.answered++
-	switch notice, noticed := underNotice(err); {
+	switch _, noticed := underNotice(err); {
 	case noticed:
 		c.acked++
-		if c.notice.Left == 0 || notice.Left < c.notice.Left {
-			c.notice = notice
-		}
+		c.noticed++
 	case err == nil:
 		c.acked++
 	case driver.Gone(err):
@@ -106,9 +105,10 @@ func (c *count) isAcked() bool { return c.acked >= c.b.majority }
 // isGone reports whether so many nodes have lost the claim that no majority has it.
 func (c *count) isGone() bool { return c.gone > c.b.spare }
 
-// decided reports whether no further answer can change the result.
+// decided reports whether no further answer can change the result. A notice has reached a majority and perhaps not
+// yet the others: all are heard.
 func (c *count) decided() bool {
-	return c.isAcked() || c.isGone() && !c.disputed() || c.permanent > c.b.spare || c.answered == len(c.b.nodes)
+	return c.isAcked() && c.noticed == 0 || c.isGone() && !c.disputed() || c.permanent > c.b.spare || c.answered == len(c.b.nodes)
 }
 
 // breaks counts the nodes that know of each Break of the claim.
@@ -129,16 +129,39 @@ func (c *count) disputed() bool { return len(c.breaks()) > 1 }
 // result returns what the caller is told.
 func (c *count) result() error {
 	switch {
-	case c.isAcked() && c.notice.Left > 0:
-		return c.notice
 	case c.isAcked():
-		return nil
+		return c.notice()
 	case c.isGone():
 		return c.why()
 	case c.permanent > c.b.spare:
 		return driver.Permanent(c.short())
 	}
 	return c.short()
+}
+
+// notice returns the notice under which the claim is, or nil. It is over when no majority has the claim any more: a
+// shorter one that some nodes got does not end it. Of two operators the one whose Break more nodes know is named.
+func (c *count) notice() error {
+	var ends []driver.GoneError // of the nodes that have it longest, first
+	known := map[string]int{}
+	for _, err := range c.errs {
+		if n, noticed := underNotice(err); noticed {
+			ends = append(ends, n)
+			known[n.Reason]++
+		}
+	}
+	slices.SortFunc(ends, func(a, b driver.GoneError) int { return cmp.Compare(b.Left, a.Left) })
+	i := c.b.majority - 1 - (c.acked - c.noticed) // where there is no notice, it does not end
+	if i < 0 || i >= len(ends) {
+		return nil
+	}
+	over := ends[i]
+	for _, n := range ends {
+		if known[n.Reason] > known[over.Reason] {
+			over.Reason = n.Reason
+		}
+	}
+	return over
 }
 
 // why returns the best reason for which the claim is gone: of two operators the one whose Break more nodes know.

@@ -348,3 +348,29 @@ func TestReasonIsThatOfTheBreakThatEndedIt(t *testing.T) {
 		})
 	}
 }
+
+// TestNoticeOfAMajorityIsNotShortenedByAFew: an operator gives ten minutes, which has reached two nodes when another
+// one, who knows nothing of it, gives one minute. The late node hears only of that, and may answer first.
+func TestNoticeOfAMajorityIsNotShortenedByAFew(t *testing.T) {
+	for late := range 3 {
+		three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+			ticket, err := b.Enter(t.Context(), exclusive("ours"))
+			steps.Must(t, err)
+			steps.Must(t, b.Settle(t.Context()))
+			for i, n := range nodes {
+				n.slow = time.Second
+				for _, how := range []driver.Break{{Reason: "one", Notice: 10 * time.Minute}, {Reason: "two", Notice: time.Minute}} {
+					if how.Delay = -1; i != late || how.Reason == "two" {
+						steps.Must(t, n.Break(t.Context(), "k", ticket.Token, how))
+					}
+				}
+			}
+			nodes[late].slow = 0
+			var notice driver.GoneError
+			err = b.Renew(t.Context(), []driver.Ticket{ticket})[0]
+			if !errors.As(err, &notice) || notice.Reason != "two" || notice.Left < 9*time.Minute {
+				t.Errorf("with one minute at node %d and ten at the others Renew returned %v; want a notice of ten", late, err)
+			}
+		})
+	}
+}

@@ -84,7 +84,7 @@ func (r *renewal) add(a renewed) {
 		err := r.checkGrant(n, a.node, a.errs[n])
 		c.add(a.node, err)
 		switch {
-		case c.notice.Left > 0: // a claim that ends is put back nowhere
+		case c.noticed > 0: // a claim that ends is put back nowhere
 		case err == nil && c.acked == r.b.majority:
 			for i := range r.b.nodes {
 				r.putBack(n, i)

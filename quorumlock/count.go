@@ -108,7 +108,8 @@ func (c *count) isGone() bool { return c.gone > c.b.spare }
 // decided reports whether no further answer can change the result. A notice has reached a majority and perhaps not
 // yet the others: all are heard.
 func (c *count) decided() bool {
-	return c.isAcked() && c.noticed == 0 || c.isGone() && !c.disputed() || c.permanent > c.b.spare || c.answered == len(c.b.nodes)
+	settled := c.isAcked() && c.noticed == 0 || c.isGone() && !c.disputed()
+	return settled || c.permanent > c.b.spare || c.answered == len(c.b.nodes)
 }
 
 // breaks counts the nodes that know of each Break of the claim.

@@ -105,7 +105,7 @@ func (t *transport) start(ctx context.Context, requests ...*request) {
 	together := make(map[*queue][]*request)
 	for _, r := range requests {
 		r.ctx, r.done = ctx, make(chan struct{})
-		if q := t.queueFor(ctx, r); q != nil {
+		if q := t.queueFor(ctx, r); q != nil && !r.repeated { // what hung may hang again, and others with it
 			together[q] = append(together[q], r)
 		} else {
 			go t.send([]*request{r})

@@ -20,6 +20,11 @@ import (
 // timeout is how long a server may take to answer.
 const timeout = 5 * time.Second
 
+// noLeader is how often a write is sent again, 250 ms apart, while no server has the bucket: a server shows a new one
+// before it takes writes, and an election takes seconds. All of them are over before timeout, after which the outcome
+// would be unknown.
+const noLeader = 15
+
 // message is an entry of the bucket.
 type message struct {
 	name     string
@@ -137,7 +142,7 @@ func (s *store) put(ctx context.Context, name string, value any, revision *uint6
 	if err != nil {
 		return 0, driver.Permanent(err)
 	}
-	var o []jetstream.PublishOpt
+	o := []jetstream.PublishOpt{jetstream.WithRetryAttempts(noLeader)}
 	if revision != nil {
 		o = append(o, jetstream.WithExpectLastSequencePerSubject(*revision))
 	}

@@ -92,6 +92,48 @@ func TestTokensRiseAcrossALostBucket(t *testing.T) {
 	}
 }
 
+// A server shows a bucket that is being made before it takes writes. Here an operator deletes one, and makes it again
+// a second after a client has begun to write: the write is taken then, and not refused.
+func TestWriteWaitsForABucketThatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	_, p := own(t)
+	b := p.open(t)
+	first := enter(t, b, steps.Claim("k"))
+	if err := b.Leave(t.Context(), first, driver.Exit{}); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_"+p.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := stream.CachedInfo().Config
+	again.FirstSeq = uint64(time.Now().UnixMicro())
+	if err := js.DeleteStream(t.Context(), again.Name); err != nil {
+		t.Fatal(err)
+	}
+	made := make(chan error, 1)
+	time.AfterFunc(time.Second, func() { // real time: the client writes meanwhile, for it has read the line before
+		_, err := js.CreateStream(context.Background(), again)
+		made <- err
+	})
+	next, err := b.Enter(t.Context(), steps.Claim("k"))
+	if err != nil || !next.Granted || next.Token <= first.Token {
+		t.Errorf("after %d, Enter returned %+v, error %v", first.Token, next, err)
+	}
+	if err := <-made; err != nil {
+		t.Error(err)
+	}
+}
+
 // An operator has made the bucket by `nats kv add`, and deletes the key of a lock by `nats kv del`.
 func TestBucketOfAnOperator(t *testing.T) {
 	t.Parallel()

@@ -283,7 +283,7 @@ func (e *entry) repeat(p position) (driver.Ticket, error) {
 // withdraw takes the claim out of the line again, because Enter answers that it has not joined.
 func (e *entry) withdraw(why error) error {
 	if node := e.own.state().at.node; node != "" {
-		if _, err := e.b.remove(e.s, e.c.Key, node); err != nil {
+		if _, err := e.b.remove(e.s, e.c.Key, node, anyVersion); err != nil {
 			return unsureError{fmt.Errorf("its node could not be deleted after the answer %q: %w", why, err)}
 		}
 		e.own.left()

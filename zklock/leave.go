@@ -58,12 +58,11 @@ func (b *Backend) leave(s *session, t driver.Ticket, e driver.Exit) error {
 		}
 	}
 	gone, marks := node == "", mark != "" && holds
-	switch {
-	case gone:
-	case marks:
-		gone, err = b.removeWithMark(s, c, node, mark)
-	default:
-		gone, err = b.remove(s, c.Key, node)
+	if !marks {
+		mark = ""
+	}
+	if !gone {
+		gone, err = b.removeHeard(s, c, p, node, mark)
 	}
 	switch {
 	case gone:
@@ -78,6 +77,28 @@ func (b *Backend) leave(s *session, t driver.Ticket, e driver.Exit) error {
 		err = unsureError{err}
 	}
 	return err
+}
+
+// removeHeard deletes the node of a claim, and writes its mark if there is one. If an operator has
+// given notice that this Backend has not heard of, it hears of it first: later calls return the reason.
+func (b *Backend) removeHeard(s *session, c *claim, p position, node, mark string) (gone bool, err error) {
+	for {
+		version := int32(anyVersion)
+		if node == p.node {
+			version = c.state().version
+		}
+		if mark != "" {
+			gone, err = b.removeWithMark(s, c, node, version, mark)
+		} else {
+			gone, err = b.remove(s, c.Key, node, version)
+		}
+		if !errors.Is(err, zk.ErrBadVersion) {
+			return gone, err
+		}
+		if err := b.hear(s, c, p); err != nil && !driver.Gone(err) {
+			return false, err
+		}
+	}
 }
 
 // leaveIfWaiting is Leave for a claim that stays if it is granted. The transaction that deletes
@@ -193,14 +214,16 @@ func (b *Backend) find(s *session, ref driverutil.ClaimRef) (node string, holds 
 
 // removeWithMark deletes the node of a claim, and writes its mark in the same transaction. If the
 // line has a larger mark, that one stays. It reports whether the node was not there.
-func (b *Backend) removeWithMark(s *session, c *claim, node string, mark string) (gone bool, err error) {
+func (b *Backend) removeWithMark(
+	s *session, c *claim, node string, version int32, mark string,
+) (gone bool, err error) {
 	dir := path.Dir(node)
 	for {
 		writes, err := b.markRequest(s, dir+"/"+markName, markRecord{Format: format, ID: c.ID, Mark: []byte(mark)})
 		if err != nil {
 			return false, err
 		}
-		deletes, touches := &zk.DeleteRequest{Path: node, Version: -1}, &zk.SetDataRequest{Path: dir, Version: -1}
+		deletes, touches := &zk.DeleteRequest{Path: node, Version: version}, &zk.SetDataRequest{Path: dir, Version: -1}
 		rs, err := s.multi(deletes, writes, touches)
 		switch {
 		case err == nil:
@@ -208,6 +231,8 @@ func (b *Backend) removeWithMark(s *session, c *claim, node string, mark string)
 			return false, nil
 		case errors.Is(err, zk.ErrNoNode) && firstFailed(rs) == 0:
 			return true, nil
+		case errors.Is(err, zk.ErrBadVersion) && firstFailed(rs) == 0:
+			return false, err
 		case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion):
 			if err := s.sync(); err != nil { // the mark has changed since it was read
 				return false, err
@@ -240,11 +265,11 @@ func (b *Backend) markRequest(s *session, path string, m markRecord) (any, error
 // remove deletes a claim's node. It reports whether the node was not there. The container of the
 // last claim stays for claims that come within a minute. If too many lines are in use for that, it
 // is deleted with the node.
-func (b *Backend) remove(s *session, key, node string) (gone bool, err error) {
+func (b *Backend) remove(s *session, key, node string, version int32) (gone bool, err error) {
 	dir := path.Dir(node)
 	// The write to the container tells those who look at the line since when the next
 	// claim holds.
-	deletes, touches := &zk.DeleteRequest{Path: node, Version: -1}, &zk.SetDataRequest{Path: dir, Version: -1}
+	deletes, touches := &zk.DeleteRequest{Path: node, Version: version}, &zk.SetDataRequest{Path: dir, Version: -1}
 	tries := [][]any{{deletes, touches}}
 	if b.containers.find(key).seen.IsZero() {
 		tries = [][]any{{deletes, &zk.DeleteRequest{Path: dir, Version: -1}}, tries[0]}
@@ -274,7 +299,7 @@ const retryEvery = 100 * time.Millisecond
 func (b *Backend) finishLeave(key string, p position) {
 	b.run(func(ctx context.Context) {
 		for p.session.await(ctx) == nil {
-			if _, err := b.remove(p.session, key, p.node); err == nil || isAnswer(err) {
+			if _, err := b.remove(p.session, key, p.node, anyVersion); err == nil || isAnswer(err) {
 				return
 			}
 			<-time.After(retryEvery)

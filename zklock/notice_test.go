@@ -52,6 +52,26 @@ func TestHolderThatDidNotHearOfANoticeHearsAtItsRenewal(t *testing.T) {
 	steps.Leave(t, b, k)
 }
 
+// TestHolderThatLeavesBeforeItHearsOfANoticeKnowsTheReason: a repeat of its requests returns the reason.
+func TestHolderThatLeavesBeforeItHearsOfANoticeKnowsTheReason(t *testing.T) {
+	_, b, other := twoSessions(t)
+	session, err := b.session(t.Context())
+	steps.Must(t, err)
+	session.listens.Do(func() {})
+	for _, exit := range []driver.Exit{{}, {Tombstone: true}, {Mark: "done"}} {
+		k := steps.Hold(t, b, steps.Claim("k"))
+		steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "please", Notice: time.Minute}))
+		steps.Must(t, b.Leave(t.Context(), k, exit))
+		_, again := b.Enter(t.Context(), k.Claim)
+		for what, err := range map[string]error{"Renew": renew(b, k), "Enter": again} {
+			var gone driver.GoneError
+			if !errors.As(err, &gone) || gone.Reason != "please" || gone.Left > 0 {
+				t.Errorf("%s of a claim that left with %+v returned %+v; want the reason of its notice", what, exit, err)
+			}
+		}
+	}
+}
+
 // TestNoticeToAWaiterThatHasJustBeenGranted: it holds when the Break arrives, so it has the notice.
 func TestNoticeToAWaiterThatHasJustBeenGranted(t *testing.T) {
 	_, b, other := twoSessions(t)

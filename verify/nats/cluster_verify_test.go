@@ -82,20 +82,21 @@ func TestKilledServersLetNoTwoIn(t *testing.T) {
 			}
 		}
 	})
-	contend(t, p, time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	contend(ctx, t, new(atomic.Int64), p, p, p, p)
 	close(stop)
 	killer.Wait()
 }
 
-// contend has clients take one lock for d, and fails if two hold it at once or a token does not rise.
-func contend(t *testing.T, p place, d time.Duration) {
+// contend has a client at each place take one lock until ctx ends, counts the grants, and fails if two hold it at once
+// or a token does not rise.
+func contend(ctx context.Context, t *testing.T, grants *atomic.Int64, places ...place) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
 	var inside atomic.Int32
-	var last, grants atomic.Int64
+	var last atomic.Int64
 	var all sync.WaitGroup
-	for range 4 {
+	for _, p := range places {
 		b := p.open(t)
 		for range 3 {
 			all.Go(func() {

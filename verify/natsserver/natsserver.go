@@ -59,19 +59,33 @@ func (s *Server) Stop() {
 func NoJetStream(o *server.Options) { o.JetStream = false }
 
 // Cluster starts n servers that know each other.
-func Cluster(dir string, n int) (all []*Server, err error) {
-	routes := make([]*url.URL, n)
+func Cluster(dir string, n int) ([]*Server, error) {
+	return ClusterThrough(dir, n, func(_, _ int, addr string) (string, error) { return addr, nil })
+}
+
+// ClusterThrough is Cluster with servers that know each other by other addresses: through returns the one by which
+// server i reaches server j, which listens at addr.
+func ClusterThrough(
+	dir string, n int, through func(i, j int, addr string) (string, error),
+) (all []*Server, err error) {
 	ports, err := freePorts(n)
 	if err != nil {
 		return nil, err
 	}
-	for i, port := range ports {
-		routes[i] = &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)}
-	}
 	for i := range n {
+		var routes []*url.URL
+		for j := range n {
+			addr := fmt.Sprintf("127.0.0.1:%d", ports[j])
+			if j != i {
+				if addr, err = through(i, j, addr); err != nil {
+					return all, err
+				}
+			}
+			routes = append(routes, &url.URL{Scheme: "nats", Host: addr})
+		}
 		s, err := Start(filepath.Join(dir, fmt.Sprint(i)), func(o *server.Options) {
 			o.ServerName = fmt.Sprint("n", i)
-			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}
+			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i], NoAdvertise: true}
 			o.Routes = routes
 		})
 		if err != nil {

@@ -1,0 +1,153 @@
+//go:build verify
+
+package nats_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/faultproxy"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/verify/natsserver"
+)
+
+// network is three servers of which each reaches each other one through a proxy of its own.
+type network struct {
+	servers []*natsserver.Server
+	ways    [3][3]*faultproxy.Proxy
+	bucket  string
+}
+
+func startNetwork(t *testing.T) *network {
+	t.Helper()
+	n := &network{bucket: rand.Text()}
+	var err error
+	n.servers, err = natsserver.ClusterThrough(t.TempDir(), 3, func(i, j int, addr string) (string, error) {
+		n.ways[i][j] = faultproxy.Start(t, addr, faultproxy.Framer{})
+		return n.ways[i][j].Addr(), nil
+	})
+	t.Cleanup(func() {
+		n.each(func(p *faultproxy.Proxy, _, _ int) { p.Resume() })
+		for _, s := range n.servers {
+			s.Stop()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.at(0).elected(t)
+	return n
+}
+
+func (n *network) each(f func(p *faultproxy.Proxy, from, to int)) {
+	for i, ways := range n.ways {
+		for j, p := range ways {
+			if p != nil {
+				f(p, i, j)
+			}
+		}
+	}
+}
+
+// isolate has nothing pass between server i and the others until join. Connections stay open.
+func (n *network) isolate(i int) {
+	n.each(func(p *faultproxy.Proxy, from, to int) {
+		if from == i || to == i {
+			p.Hold(faultproxy.ToServer, faultproxy.ToClient)
+		}
+	})
+}
+
+func (n *network) join() { n.each(func(p *faultproxy.Proxy, _, _ int) { p.Resume() }) }
+
+// at is the bucket for clients of one server.
+func (n *network) at(i int) place { return place{n.servers[i].URL(), n.bucket, 3} }
+
+// A holder and its server lose the others. Its lease ends, a waiter at the others is granted, and the holder hears
+// that once they are together again.
+//
+//verify:fault NATS | one server of three is cut off from the others, with the holder
+func TestHolderAtAnIsolatedServerLosesItsLock(t *testing.T) {
+	n := startNetwork(t)
+	for i := range n.servers { // one of them leads the stream
+		isolated, other := n.at(i).open(t), n.at((i+1)%3).open(t)
+		holder := enter(t, isolated, steps.TTL(steps.Claim("k"), 20*time.Second))
+		waiter := enter(t, other, steps.TTL(steps.Claim("k"), time.Minute))
+		if !holder.Granted || waiter.Granted {
+			t.Fatalf("the holder is %+v, the waiter %+v", holder, waiter)
+		}
+		n.isolate(i)
+		if err := isolated.Renew(t.Context(), []driver.Ticket{holder})[0]; err == nil {
+			t.Error("the holder at the isolated server has renewed its lease")
+		}
+		for end := time.Now().Add(2 * time.Minute); !waiter.Granted; {
+			if got, err := other.Await(t.Context(), waiter); err == nil {
+				waiter = got
+			} else if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+		if waiter.Token <= holder.Token {
+			t.Errorf("token %d follows %d", waiter.Token, holder.Token)
+		}
+		n.join()
+		testserver.Eventually(t, time.Minute, "the holder hears that its lease is over", func() bool {
+			err := isolated.Renew(t.Context(), []driver.Ticket{holder})[0]
+			if err == nil {
+				t.Fatal("a lease that is over was renewed")
+			}
+			return driver.Gone(err)
+		})
+		if err := other.Leave(t.Context(), waiter, driver.Exit{}); err != nil && !driver.Gone(err) {
+			t.Error(err)
+		}
+		next := enter(t, isolated, steps.Claim("k"))
+		for !next.Granted {
+			var err error
+			if next, err = isolated.Await(t.Context(), next); err != nil && !errors.Is(err, driver.ErrRefused) {
+				t.Fatal(err)
+			}
+		}
+		if err := isolated.Leave(t.Context(), next, driver.Exit{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Clients of all three servers want one lock, and one server after another is cut off. The others grant meanwhile.
+//
+//verify:fault NATS | one server of three after another is cut off from the others
+func TestIsolatedServersLetNoTwoIn(t *testing.T) {
+	n := startNetwork(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	var grants atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			n.isolate(i % 3)
+			before := grants.Load()
+			// real time: long enough for the others to elect a leader and to grant
+			for end := time.Now().Add(time.Minute); time.Now().Before(end) && grants.Load() < before+20 && ctx.Err() == nil; {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if ctx.Err() == nil && grants.Load() == before {
+				t.Errorf("without server %d no lock was granted in a minute", i%3)
+			}
+			n.join()
+			before = grants.Load()
+			for end := time.Now().Add(time.Minute); time.Now().Before(end) && grants.Load() < before+20 && ctx.Err() == nil; {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+	}()
+	contend(ctx, t, &grants, n.at(0), n.at(1), n.at(2))
+	<-done
+}

@@ -169,8 +169,14 @@ func diskFull(ctx context.Context, w *world, rng *rand.Rand) error {
 	case <-d.server.Done():
 		return d.server.Restart()
 	case <-time.After(w.ttl):
+	}
+	if !w.halts {
 		return nil
 	}
+	if err := d.server.Kill(); err != nil {
+		return err
+	}
+	return d.server.Restart()
 }
 
 func ask(words ...string) func(context.Context, *world, *rand.Rand) error {

@@ -33,6 +33,7 @@ type world struct {
 	lossy   bool // a failover may forget what was acknowledged
 	usurped bool // a server that was stopped and resumes may end live leases
 	shared  bool // a stopped worker may stop all others, as with a locked file
+	halts   bool // a server whose disk was full does nothing more until it starts again
 	ttl     time.Duration
 	rec     *traffic.Recorder
 
@@ -44,6 +45,8 @@ type world struct {
 	endStatements func(ctx context.Context, d, gap time.Duration) error
 	// hashSlot begins to move the hash slot of a key in use to another server.
 	hashSlot func(*rand.Rand) (finish func() error, err error)
+	// elected waits for servers that take longer than a few leases to agree on a leader.
+	elected func(context.Context) error
 }
 
 // disk is one that a store has to itself.
@@ -131,6 +134,9 @@ func (w *world) nemesis(ctx context.Context, faults []fault, seed uint64) error 
 			w.rec.Write(traffic.Line{Op: traffic.Forgot})
 		}
 		err := f.do(ctx, w, own)
+		if err == nil && f.outage(w) && w.elected != nil {
+			err = w.elected(ctx)
+		}
 		w.rec.Write(traffic.Line{Op: traffic.End, Text: f.name, Outage: f.outage(w)})
 		if err != nil {
 			return fmt.Errorf("the fault %s: %w", f.name, err)

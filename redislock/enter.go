@@ -51,21 +51,15 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 		time.AfterFunc(lateDelivery, func() { b.repeated.Delete(c.ID) })
 	}
 	t, soonest, ok := parseTicket(c, got.answer)
-	switch {
-	case !ok && errors.Is(got.err, replicaError{}):
-		b.waiters.forget(c.ID)
-		return driver.Ticket{}, b.answered(ctx, entering, c.Key, got)
-	case !ok:
+	if !ok {
 		return driver.Ticket{}, b.refused(ctx, c, got)
 	}
 	t.TTL, t.WaitTTL = driverutil.Lease(&c, t.Granted), 0
 	if got.err != nil {
-		// Too few replicas know of the claim, or it is at a replica. If it cannot leave either, that is
-		// left to the caller, as after any Enter whose outcome is unknown.
+		// Too few replicas know of the claim. If it cannot leave either, that is left to the caller, as
+		// after any Enter whose outcome is unknown.
 		b.waiters.forget(c.ID)
-		leave := b.leaveRequest(driver.Ticket{Claim: c}, driver.Exit{})
-		leave.undo = true
-		_ = b.transport.do(ctx, leave)
+		_ = b.transport.do(ctx, b.leaveRequest(driver.Ticket{Claim: c}, driver.Exit{}))
 		return driver.Ticket{}, b.answered(ctx, entering, c.Key, got)
 	}
 	if t.Granted {

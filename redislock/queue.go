@@ -26,7 +26,7 @@ const (
 type queue struct {
 	send func([]*request) // returns when each request has its answer
 	near *redis.Client    // the server, with nearTimeout; nil where a caller's goroutine must not wait
-	fast atomic.Bool      // the last answer came within nearTime
+	fast atomic.Bool      // the last answer came within nearTime, and the pool had room
 
 	mu      sync.Mutex
 	pending []*request
@@ -84,7 +84,7 @@ func (q *queue) run() {
 	})
 	began := time.Now()
 	q.send(batch)
-	q.fast.Store(q.near != nil && time.Since(began) < nearTime)
+	q.fast.Store(q.near != nil && time.Since(began) < nearTime && !poolIsFull(q.near))
 	inTime := late.Stop()
 	q.update(func() {
 		if inTime {

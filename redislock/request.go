@@ -17,7 +17,6 @@ type request struct {
 	key     string // the Redis key of the lock, from which the script makes the others
 	args    []any
 	durable bool // replicas must confirm it, if Options ask for that
-	undo    bool // it takes back what a server has done that turned out to be a replica
 
 	answer any
 	// err beside an answer says that too few replicas are known to have what was applied.
@@ -103,8 +102,8 @@ func (c *call) failure() error {
 	return c.wait.Err()
 }
 
-// finish gives each request what came back for it. Then it is its caller's. What a server did that refuses does not
-// count, and an Enter has to be taken back.
+// finish gives each request what came back for it. Then it is its caller's. What a replica did does not
+// count: it forgets that when it follows its master.
 func (c *call) finish(refuses, confirmed error) {
 	answer, err := c.Result()
 	answers := []any{answer}
@@ -121,11 +120,8 @@ func (c *call) finish(refuses, confirmed error) {
 			r.answer = answers[i]
 			if r.err = lockError(answers[i]); r.err != nil {
 				r.answer = nil
-			} else if refuses != nil && !r.undo {
-				r.err = refuses
-				if r.script != enterScript {
-					r.answer = nil
-				}
+			} else if refuses != nil {
+				r.answer, r.err = nil, refuses
 			} else if r.durable {
 				r.err = confirmed
 			}

@@ -1,33 +1,26 @@
 package redislock
 
-import (
-	"github.com/redis/go-redis/v9"
-)
+import "github.com/redis/go-redis/v9"
 
 // spareConns is how many connections a spare client has at most.
 const spareConns = 2
 
-// withRoom returns server, or a spare client of the same server with connections of its own while the
-// program has all those of server's pool: commands that block, as BLPOP does, and transactions may keep
-// them for longer than a lease. A renewal always looks for that, and other requests do while the last
-// look found it, because to look costs every request some time.
-func (t *transport) withRoom(server *redis.Client, r *request) *redis.Client {
-	if r.script != renewScript && !t.crowded.Load() {
-		return server
-	}
-	full := poolIsFull(server)
-	t.crowded.Store(full)
-	if !full {
+// withRoom returns server, or a spare client of the same server with connections of its own while all those of
+// server's pool are in use: commands of the program that block, as BLPOP does, and transactions may keep them for
+// longer than a lease.
+func (t *transport) withRoom(server redis.UniversalClient) redis.UniversalClient {
+	one, ok := server.(*redis.Client)
+	if !ok || !poolIsFull(one) {
 		return server
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	spare := t.spares[server]
+	spare := t.spares[one]
 	if spare == nil {
-		o := *server.Options()
+		o := *one.Options()
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = spareConns, 0, 0, 0
 		spare = redis.NewClient(&o)
-		t.spares[server] = spare
+		t.spares[one] = spare
 	}
 	return spare
 }

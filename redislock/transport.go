@@ -39,7 +39,6 @@ type transport struct {
 	replicas int                  // of each master, of which a majority must confirm; 0: none
 	patience time.Duration        // how long they may take
 	known    atomic.Bool          // the Cluster has told where its hash slots are
-	crowded  atomic.Bool          // the last look found a pool full
 
 	mu     sync.Mutex
 	queues map[redis.UniversalClient]*queue // of each server
@@ -77,7 +76,7 @@ func (t *transport) do(ctx context.Context, r *request) *request {
 // ends, so it waits for a short time only. It reports whether r has its result; if not, r has to go through
 // the queue.
 func (t *transport) direct(ctx context.Context, q *queue, r *request) bool {
-	if !q.begin() {
+	if r.script == renewScript && poolIsFull(q.near) || !q.begin() { // to look costs every request some time
 		return false
 	}
 	defer q.end()
@@ -139,10 +138,11 @@ func (t *transport) queueFor(ctx context.Context, r *request) *queue {
 	if t.cluster != nil && !t.known.Load() {
 		return nil
 	}
-	if server, err := t.home(ctx, r); err == nil {
-		return t.queueOf(server)
+	server, err := t.home(ctx, r)
+	if err != nil {
+		return nil
 	}
-	return nil
+	return t.queueOf(server)
 }
 
 func (t *transport) queueOf(server redis.UniversalClient) *queue {
@@ -170,9 +170,6 @@ func within(server *redis.Client, limit time.Duration) *redis.Client {
 // home returns the server that has the keys of r.
 func (t *transport) home(ctx context.Context, r *request) (redis.UniversalClient, error) {
 	if t.cluster == nil {
-		if one, ok := t.rdb.(*redis.Client); ok {
-			return t.withRoom(one, r), nil
-		}
 		return t.rdb, nil
 	}
 	node, err := t.cluster.MasterForKey(ctx, r.key)
@@ -180,7 +177,7 @@ func (t *transport) home(ctx context.Context, r *request) (redis.UniversalClient
 		return nil, err
 	}
 	t.known.Store(true)
-	return t.withRoom(node, r), nil
+	return node, nil
 }
 
 // send sends requests of one server. It returns when each has its answer.
@@ -209,7 +206,7 @@ func (t *transport) exec(ctx context.Context, calls []*call) {
 			t.finish(calls...)
 			return
 		}
-		t.sendOnce(ctx, server, calls, attempt)
+		t.sendOnce(ctx, t.withRoom(server), calls, attempt)
 		var again []*call
 		rest := false
 		for _, c := range calls {
@@ -255,7 +252,7 @@ func (t *transport) sendOnce(ctx context.Context, home redis.UniversalClient, ca
 			listens = one.Options().ReadTimeout
 		}
 		wait := t.waitFor(ctx, calls, listens)
-		if one, ok := server.(*redis.Client); ok && t.role.due() && !calls[0].requests[0].undo {
+		if one, ok := server.(*redis.Client); ok && t.role.due() {
 			t.pipelineToMaster(ctx, one, calls, wait)
 		} else {
 			pipeline(ctx, server, nil, calls, wait)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,6 +37,11 @@ func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 func testMain(m *testing.M) int {
 	if slices.Contains(os.Args, "-test.fuzzworker") {
 		return m.Run() // runs no program: the time that is given for fuzzing is not spent on building
+	}
+	if signal.Ignored(os.Interrupt) {
+		// A shell without job control ignores it for what it starts in the background, and programs inherit that.
+		// A process that is notified passes on the default.
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	dir, err := os.MkdirTemp("", "fencelock-test-*")
 	if err != nil {

@@ -67,8 +67,8 @@ func TestRedisCluster(t *testing.T) {
 	})
 	b := open(t, "redis+cluster://"+s.Addr()).Backend
 	r := finds(t, b, 30*time.Second)
-	if r.Failover != 17*time.Second || r.Advice.Least != 28*time.Second || r.Clock == nil {
-		t.Errorf("the report is %+v", r)
+	if r.Failover != 17*time.Second || r.Advice.Least < 28*time.Second || r.Clock == nil { // slow requests add to it
+		t.Errorf("the report is %+v; want a failover of 17s, a least TTL of 28s or more, and a clock", r)
 	}
 	finds(t, b, 25*time.Second, "warning redis-node-timeout")
 }
@@ -89,8 +89,9 @@ func TestSentinel(t *testing.T) {
 	}
 	r, err := doctor.Check(t.Context(), s.Backend, &doctor.Options{Failover: failover, Requests: 20, For: 100 * time.Millisecond})
 	must(t, err)
-	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "failover-time") || r.Advice.TTL != 50*time.Second {
-		t.Errorf("the report is %+v", r)
+	// Slow requests add to the advice.
+	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "failover-time") || r.Advice.TTL < 50*time.Second {
+		t.Errorf("the report is %+v; want failover-time, and a TTL that outlives a failover of %v", r, failover)
 	}
 }
 

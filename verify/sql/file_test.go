@@ -141,7 +141,7 @@ func TestHolderAndWaiterOfAReplacedFile(t *testing.T) {
 			return c
 		}
 		a, b := client(), client()
-		ctx := soon(t)
+		ctx := t.Context()
 		held, err := a.Lock(ctx, "k")
 		must(t, err)
 		type result struct {

@@ -42,7 +42,7 @@ func staleStandby(t *testing.T) {
 		return c
 	}
 	a, b := client(), client()
-	ctx := soon(t)
+	ctx := t.Context()
 	known, err := a.Lock(ctx, "known")
 	must(t, err)
 	// The standby has it when it has a later write.

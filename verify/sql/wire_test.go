@@ -240,7 +240,6 @@ func TestAnswerLost(t *testing.T) {
 		func(t *testing.T, s *store) {
 			p := s.through(t)
 			b := s.backendOn(t, s.one(t))
-			ctx := soon(t)
 			rounds := 0
 			for name, action := range map[string]faultproxy.Action{
 				"BeforeItWasApplied": faultproxy.DropRequest, "AfterItWasApplied": faultproxy.DropAnswer,
@@ -262,23 +261,23 @@ func TestAnswerLost(t *testing.T) {
 					use(t, b, "k") // a connection is there, and all is prepared
 					c := claim("k")
 					cut("enter")
-					unsure(t, "Enter", second(b.Enter(ctx, c)))
+					unsure(t, "Enter", second(b.Enter(soon(t), c)))
 					one := hold(t, b, c)
 					if again := hold(t, b, c); one.Token != again.Token {
 						t.Errorf("a repeated Enter got token %d after %d", again.Token, one.Token)
 					}
-					if l, err := b.Line(ctx, "k"); err != nil || len(l.Claims) != 1 {
+					if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 1 {
 						t.Errorf("%d claims are in line, %v; want one", len(l.Claims), err)
 					}
 
 					cut("renew")
-					unsure(t, "Renew", renew(b, ctx, one))
+					unsure(t, "Renew", renew(b, soon(t), one))
 					renewed(t, b, one)
 
 					w := wait(t, b, claim("k"))
 					cut("leave")
-					unsure(t, "Leave with a mark", b.Leave(ctx, one, driver.Exit{Mark: mark}))
-					if err := b.Leave(ctx, one, driver.Exit{Mark: mark}); err != nil {
+					unsure(t, "Leave with a mark", b.Leave(soon(t), one, driver.Exit{Mark: mark}))
+					if err := b.Leave(soon(t), one, driver.Exit{Mark: mark}); err != nil {
 						t.Errorf("a repeated Leave with a mark: %v; want nil, for it wrote the mark", err)
 					}
 					if w = granted(t, b, w); w.Mark != mark {
@@ -286,12 +285,12 @@ func TestAnswerLost(t *testing.T) {
 					}
 
 					cut("break")
-					unsure(t, "Break", b.Break(ctx, "k", w.Token, driver.Break{Reason: "why"}))
-					if err := b.Break(ctx, "k", w.Token, driver.Break{Reason: "why"}); err != nil && !driver.Gone(err) {
+					unsure(t, "Break", b.Break(soon(t), "k", w.Token, driver.Break{Reason: "why"}))
+					if err := b.Break(soon(t), "k", w.Token, driver.Break{Reason: "why"}); err != nil && !driver.Gone(err) {
 						t.Errorf("a repeated Break: %v", err)
 					}
 					var broken driver.GoneError
-					if err := renew(b, ctx, w); !errors.As(err, &broken) || broken.Reason != "why" {
+					if err := renew(b, soon(t), w); !errors.As(err, &broken) || broken.Reason != "why" {
 						t.Errorf("Renew of a broken claim answered %v; want the reason", err)
 					}
 
@@ -301,12 +300,12 @@ func TestAnswerLost(t *testing.T) {
 						late := claim("k")
 						cut(step)
 						if step == "enter" {
-							unsure(t, "Enter", second(b.Enter(ctx, late)))
+							unsure(t, "Enter", second(b.Enter(soon(t), late)))
 						} else {
-							unsure(t, "Leave without a token", b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{Tombstone: true}))
+							unsure(t, "Leave without a token", b.Leave(soon(t), driver.Ticket{Claim: late}, driver.Exit{Tombstone: true}))
 						}
-						b.Leave(ctx, driver.Ticket{Claim: late}, driver.Exit{Tombstone: true})
-						gone(t, "an Enter after its Leave", second(b.Enter(ctx, late)))
+						b.Leave(soon(t), driver.Ticket{Claim: late}, driver.Exit{Tombstone: true})
+						gone(t, "an Enter after its Leave", second(b.Enter(soon(t), late)))
 					}
 					empty(t, b)
 				})

@@ -36,7 +36,8 @@ type acquisition struct {
 	start    int64
 	until    int64 // when waiting ends
 
-	trace  string // of Options.Trace
+	adopts *handle // the claim to adopt; nil to enter a new one
+	trace  string  // of Options.Trace
 	claim  *claim
 	queue  *localQueue // nil if the call does not queue in this process
 	wakeup chan wakeup // wakes the call in its queue; holds one
@@ -106,6 +107,11 @@ func (a *acquisition) run(opts []Option) (*Lease, error) {
 	if a.queuesLocally() {
 		return a.lockInQueue()
 	}
+	return a.lockAlone()
+}
+
+// lockAlone gets a lease with a claim of the call's own.
+func (a *acquisition) lockAlone() (*Lease, error) {
 	if err := a.c.life.beginAcquisition(); err != nil {
 		return nil, err
 	}
@@ -304,14 +310,20 @@ func (a *acquisition) call(now int64, d time.Duration) *callctx.Call {
 	return a.c.life.acquiring.Call(a.ctx, now, d)
 }
 
-// enter sends one Enter. An Enter that is repeated finds the claim of the first one.
+// enter sends one Enter, or one Adopt. One that is repeated finds the claim of the first one.
 func (a *acquisition) enter() step {
 	d := a.claim.requestLocked() // only this goroutine changes a new claim
-	d.NoWait = a.try || !a.c.info.Fair
 	sent := a.c.clock.Now()
 	call := a.call(sent, a.enterTimeout(a.enterTTL))
 	defer call.End()
-	t, err := a.c.backend.Enter(call, d)
+	var t driver.Ticket
+	var err error
+	if h := a.adopts; h != nil {
+		t, err = a.c.backend.(driver.Detacher).Adopt(call, h.ticket, d)
+	} else {
+		d.NoWait = a.try || !a.c.info.Fair
+		t, err = a.c.backend.Enter(call, d)
+	}
 	if err != nil {
 		return a.enterFailed(err)
 	}
@@ -340,6 +352,9 @@ func (a *acquisition) enter() step {
 func (a *acquisition) enterFailed(err error) step {
 	var busy *driver.BusyError
 	switch {
+	case a.adopts != nil && driver.Gone(err):
+		a.claim.notOurs()
+		return refuse(lostHandle(a.adopts, err))
 	case errors.As(err, &busy):
 		return a.refusedBusy(busy)
 	case errors.Is(err, driver.ErrKind):
@@ -411,10 +426,7 @@ func (a *acquisition) renewGrant() step {
 // enterAnew replaces a claim that ended while it waited by a new one, which joins the line
 // behind all others, and behind the old one until its Leave has arrived.
 func (a *acquisition) enterAnew() {
-	old := a.claim
-	if !a.leaveUnseen(old) {
-		old.leaveIfEntered()
-	}
+	a.leaveOld(a.claim)
 	a.claim = a.newClaim()
 	a.answered = false // what the store said of the line is out of date
 	if a.queue != nil {

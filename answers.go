@@ -9,7 +9,6 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/callctx"
-	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -60,11 +59,11 @@ func (cl *claim) enterFailed(err error) step {
 	return step{outcome: outcomeGone}
 }
 
-// notOurs ends a claim whose ID is that of another wish: nothing is sent for that ID any more.
+// notOurs ends a claim that is that of another wish, or that there is not: nothing is sent for it.
 func (cl *claim) notOurs() {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	cl.state = stateEnded
+	cl.state, cl.uncertain = stateEnded, false
 }
 
 // refusedBusy notes that an Enter without waiting was refused.
@@ -93,7 +92,7 @@ func (cl *claim) beginAwait(a *acquisition) (t driver.Ticket, call *callctx.Call
 // awaited notes the result of an Await.
 func (cl *claim) awaited(got *driver.Ticket, err error) step {
 	cl.mu.Lock()
-	defer cl.unlock()
+	defer cl.mu.Unlock()
 	cl.rare.interrupt = nil
 	now := cl.c.clock.Now()
 	switch {
@@ -175,105 +174,12 @@ func (cl *claim) stayUntilItEnds() {
 	}
 }
 
-// loseLocked ends a claim that did not leave by itself. Its holder learns of the loss before
-// this process can grant the key to anybody else. The caller ends with claim.unlock.
-func (cl *claim) loseLocked(lost *lossError) {
-	if cl.state != stateWaiting && cl.state != stateHeld {
-		return
-	}
-	now := cl.c.clock.Now()
-	cl.state = stateEnded
-	cl.writeRare().lost = lost
-	if interrupt := cl.rare.interrupt; interrupt != nil {
-		interrupt()
-	}
-	l := cl.holder
-	switch {
-	case l == nil:
-		// The call that waits for this claim enters again or gives up. Either way it sends
-		// the Leave.
-		cl.planLocked(now)
-		return
-	case cl.leaseEnd == 0 || cl.named:
-		cl.endGrantLocked(l, lost)
-		cl.planLocked(now)
-	default:
-		// The lease runs out in the store by itself. Until then the claim stays in line,
-		// because its holder may not have noticed. The Leave is needed where claims share one
-		// lease, which the other claims keep alive.
-		cl.endGrantLocked(l, lost)
-		cl.leaveLaterLocked(max(cl.leaseEnd, now), driver.Exit{})
-	}
-	cl.wakeQueue = cl.queue != nil
-}
-
-// lossLocked describes the loss of the claim by its present holder.
-func (cl *claim) lossLocked(kind error, detail string) *lossError {
-	return cl.loss(kind, cl.holderTokenLocked(), detail)
-}
-
-// loss describes the loss of a grant.
-func (cl *claim) loss(kind error, token fence.Token, detail string) *lossError {
-	return &lossError{kind: kind, key: cl.key, token: token, detail: detail}
-}
-
-// lapseLocked ends the claim if its deadline or its MaxHold has passed, and reports whether
-// it has.
-func (cl *claim) lapseLocked(now int64) bool {
-	deadline, endAt := cl.deadline.Load(), cl.endAtLocked()
-	switch {
-	case now < min(deadline, endAt):
-		return false
-	case endAt <= deadline:
-		cl.loseLocked(cl.lossLocked(ErrMaxHold, ""))
-	case cl.noticeEndLocked() <= deadline:
-		cl.loseLocked(cl.brokenLocked(cl.rare.notice.reason, lossByOperator))
-	case cl.stalledLocked(deadline):
-		cl.loseLocked(cl.lossLocked(ErrStalled, cl.progressLocked().detail()))
-	default:
-		cl.loseLocked(cl.lossLocked(ErrExpired, ""))
-	}
-	return true
-}
-
 // lapse ends the claim of l as lapseLocked does, unless the lease has ended.
 func (cl *claim) lapse(l *Lease, now int64) {
 	cl.mu.Lock()
-	defer cl.unlock()
+	defer cl.mu.Unlock()
 	if l.ended() == nil {
 		cl.lapseLocked(now)
-	}
-}
-
-// goneLocked ends a claim that the store no longer has.
-func (cl *claim) goneLocked(reason string, by lossBy) {
-	if cl.state != stateWaiting && cl.state != stateHeld {
-		return
-	}
-	cl.leaseEnd = 0 // nothing is left in the store
-	cl.loseLocked(cl.brokenLocked(reason, by))
-}
-
-// brokenLocked describes the loss of a claim that was broken, or that the store does not have.
-func (cl *claim) brokenLocked(reason string, by lossBy) *lossError {
-	if reason == "" && by == lossByOperator {
-		reason = "an operator broke it"
-	} else if reason == "" {
-		reason = "it was no longer in the store"
-	}
-	lost := cl.lossLocked(ErrBroken, reason)
-	lost.by = by
-	return lost
-}
-
-// riskLocked reports once that the lease may end before it is renewed.
-func (cl *claim) riskLocked(now int64, err error) {
-	if cl.atRisk {
-		return
-	}
-	cl.atRisk = true
-	if cl.holder != nil {
-		cl.holder.sendAtRisk(now, err)
 	}
 }
 
@@ -282,37 +188,24 @@ func (c *Client) claimBroken(id string, gone driver.GoneError) {
 	for _, cl := range c.schedule.Find(func(cl *claim) bool { return cl.id == id }) {
 		cl.mu.Lock()
 		cl.heardLocked(gone, c.clock.Now())
-		cl.unlock()
+		cl.mu.Unlock()
 	}
 }
 
 // brokenHere notes a Break of the own Client, sent at time sent, if token is in the span of the claim.
 func (cl *claim) brokenHere(token fence.Token, gone driver.GoneError, sent int64) {
 	cl.mu.Lock()
-	defer cl.unlock()
+	defer cl.mu.Unlock()
 	if cl.hasToken(token) {
 		cl.heardLocked(gone, sent)
-	}
-}
-
-// heardLocked notes that the claim was broken, or given notice, at time at.
-func (cl *claim) heardLocked(gone driver.GoneError, at int64) {
-	if gone.Left > 0 {
-		cl.hintNoticeLocked(gone, at, cl.c.clock.Now())
-	} else {
-		cl.goneLocked(gone.Reason, lossOf(gone.Broken))
 	}
 }
 
 // renewalAnswered notes the result of a scheduled renewal.
 func (cl *claim) renewalAnswered(ttl time.Duration, sent, now int64, err error) {
 	cl.mu.Lock()
-	defer cl.unlock()
-	cl.renewing = false
-	if done := cl.readRare().renewalDone; done != nil {
-		close(done)
-		cl.rare.renewalDone = nil
-	}
+	defer cl.mu.Unlock()
+	cl.renewing = nil
 	cl.renewedLocked(ttl, sent, now, err)
 }
 
@@ -332,7 +225,7 @@ func (cl *claim) beginRenew(l *Lease) (t driver.Ticket, counted time.Duration, e
 func (cl *claim) renewed(l *Lease, ttl time.Duration, sent int64, err error) {
 	now := cl.c.clock.Now()
 	cl.mu.Lock()
-	defer cl.unlock()
+	defer cl.mu.Unlock()
 	if l.ended() == nil {
 		cl.renewedLocked(ttl, sent, now, err)
 	}
@@ -360,7 +253,7 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	if err == nil && cl.confirmLeaseLocked(sent, now, ttl) {
 		cl.atRisk = cl.stalledLocked(now)
 		if cl.holder != nil {
-			cl.holder.sendRenewed(time.Duration(margin))
+			cl.holder.send(EventRenewed, func(e *Event) { e.Left = time.Duration(margin) })
 		}
 		cl.planLocked(now)
 		return
@@ -376,24 +269,84 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	cl.planLocked(now)
 }
 
-// awaitRenewal waits until no renewal of the claim is under way, and at most until the given
-// time. So no renewal is sent after Release has returned.
-func (cl *claim) awaitRenewal(until int64) {
+// beginLeave ends the claim here, and returns what its Leave sends, and the renewal under way.
+func (cl *claim) beginLeave(e driver.Exit) (driver.Ticket, driver.Exit, <-chan struct{}) {
 	cl.mu.Lock()
-	if !cl.renewing {
-		cl.mu.Unlock()
-		return
+	defer cl.mu.Unlock()
+	cl.state = stateEnded
+	cl.c.schedule.Drop(cl)
+	e.Tombstone = cl.mayEnterLocked()
+	return cl.leaveTicketLocked(), e, cl.renewing
+}
+
+// leaveLater schedules a background Leave for time at, after some that failed.
+func (cl *claim) leaveLater(at int64, failures int, e driver.Exit) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.failures = int32(failures)
+	cl.leaveLaterLocked(at, e)
+}
+
+// scheduledLeave returns what a scheduled Leave sends.
+func (cl *claim) scheduledLeave() (driver.Ticket, driver.Exit) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	rare := cl.readRare()
+	e := rare.exit
+	e.Tombstone, e.Linger = cl.mayEnterLocked(), cl.lingerLeft(e.Linger, rare.exitAt)
+	return cl.leaveTicketLocked(), e
+}
+
+// leaveAnswered notes the result of a scheduled Leave.
+func (cl *claim) leaveAnswered(err error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	c := cl.c
+	now := c.clock.Now()
+	if leaveDecided(err) {
+		cl.state = stateEnded
+		c.life.endWork()
+	} else {
+		// A store that is down is asked less and less often, down to once per lease.
+		cl.state = stateLeaveDue
+		cl.failures++
+		longest := max(int64(cl.ttl), int64(time.Second))
+		pause, _ := c.options.Backoff.pauseAfter(int(cl.failures), unavailable(context.Background(), err))
+		cl.retryAt = now + min(int64(pause)<<min(cl.failures/8, 6), longest)
 	}
-	rare := cl.writeRare()
-	if rare.renewalDone == nil {
-		rare.renewalDone = make(chan struct{})
+	cl.planLocked(now)
+}
+
+// unseen reports whether the claim ended because a reading did not find it in line.
+func (cl *claim) unseen() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	lost := cl.readRare().lost
+	return lost != nil && lost.by == lossByReading
+}
+
+// leaveIfEntered sends a Leave for a claim that has ended, in the background, unless the
+// store cannot have the claim.
+func (cl *claim) leaveIfEntered() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.leaseEnd > 0 || cl.uncertain {
+		cl.leaveLaterLocked(cl.c.clock.Now(), driver.Exit{})
 	}
-	done := rare.renewalDone
-	cl.mu.Unlock()
-	t := clock.NewTimer(time.Duration(until - cl.c.clock.Now()))
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
+}
+
+// giveUp reports that nothing is left to do for a call that gives up, because the claim leaves in
+// the background, or the store cannot have it. Otherwise the call sends the Leave, if it has time.
+func (cl *claim) giveUp(inBackground bool) bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	switch {
+	case cl.state == stateLeaveDue, cl.state == stateLeaving,
+		cl.state == stateNew && !cl.uncertain,
+		cl.state == stateEnded && (cl.named || !cl.uncertain && cl.leaseEnd == 0):
+		return true
+	case inBackground:
+		cl.leaveInBackgroundLocked(driver.Exit{})
 	}
+	return inBackground
 }

@@ -292,13 +292,16 @@ func (a *acquisition) readTrace() {
 func (a *acquisition) newClaim() *claim {
 	cl := &claim{
 		c: a.c, queue: a.queue, key: a.key, id: a.claimID, ttl: a.enterTTL + a.lockDelay, turn: turn{span: 1},
-		wish: wish{int32(a.capacity), int32(a.weight), a.noRenewal, a.claimID != "", false},
+		wish: wish{int32(a.capacity), int32(a.weight), a.noRenewal, a.claimID != ""},
 	}
 	if !cl.named {
 		cl.id = rand.Text()
 	}
 	if a.queue != nil {
 		cl.span = int32(a.c.options.HandOff)
+	}
+	if h := a.adopts; h != nil {
+		cl.token, cl.span, cl.used = h.ticket.Token, int32(h.ticket.Span), int32(int64(h.token)-h.ticket.Token)
 	}
 	a.short = a.fullTTL > 0
 	if a.fullTTL > a.enterTTL {
@@ -309,4 +312,63 @@ func (a *acquisition) newClaim() *claim {
 		rare.note, rare.owner, rare.trace, rare.lockDelay = a.note, a.owner, a.trace, a.lockDelay
 	}
 	return cl
+}
+
+// storeInfo describes the store. Its methods say what calls may ask for there.
+type storeInfo struct{ driver.Info }
+
+// longestTTL keeps sums of times from overflowing where a backend has no limit.
+const longestTTL = 100 * 365 * 24 * time.Hour
+
+func (i *storeInfo) minTTL() time.Duration { return max(i.MinTTL, 10*minTTL) }
+
+func (i *storeInfo) maxTTL() time.Duration {
+	if i.MaxTTL <= 0 {
+		return longestTTL
+	}
+	return i.MaxTTL
+}
+
+func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
+	return min(max(d, i.minTTL()), i.maxTTL())
+}
+
+// maxNotice returns the longest notice. Where claims share a lease, a notice is kept apart from it.
+func (i *storeInfo) maxNotice() time.Duration {
+	if i.SharedLease {
+		return longestTTL
+	}
+	return i.maxTTL()
+}
+
+// breakable returns how, the parameters of Break, as the backend can keep it.
+func (i *storeInfo) breakable(how Break) (Break, error) {
+	switch {
+	case how.Notice < 0:
+		return how, invalid("the notice is %v; it must not be negative", how.Notice)
+	case how.Delay > 0 && !i.Linger:
+		return how, invalid("the %s backend cannot keep a key closed after a break; leave out the delay", i.Name)
+	case how.Delay > i.maxTTL():
+		return how, invalid("the delay is %v; the %s backend can do at most %v", how.Delay, i.Name, i.maxTTL())
+	case how.Notice > i.maxNotice():
+		return how, invalid("the notice is %v; the %s backend can do at most %v", how.Notice, i.Name, i.maxNotice())
+	}
+	if how.Notice > 0 {
+		how.Notice = max(how.Notice, i.MinTTL)
+	}
+	if how.Delay > 0 {
+		how.Delay = max(how.Delay, i.MinTTL)
+	}
+	return how, nil
+}
+
+// canOnce refuses a slot that cannot be noted.
+func (i *storeInfo) canOnce(slot time.Time) error {
+	if !i.Fair {
+		return invalid("the %s backend cannot remember which slots are done", i.Name)
+	}
+	if y := slot.UTC().Year(); y < 0 || y > 9999 {
+		return invalid("the slot is in the year %d; it could be written, but not read again", y)
+	}
+	return nil
 }

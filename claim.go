@@ -69,19 +69,18 @@ type claim struct {
 	turn
 	rare *rareFields
 
+	renewing <-chan struct{} // closed when the scheduled renewal under way has ended; nil without one
+
 	granted   bool // by the store
 	uncertain bool // an Enter of this ID may still arrive, so Leave must leave a tombstone
 	atRisk    bool // reported by EventAtRisk
-	renewing  bool // a renewal is under way
-	wakeQueue bool // unlock wakes the local queue, because the claim was lost
 }
 
-// wish describes how a claim asks for its key. Only noWait changes, when the store has responded.
+// wish describes how a claim asks for its key. It never changes.
 type wish struct {
 	capacity, weight int32
 	noRenewal        bool // not renewed by the schedule while it is held
 	named            bool // by a ClaimID: other processes may have it, so only its Release makes it leave
-	noWait           bool // it was sent with NoWait
 }
 
 // turn is the time in which a claim serves goroutines of this process, one after another. Each
@@ -100,10 +99,9 @@ type rareFields struct {
 	longestTTL  time.Duration // longest lease that an Enter of the claim may start; 0 if it is ttl
 	lockDelay   time.Duration // of the lease in the store, this much at its end is not counted on
 	said        lineView
-	lost        *lossError    // why the claim ended
-	interrupt   func()        // ends the Await under way
-	renewalDone chan struct{} // closed when the renewal under way has ended
-	exit        driver.Exit   // how the claim leaves, as of exitAt
+	lost        *lossError  // why the claim ended
+	interrupt   func()      // ends the Await under way
+	exit        driver.Exit // how the claim leaves, as of exitAt
 	exitAt      int64
 	notice      *notice // of the Break that ends the claim; nil without one
 }
@@ -135,17 +133,6 @@ func (cl *claim) writeRare() *rareFields {
 	return cl.rare
 }
 
-// unlock releases cl.mu. If the claim was lost under it, the next goroutine of the local
-// queue is woken afterwards, because the queue's mutex comes first in the lock order.
-func (cl *claim) unlock() {
-	wake := cl.wakeQueue
-	cl.wakeQueue = false
-	cl.mu.Unlock()
-	if wake {
-		cl.queue.claimLost(cl)
-	}
-}
-
 // requestLocked returns the claim as an Enter sends it.
 func (cl *claim) requestLocked() driver.Claim {
 	rare := cl.readRare()
@@ -153,7 +140,7 @@ func (cl *claim) requestLocked() driver.Claim {
 		Key: cl.key, ID: cl.id, Owner: cmp.Or(rare.owner, cl.c.options.Owner), Note: rare.note,
 		Trace: rare.trace, LockDelay: rare.lockDelay,
 		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl,
-		NoWait: cl.noWait, Span: int64(cl.span), Named: cl.named,
+		Span: int64(cl.span), Named: cl.named,
 	}
 	if cl.state == stateNew && rare.longestTTL > cl.ttl {
 		d.TTL, d.WaitTTL = rare.longestTTL, cl.ttl
@@ -225,7 +212,7 @@ func (cl *claim) describeTo(h *HeldError) {
 	defer cl.mu.Unlock()
 	c := cl.c
 	if l := cl.holder; l != nil {
-		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, l.token, c.clock.Wall(l.at), l.terms.trace()
+		h.Owner, h.Token, h.Since, h.Trace = c.options.Owner, l.token, c.clock.Wall(l.at), l.terms.trace
 		h.Left = time.Duration(cl.deadline.Load() - c.clock.Now())
 	} else if said := &cl.readRare().said; said.blocker != nil {
 		h.describe(said.blocker)
@@ -245,7 +232,7 @@ func (cl *claim) endAtLocked() int64 {
 	if cl.holder == nil {
 		return never
 	}
-	return cl.holder.terms.endAt()
+	return cl.holder.terms.maxHold
 }
 
 // hasToken reports whether token is in the span of the claim.
@@ -296,7 +283,7 @@ func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
 	if t.TTL > 0 {
 		cl.ttl = t.TTL
 	}
-	cl.token, cl.granted, cl.noWait = t.Token, t.Granted, d.NoWait
+	cl.token, cl.granted = t.Token, t.Granted
 	if cl.rare != nil || t.Mark != "" || t.Head != nil || t.Ahead != 0 {
 		cl.writeRare().said = lineView{mark: t.Mark, blocker: t.Head, ahead: t.Ahead}
 	}
@@ -340,17 +327,16 @@ func (cl *claim) planLocked(now int64) {
 	}
 }
 
-// process handles the claim if it is due at time now. If it is to be renewed, process
-// returns the length of its lease, and how much of it its holder counts on; else 0. When no
-// renewal may start, it puts the renewal off.
-func (cl *claim) process(now, slack int64, full bool) (ttl, lease time.Duration) {
+// process handles the claim if it is due at time now. A renewal that is due joins r, or is put off
+// if r is nil.
+func (cl *claim) process(now, slack int64, r renewals) {
 	cl.mu.Lock()
-	defer cl.unlock()
+	defer cl.mu.Unlock()
 	switch {
 	case cl.state == stateLeaveDue:
 		if now >= cl.retryAt {
 			cl.sendLeaveLocked(now)
-			return 0, 0
+			return
 		}
 	case cl.state != stateWaiting && cl.state != stateHeld, cl.lapseLocked(now):
 	default:
@@ -359,20 +345,18 @@ func (cl *claim) process(now, slack int64, full bool) (ttl, lease time.Duration)
 			cl.riskLocked(now, nil)
 		}
 		switch due := cl.renewsLocked() && now+slack >= cl.retryAt; {
-		case due && full:
+		case due && r == nil:
 			cl.retryAt = now + int64(cl.ttl)/60
 		case due:
-			cl.renewing = true
-			ttl, lease = cl.ttl, cl.countedLocked(cl.ttl)
+			cl.renewing = r.add(cl, cl.ttl, cl.countedLocked(cl.ttl))
 		}
 	}
 	cl.planLocked(now)
-	return ttl, lease
 }
 
 // renewsLocked reports whether the schedule is to renew the claim.
 func (cl *claim) renewsLocked() bool {
-	return !cl.renewing && !(cl.noRenewal && cl.state == stateHeld) && cl.progressLocked().renews()
+	return cl.renewing == nil && !(cl.noRenewal && cl.state == stateHeld) && cl.progressLocked().renews()
 }
 
 // riskAtLocked returns when two thirds of the lease have passed. A lease that its notice ends is

@@ -3,8 +3,6 @@ package fencelock
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -64,25 +62,13 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if err == nil {
 		return text, l.endDetached()
 	}
-	cl := l.claim
-	cl.mu.Lock()
-	defer cl.unlock()
 	if driver.Gone(err) {
-		cl.renewedLocked(h.ticket.TTL, sent, c.clock.Now(), err)
+		l.claim.renewed(l, h.ticket.TTL, sent, err)
 	}
 	if lost := l.ended(); lost != nil {
 		return "", lost
 	}
 	return "", c.storeError(ctx, err)
-}
-
-// outlivesProcess reports whether the claim of the lease lasts without this process as it is,
-// and has most of its TTL left. A named claim does, where it has a lease of its own.
-func (l *Lease) outlivesProcess() bool {
-	cl := l.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.named && !cl.c.info.SharedLease && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
 }
 
 // detacher returns the backend, if its claims can pass from one process to another.
@@ -119,61 +105,6 @@ func (c *Client) Detached(h Handle) *Detached {
 // errNotDetached is of the methods of a nil Detached.
 var errNotDetached = invalid("the store cannot pass a lock to another process: its claims end with their process")
 
-// beginDetach returns the handle of the lease, or says why it can have none. Until endDetach the
-// grant is not shared: a share would outlive the Detach, with no claim behind it.
-func (l *Lease) beginDetach() (handle, error) {
-	held, cl := l.root(), l.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	switch {
-	case l.ended() != nil:
-		return handle{}, l.ended()
-	case held.open > 1:
-		return handle{}, invalid("the lease is shared: release the other handles on it before")
-	case held.detaches:
-		return handle{}, invalid("another Detach of the lease is under way")
-	case l.terms.bounded() || cl.readRare().lockDelay > 0:
-		return handle{}, invalid("MaxHold, MinHold, Progress and LockDelay end with the process of the " +
-			"holder; leave them out")
-	}
-	held.detaches = true
-	return handle{ticket: cl.ticketLocked(), token: l.token, uncertain: cl.mayEnterLocked()}, nil
-}
-
-// endDetach lets the grant be shared again, if it is not over.
-func (l *Lease) endDetach() {
-	l.claim.mu.Lock()
-	defer l.claim.mu.Unlock()
-	l.detaches = false
-}
-
-// endDetached ends the lease here, after the store has detached its claim.
-func (l *Lease) endDetached() error {
-	if !l.released.CompareAndSwap(false, true) {
-		return invalid("the lease was released meanwhile") // the Leave follows the Detach
-	}
-	defer l.releasing.Done()
-	held, cl := l.root(), l.claim
-	now := cl.c.clock.Now()
-	if q := cl.queue; q != nil {
-		defer q.claimLost(cl) // the next goroutine of this process joins the line
-	}
-	cl.mu.Lock()
-	defer cl.unlock()
-	if lost := l.ended(); lost != nil {
-		l.releaseErr = wrap("release", cl.key, lost)
-		return lost
-	}
-	l.ctx.end(fmt.Errorf("%w: %s", ErrDetached, l))
-	held.open = 0
-	held.endHoldLocked()
-	cl.state = stateEnded
-	cl.planLocked(now)
-	held.sendEnd(EventReleased, now, ErrDetached)
-	cl.c.life.endGrant()
-	return nil
-}
-
 // Adopt returns the lease of a handle. The lock keeps its token and its place, and this
 // Client renews it from now on. If several clients adopt one handle, one of them gets the
 // lease, and the handle is used up. Adopt costs one round trip.
@@ -203,94 +134,21 @@ func (d *Detached) Adopt(ctx context.Context, opts ...LeaseOption) (*Lease, erro
 	return l, a.refused(err)
 }
 
+// adopt gets the lease of a handle: as a try does, with an Adopt in place of the Enter.
 func (a *acquisition) adopt(text Handle, opts []Option) (*Lease, error) {
-	c := a.c
-	d, err := c.detacher()
+	if _, err := a.c.detacher(); err != nil {
+		return nil, err
+	}
+	h, err := text.read(&a.c.info.Info)
 	if err != nil {
 		return nil, err
 	}
-	h, err := text.read(&c.info.Info)
-	if err != nil {
-		return nil, err
-	}
+	a.adopts = &h
 	a.capacity, a.weight, a.permits = h.ticket.Capacity, h.ticket.Weight, h.ticket.Capacity != driver.RW
 	if err := a.prepare(opts); err != nil {
 		return nil, err
 	}
-	if err := c.life.beginAcquisition(); err != nil {
-		return nil, err
-	}
-	defer c.life.endWork()
-	cl := a.newClaim()
-	cl.token, cl.span, cl.used = h.ticket.Token, int32(h.ticket.Span), int32(int64(h.token)-h.ticket.Token)
-	a.claim = cl
-	l, err := a.askAdopt(d, &h)
-	if err != nil {
-		cl.abandonAdopt()
-	}
-	return l, err
-}
-
-// abandonAdopt takes the claim out of the line if an Adopt without a response may have made it.
-// The handle is left as it is.
-func (cl *claim) abandonAdopt() {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.uncertain && cl.state == stateNew {
-		cl.leaveInBackgroundLocked(driver.Exit{})
-	}
-}
-
-// askAdopt sends Adopt until the store responds, as a try does.
-func (a *acquisition) askAdopt(d driver.Detacher, h *handle) (*Lease, error) {
-	cl, c := a.claim, a.c
-	for a.attempt = 1; ; a.attempt++ {
-		sent := c.clock.Now()
-		call := a.call(sent, a.enterTimeout(a.enterTTL))
-		by := cl.requestLocked()
-		t, err := d.Adopt(call, h.ticket, by)
-		call.End()
-		now := c.clock.Now()
-		switch {
-		case err == nil:
-			return a.adopted(&t, sent, now)
-		case driver.Gone(err):
-			cl.uncertain = false // no request that is on its way finds a claim to adopt
-			return nil, lostHandle(h, err)
-		case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrClosed):
-			return nil, unavailable(context.Background(), err)
-		}
-		if cl.uncertain = cl.uncertain || !errors.Is(err, driver.ErrRefused); cl.uncertain {
-			err = driverutil.Unsettled(err)
-		}
-		pause, again := a.backoff.pauseAfter(a.attempt, unavailable(a.ctx, err))
-		if !again || now >= a.start+int64(a.patience) || a.ctx.Err() != nil || c.life.acquiring.Err() != nil {
-			return nil, c.storeError(a.ctx, err)
-		}
-		a.pause(pause)
-	}
-}
-
-// adopted makes the call the holder of the claim that t, the result of its Adopt, describes.
-func (a *acquisition) adopted(t *driver.Ticket, sent, now int64) (*Lease, error) {
-	cl := a.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	cl.ttl, cl.granted, cl.state = t.TTL, true, stateHeld
-	late := !cl.confirmLeaseLocked(sent, now, t.Left)
-	cl.planLocked(now) // before the look at the phase: Close ends what is scheduled
-	if closed := !a.c.life.open(); closed || late {
-		cl.leaveInBackgroundLocked(driver.Exit{})
-		if closed {
-			return nil, ErrClosed
-		}
-		return nil, unavailable(a.ctx, errLate)
-	}
-	if t.Mark != "" {
-		cl.writeRare().said.mark = t.Mark
-	}
-	cl.others = othersBehind
-	return cl.grantLocked(a, now, false), nil
+	return a.lockAlone()
 }
 
 // lostHandle returns the loss of the lease that a handle stands for.

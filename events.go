@@ -3,6 +3,7 @@ package fencelock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -95,8 +96,7 @@ func levelOf(t EventType) slog.Level {
 	return slog.LevelDebug
 }
 
-// sendWaiting reports once that the call waits, and for whom: inTheWay returns
-// that.
+// sendWaiting reports once that the call waits, and for whom.
 func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 	events := &a.c.events
 	if a.waitNumber != 0 || events.on == nil {
@@ -113,6 +113,39 @@ func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 
 // firstInLine returns who held the key in the last response of the store.
 func (a *acquisition) firstInLine() *HeldError { return a.heldBy(a.blocker) }
+
+// send reports an event of the grant of l, which fill completes. The mutex of the claim is held.
+func (l *Lease) send(t EventType, fill func(*Event)) {
+	cl := l.claim
+	if cl.c.events.on == nil {
+		return
+	}
+	e := Event{Context: l.ctx.parent, Key: cl.key}
+	rare := cl.readRare()
+	e.Token, e.Owner, e.Note, e.Trace = l.token, rare.owner, rare.note, rare.trace
+	e.setKind(int64(cl.capacity), int64(cl.weight))
+	fill(&e)
+	cl.c.events.send(t, e)
+}
+
+// sendEnd reports that the grant of l has ended at time now: EventReleased or EventLost.
+func (l *Lease) sendEnd(t EventType, now int64, err error) {
+	l.send(t, func(e *Event) {
+		e.Time = time.Now().Add(time.Duration(now - l.claim.c.clock.Now())) // the store's response took time
+		e.Took, e.Err = time.Duration(now-l.at), err
+		var loss *lossError
+		if errors.As(err, &loss) {
+			e.Reason = loss.detail
+		}
+	})
+}
+
+// sendAtRisk reports how much of the lease is left.
+func (l *Lease) sendAtRisk(now int64, err error) {
+	l.send(EventAtRisk, func(e *Event) {
+		e.Left, e.Err = time.Duration(l.claim.deadline.Load()-now), err
+	})
+}
 
 // maxEvents bounds how many events wait for a slow OnEvent.
 const maxEvents = 4096
@@ -185,18 +218,13 @@ func (d *dispatcher) drain(limit time.Duration) {
 	d.mu.Lock()
 	running := d.running
 	d.mu.Unlock()
-	waitFor(running, limit)
-}
-
-// waitFor waits until done is closed, and at most for limit. A nil done is not waited for.
-func waitFor(done <-chan struct{}, limit time.Duration) {
-	if done == nil {
+	if running == nil {
 		return
 	}
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
-	case <-done:
+	case <-running:
 	case <-t.C:
 	}
 }

@@ -4,73 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
-
-// terms are what a lease was taken with, beyond the ordinary.
-type terms struct {
-	maxHold  int64 // when MaxHold ends the grant; never without
-	minHold  time.Duration
-	progress *progress // nil without Progress
-	traced   string    // of Options.Trace
-}
-
-// termsOf returns the terms of a grant to the call a at time now, or nil.
-func termsOf(a *acquisition, now int64) *terms {
-	if a.maxHold <= 0 && a.minHold <= 0 && a.progress <= 0 && a.trace == "" {
-		return nil
-	}
-	t := &terms{maxHold: never, minHold: a.minHold, traced: a.trace}
-	if a.maxHold > 0 && int64(a.maxHold) < never-now {
-		t.maxHold = now + int64(a.maxHold)
-	}
-	if a.progress > 0 {
-		t.progress = &progress{limit: int64(a.progress)}
-		t.progress.last.Store(now)
-	}
-	return t
-}
-
-// endAt returns when MaxHold ends the grant.
-func (t *terms) endAt() int64 {
-	if t == nil {
-		return never
-	}
-	return t.maxHold
-}
-
-// bounded reports whether there is a bound that only this process keeps.
-func (t *terms) bounded() bool {
-	return t != nil && (t.maxHold != never || t.minHold > 0 || t.progress != nil)
-}
-
-// trace holds the result of Options.Trace for the call.
-func (t *terms) trace() string {
-	if t == nil {
-		return ""
-	}
-	return t.traced
-}
-
-// event returns an event of the grant of l. The mutex of the claim is held.
-func (l *Lease) event() Event {
-	cl := l.claim
-	e := Event{Context: l.ctx.parent, Key: cl.key}
-	rare := cl.readRare()
-	e.Token, e.Owner, e.Note, e.Trace = l.token, rare.owner, rare.note, rare.trace
-	e.setKind(int64(cl.capacity), int64(cl.weight))
-	return e
-}
-
-// endHoldLocked notes that the grant of l is over: its claim has no holder.
-func (l *Lease) endHoldLocked() {
-	l.claim.holder = nil
-}
 
 // held reports whether the grant that l has or shares has not ended.
 func (l *Lease) held() bool {
@@ -113,11 +52,9 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	if l.terms.bounded() {
 		cl.planLocked(now)
 	}
-	if events := &cl.c.events; events.on != nil {
-		e := l.event()
+	l.send(EventAcquired, func(e *Event) {
 		e.Wait, e.Took, e.Handoff, e.HeldBy = a.waitNumber, time.Duration(now-a.start), handoff, a.inTheWay
-		events.send(EventAcquired, e)
-	}
+	})
 	if cl.readRare().notice != nil { // given before the call had the grant
 		l.revokeLocked(now)
 	}
@@ -147,7 +84,7 @@ func (l *Lease) shareLocked(ctx context.Context) *Lease {
 func (a *acquisition) shareGrant(held *Lease) (*Lease, error) {
 	cl := held.claim
 	cl.mu.Lock()
-	defer cl.unlock()
+	defer cl.mu.Unlock()
 	switch {
 	case !held.heldLocked() || cl.lapseLocked(a.c.clock.Now()):
 		return nil, nil
@@ -159,7 +96,7 @@ func (a *acquisition) shareGrant(held *Lease) (*Lease, error) {
 		return nil, fmt.Errorf("the lease of %s is not shared any more: %w", printable(a.key), ErrDetached)
 	case a.claimID != "" && a.claimID != cl.id:
 		return nil, invalid("the lease of %s is shared, and its claim has another ClaimID", printable(a.key))
-	case a.ownLease():
+	case a.ttl > 0 || a.noRenewal || a.maxHold > 0 || a.minHold > 0 || a.progress > 0 || a.lockDelay > 0:
 		return nil, invalid("the lease of %s is shared: TTL, NoRenewal, MaxHold, MinHold, Progress "+
 			"and LockDelay belong to the outer call", printable(a.key))
 	}
@@ -173,56 +110,14 @@ func (cl *claim) endGrantLocked(l *Lease, cause error) {
 		l.shared.cancel(cause)
 	}
 	l.sendEnd(EventLost, cl.c.clock.Now(), cause)
-	l.endHoldLocked()
+	cl.holder = nil
 	cl.c.life.endGrant()
-}
-
-// sendEnd reports that the grant of l has ended at time now: EventReleased or EventLost.
-// The mutex of the claim is held.
-func (l *Lease) sendEnd(t EventType, now int64, err error) {
-	c := l.claim.c
-	if c.events.on == nil {
-		return
-	}
-	e := l.event()
-	e.Time = time.Now().Add(time.Duration(now - c.clock.Now())) // the store's response took time
-	e.Took, e.Err = time.Duration(now-l.at), err
-	var loss *lossError
-	if errors.As(err, &loss) {
-		e.Reason = loss.detail
-	}
-	c.events.send(t, e)
-}
-
-// sendRenewed reports that the lease was renewed when margin of it was left.
-func (l *Lease) sendRenewed(margin time.Duration) {
-	events := &l.claim.c.events
-	if events.on == nil {
-		return
-	}
-	e := l.event()
-	e.Left = margin
-	events.send(EventRenewed, e)
-}
-
-// sendAtRisk reports how much of the lease is left. The mutex of the claim is held.
-func (l *Lease) sendAtRisk(now int64, err error) {
-	events := &l.claim.c.events
-	if events.on == nil {
-		return
-	}
-	e := l.event()
-	e.Left, e.Err = time.Duration(l.claim.deadline.Load()-now), err
-	events.send(EventAtRisk, e)
 }
 
 // exitLocked returns how the claim leaves the line at time now, when the grant of l has ended.
 func (cl *claim) exitLocked(l *Lease, now int64) driver.Exit {
 	var e driver.Exit
-	if l.terms == nil || l.terms.minHold <= 0 {
-		return e
-	}
-	if left := l.terms.minHold - time.Duration(now-l.at); left > 0 {
+	if left := l.terms.minHold - time.Duration(now-l.at); l.terms.minHold > 0 && left > 0 {
 		e.Linger = max(left, cl.c.info.MinTTL)
 	}
 	return e
@@ -232,120 +127,15 @@ func (cl *claim) exitLocked(l *Lease, now int64) driver.Exit {
 func (l *Lease) dropMinHold() {
 	l.claim.mu.Lock()
 	defer l.claim.mu.Unlock()
-	if l.terms != nil {
+	if l.terms.minHold > 0 {
 		l.terms.minHold = 0
 	}
-}
-
-// progress holds the state of a grant with the option Progress. limit never changes.
-//
-// A Tick does not take the mutex of the claim, so it may come while the watchdog decides
-// that the holder is stalled. tick stores its time and then reads stalled; beginStall
-// stores stalled and then reads the time again. So one of the two sees the other.
-type progress struct {
-	limit   int64
-	last    atomic.Int64 // time of the last Tick; the grant counts as the first
-	stalled atomic.Bool  // reported; written under the mutex of the claim
-}
-
-// stallAt returns when the holder is stalled unless it ticks before. A nil p is a grant without
-// the option Progress.
-func (p *progress) stallAt() int64 {
-	if p == nil {
-		return never
-	}
-	last := p.last.Load()
-	if p.limit >= never-last {
-		return never
-	}
-	return last + p.limit
-}
-
-// tick notes a Tick at time now, unless a later one is noted: the goroutine of this Tick
-// may have been paused since it read the clock. It reports whether a stall was noted.
-func (p *progress) tick(now int64) (stalled bool) {
-	for {
-		last := p.last.Load()
-		if now <= last || p.last.CompareAndSwap(last, now) {
-			return p.stalled.Load()
-		}
-	}
-}
-
-// beginStall notes a stall that begins by time now, and reports whether one does. The mutex
-// of the claim is held.
-func (p *progress) beginStall(now int64) bool {
-	if p == nil || p.stalled.Load() || now < p.stallAt() {
-		return false
-	}
-	p.stalled.Store(true)
-	if now < p.stallAt() { // a Tick came meanwhile, and may not have seen the stall
-		p.stalled.Store(false)
-		return false
-	}
-	return true
-}
-
-// renews reports whether the watchdog is to renew the lease.
-func (p *progress) renews() bool { return p == nil || !p.stalled.Load() }
-
-func (p *progress) detail() string {
-	return fmt.Sprintf("no Tick came within %v", time.Duration(p.limit))
-}
-
-// Tick reports that the work under the lease makes progress (see the option Progress). If
-// the lease is at risk because no Tick came in time, it is renewed at once, in the
-// background. After the end of the lease, and without Progress, Tick does nothing. It does
-// not wait for a request, so it may be called at every step of the work.
-func (l *Lease) Tick() {
-	cl := l.claim
-	p := l.terms.progressOf()
-	if p == nil {
-		return
-	}
-	now := cl.c.clock.Now()
-	if now >= cl.deadline.Load() {
-		return // too late; the cause of the loss stays what it is
-	}
-	if p.tick(now) {
-		cl.resume(l.root())
-	}
-}
-
-// progressLocked is the progress of the present grant, or nil.
-func (cl *claim) progressLocked() *progress {
-	if cl.holder == nil {
-		return nil
-	}
-	return cl.holder.terms.progressOf()
-}
-
-// progressOf returns the progress, or nil without the option.
-func (t *terms) progressOf() *progress {
-	if t == nil {
-		return nil
-	}
-	return t.progress
-}
-
-// stalledLocked reports whether the holder is stalled at time now.
-func (cl *claim) stalledLocked(now int64) bool { return now >= cl.progressLocked().stallAt() }
-
-// checkStallLocked reports the holder by EventAtRisk when it begins to be stalled. From then
-// on the claim is not renewed until the next Tick.
-func (cl *claim) checkStallLocked(now int64) {
-	p := cl.progressLocked()
-	if !p.beginStall(now) {
-		return
-	}
-	cl.atRisk = true
-	cl.holder.sendAtRisk(now, fmt.Errorf("%w: %s", ErrStalled, p.detail()))
 }
 
 // resume has the claim of l, whose holder ticked after it was stalled, renewed at once.
 func (cl *claim) resume(l *Lease) {
 	cl.mu.Lock()
-	defer cl.unlock()
+	defer cl.mu.Unlock()
 	now := cl.c.clock.Now()
 	if !l.heldLocked() || cl.lapseLocked(now) || l.terms.progress.renews() || cl.stalledLocked(now) {
 		return
@@ -394,9 +184,176 @@ func (l *Lease) revokeLocked(now int64) {
 	}
 	l.wasRevoked = true
 	close(l.revoked)
-	if events := &l.claim.c.events; events.on != nil {
-		e, n := l.event(), l.claim.rare.notice
-		e.Reason, e.Left = n.reason, time.Duration(n.end-now)
-		events.send(EventRevoked, e)
+	n := l.claim.rare.notice
+	l.send(EventRevoked, func(e *Event) { e.Reason, e.Left = n.reason, time.Duration(n.end-now) })
+}
+
+// handOn gives the claim, which has no holder, to the next goroutine of its queue, or says how it
+// leaves. l is the lease whose grant has just ended, or nil after a Reserve. Its release is reported
+// before the next grant. The mutex of the queue is held.
+func (cl *claim) handOn(q *localQueue, l *Lease, now int64) handOffOutcome {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	switch {
+	case q.keepsLocked(cl, now):
+		if l != nil {
+			l.sendEnd(EventReleased, now, nil)
+		}
+		q.passLocked(cl, now)
+		return handedOff
+	case l == nil:
+		cl.leaveInBackgroundLocked(driver.Exit{})
+	case cl.others == othersInFront:
+		return nextAfterLeave
 	}
+	return nobodyWaits
+}
+
+// reserved notes the result of a Reserve of span tokens, sent at time sent when used tokens were
+// given. parked reports that the tokens ran out meanwhile. The mutex of the queue is held.
+func (cl *claim) reserved(done bool, span, used int32, sent int64, parked bool) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if !done {
+		cl.others = max(cl.others, othersBehind)
+		return
+	}
+	cl.span, cl.turnStart = span, sent
+	most := maxReserve * int32(cl.c.options.HandOff)
+	cl.usedSoon = min(2*(cl.used-used), most)
+	if parked { // so the pace is not known
+		cl.usedSoon = most
+	}
+}
+
+// beginRelease ends the lease here. If its grant ends with it, last is true, and the claim
+// stays held and has no holder until giveBack. Otherwise err is the result of Release.
+func (l *Lease) beginRelease(now int64, mark string) (exit driver.Exit, last bool, err error) {
+	held, cl := l.root(), l.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	held.open--
+	if l.ended() == nil {
+		cl.lapseLocked(now)
+	}
+	if lost := l.ended(); lost != nil {
+		if held.open == 0 && !cl.staysClosedLocked() {
+			cl.leaveNowLocked(now) // every holder has seen the loss, so the rest of the lease serves no purpose
+		}
+		return exit, false, wrap("release", cl.key, lost)
+	}
+	l.ctx.end(releasedError{l})
+	if mark != "" {
+		cl.writeRare().exit.Mark = mark
+	}
+	if held.open > 0 { // others still share the grant
+		if mark != "" {
+			err = wrap(opOnce, cl.key,
+				invalid("f shared the lease and has not released it; the slot is noted when it does"))
+		}
+		return exit, false, err
+	}
+	exit = cl.exitLocked(held, now)
+	exit.Mark = cl.readRare().exit.Mark
+	cl.holder = nil
+	return exit, true, nil
+}
+
+// endRelease reports the end of the grant of l, at time now, after the Leave of its claim.
+func (l *Lease) endRelease(now int64, err error) {
+	l.claim.mu.Lock()
+	defer l.claim.mu.Unlock()
+	end := EventReleased
+	if errors.Is(err, ErrLost) {
+		end = EventLost
+	}
+	l.sendEnd(end, now, err)
+}
+
+// outlivesProcess reports whether the claim of the lease lasts without this process as it is,
+// and has most of its TTL left. A named claim does, where it has a lease of its own.
+func (l *Lease) outlivesProcess() bool {
+	cl := l.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.named && !cl.c.info.SharedLease && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
+}
+
+// beginDetach returns the handle of the lease, or says why it can have none. Until endDetach the
+// grant is not shared: a share would outlive the Detach, with no claim behind it.
+func (l *Lease) beginDetach() (handle, error) {
+	held, cl := l.root(), l.claim
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	switch {
+	case l.ended() != nil:
+		return handle{}, l.ended()
+	case held.open > 1:
+		return handle{}, invalid("the lease is shared: release the other handles on it before")
+	case held.detaches:
+		return handle{}, invalid("another Detach of the lease is under way")
+	case l.terms.bounded() || cl.readRare().lockDelay > 0:
+		return handle{}, invalid("MaxHold, MinHold, Progress and LockDelay end with the process of the " +
+			"holder; leave them out")
+	}
+	held.detaches = true
+	return handle{ticket: cl.ticketLocked(), token: l.token, uncertain: cl.mayEnterLocked()}, nil
+}
+
+// endDetach lets the grant be shared again, if it is not over.
+func (l *Lease) endDetach() {
+	l.claim.mu.Lock()
+	defer l.claim.mu.Unlock()
+	l.detaches = false
+}
+
+// endDetached ends the lease here, after the store has detached its claim.
+func (l *Lease) endDetached() error {
+	if !l.released.CompareAndSwap(false, true) {
+		return invalid("the lease was released meanwhile") // the Leave follows the Detach
+	}
+	defer l.releasing.Done()
+	held, cl := l.root(), l.claim
+	now := cl.c.clock.Now()
+	if q := cl.queue; q != nil {
+		defer q.claimLost(cl) // the next goroutine of this process joins the line
+	}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if lost := l.ended(); lost != nil {
+		l.releaseErr = wrap("release", cl.key, lost)
+		return lost
+	}
+	l.ctx.end(fmt.Errorf("%w: %s", ErrDetached, l))
+	held.open = 0
+	cl.holder = nil
+	cl.state = stateEnded
+	cl.planLocked(now)
+	held.sendEnd(EventReleased, now, ErrDetached)
+	cl.c.life.endGrant()
+	return nil
+}
+
+// close ends the lease of the claim and takes the claim out of the line.
+func (cl *claim) close() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	now := cl.c.clock.Now()
+	if l := cl.holder; l != nil {
+		exit := cl.exitLocked(l, now)
+		if cl.c.info.Linger {
+			exit.Linger = max(exit.Linger, cl.readRare().lockDelay)
+		}
+		cl.endGrantLocked(l, cl.lossLocked(ErrClosed, ""))
+		cl.leaveInBackgroundLocked(exit)
+		return
+	}
+	if cl.staysClosedLocked() && cl.readRare().lost != nil && cl.state == stateLeaveDue {
+		cl.state = stateEnded // it ends in the store, and the delay after the loss goes on there
+		cl.planLocked(now)
+		cl.c.life.endWork()
+		return
+	}
+	cl.failures = 0 // Close has two seconds: a Leave is repeated as soon as after the first failure
+	cl.leaveNowLocked(now)
 }

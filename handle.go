@@ -48,37 +48,32 @@ const (
 	handleFields
 )
 
-// Key returns the name of the lock, or "" if h is not a handle.
-func (h Handle) Key() string {
+// field returns one field, or "" if h is not a handle.
+func (h Handle) field(i int) string {
 	fields := strings.Split(strings.TrimSpace(string(h)), ".")
 	if len(fields) != handleFields {
 		return ""
 	}
-	key, _ := base64.RawURLEncoding.DecodeString(fields[fieldKey])
+	return fields[i]
+}
+
+func (h Handle) number(field int) int64 {
+	n, _ := strconv.ParseInt(h.field(field), 36, 64)
+	return n
+}
+
+// Key returns the name of the lock, or "" if h is not a handle.
+func (h Handle) Key() string {
+	key, _ := base64.RawURLEncoding.DecodeString(h.field(fieldKey))
 	return string(key)
 }
 
 // Token returns the fencing token of the lease, or 0 if h is not a handle.
-func (h Handle) Token() fence.Token {
-	fields := strings.Split(strings.TrimSpace(string(h)), ".")
-	if len(fields) != handleFields {
-		return 0
-	}
-	n, _ := strconv.ParseInt(fields[fieldToken], 36, 64)
-	return fence.Token(n)
-}
+func (h Handle) Token() fence.Token { return fence.Token(h.number(fieldToken)) }
 
 // TTL returns the TTL of the lease, or 0 if h is not a handle.
 func (h Handle) TTL() time.Duration {
-	fields := strings.Split(strings.TrimSpace(string(h)), ".")
-	if len(fields) != handleFields {
-		return 0
-	}
-	n, _ := strconv.ParseInt(fields[fieldTTL], 36, 64)
-	if n > int64(math.MaxInt64/time.Millisecond) {
-		return math.MaxInt64
-	}
-	return time.Duration(n) * time.Millisecond
+	return time.Duration(min(h.number(fieldTTL), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
 // write returns the handle as text, for the store that info describes.
@@ -113,21 +108,16 @@ func (h Handle) read(info *driver.Info) (handle, error) {
 	case f[fieldCheck] != checkOf(info, strings.Join(f[fieldID:], ".")):
 		return handle{}, invalid("this handle is damaged, or is one of another store than %s", info.Name)
 	}
-	number := func(field int) int64 { // the check says that it was not changed
-		n, _ := strconv.ParseInt(f[field], 36, 64)
-		return n
-	}
-	key, _ := base64.RawURLEncoding.DecodeString(f[fieldKey])
-	return handle{
+	return handle{ // the check says that no field was changed
 		ticket: driver.Ticket{
 			Claim: driver.Claim{
-				Key: string(key), ID: f[fieldID], Span: number(fieldSpan),
-				Capacity: number(fieldCapacity), Weight: number(fieldWeight),
+				Key: h.Key(), ID: f[fieldID], Span: h.number(fieldSpan),
+				Capacity: h.number(fieldCapacity), Weight: h.number(fieldWeight),
 				TTL: h.TTL(), Named: true,
 			},
-			Token: number(fieldFirst), Granted: true,
+			Token: h.number(fieldFirst), Granted: true,
 		},
-		token: fence.Token(number(fieldToken)), uncertain: f[fieldUncertain] == "1",
+		token: h.Token(), uncertain: f[fieldUncertain] == "1",
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package fencelock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,8 +19,8 @@ type Lease struct {
 	claim  *claim
 	parent *Lease // the lease whose grant this one shares; nil if the grant is its own
 	token  fence.Token
-	at     int64  // when it was granted
-	terms  *terms // nil if there are none
+	at     int64 // when it was granted
+	terms  *terms
 	ctx    leaseCtx
 
 	cause      error          // why the lease is over; set before over
@@ -58,7 +59,7 @@ func (l *Lease) Key() string { return l.claim.key }
 // and two milliseconds. The notice of a Break moves it back, if the notice is over before.
 func (l *Lease) Deadline() time.Time {
 	cl := l.claim
-	return cl.c.clock.Wall(min(cl.deadline.Load(), l.terms.endAt()))
+	return cl.c.clock.Wall(min(cl.deadline.Load(), l.terms.maxHold))
 }
 
 // Err returns nil while the lease is held, and the cause of its end afterwards. It
@@ -70,7 +71,7 @@ func (l *Lease) Err() error {
 	}
 	cl := l.claim
 	now := cl.c.clock.Now()
-	if now < min(cl.deadline.Load(), l.terms.endAt()) {
+	if now < min(cl.deadline.Load(), l.terms.maxHold) {
 		return nil
 	}
 	cl.lapse(l, now)
@@ -259,4 +260,38 @@ func (x *leaseCtx) end(cause error) {
 	if x.built != nil {
 		x.built.cancel(cause)
 	}
+}
+
+// Held returns the lease for key that ctx carries, or nil. Lease.Context and what
+// descends from it carry the lease until its grant is released; a lease that was
+// lost is still returned, and its Err says why.
+func Held(ctx context.Context, key string) *Lease {
+	for x := innermostHold(ctx); x != nil; x = x.outer {
+		if l := x.lease; l.Key() == key && !errors.Is(l.Err(), ErrReleased) {
+			return l
+		}
+	}
+	return nil
+}
+
+// WithoutHolds returns a ctx that carries no leases, for a goroutine that must queue as if
+// it were unrelated: the leases of its starter are then neither shared nor seen as a
+// deadlock. It still ends when ctx does.
+func WithoutHolds(ctx context.Context) context.Context {
+	return context.WithValue(ctx, holdsKey{}, (*leaseCtx)(nil))
+}
+
+// share returns a new lease on a grant that the caller's context carries, nil if the
+// context holds nothing of the key, or an error if the call would wait for itself.
+func (a *acquisition) share() (*Lease, error) {
+	for x := innermostHold(a.ctx); x != nil; x = x.outer {
+		held := x.lease.root()
+		if held.claim.c != a.c || held.claim.key != a.key {
+			continue
+		}
+		if l, err := a.shareGrant(held); l != nil || err != nil {
+			return l, err
+		}
+	}
+	return nil, nil
 }

@@ -97,17 +97,11 @@ func writeMark(r run) string {
 // readMark reads what Once left on a line. It reports false for a mark that Once did not
 // write, and for none.
 func readMark(m string) (run, bool) {
-	fields := strings.SplitN(string(m), " ", 3)
+	fields := strings.SplitN(m, " ", 3)
 	if len(fields) != 3 {
 		return run{}, false
 	}
-	read := func(s string) (time.Time, error) {
-		if s == "ever" {
-			return time.Time{}, nil
-		}
-		return time.Parse(time.RFC3339Nano, s)
-	}
-	slot, err1 := read(fields[0])
-	done, err2 := read(fields[1])
+	slot, err1 := time.Parse(time.RFC3339Nano, fields[0])
+	done, err2 := time.Parse(time.RFC3339Nano, fields[1])
 	return run{slot, done, fields[2]}, err1 == nil && err2 == nil
 }

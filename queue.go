@@ -282,22 +282,17 @@ func (q *localQueue) handOff(l *Lease, now int64) handOffOutcome {
 	if q.claim != cl {
 		return nobodyWaits
 	}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if q.keepsLocked(cl, now) {
-		l.sendEnd(EventReleased, now, nil)
-		q.passLocked(cl, now)
-		return handedOff
-	}
-	q.claim = nil
-	if cl.others == othersInFront {
+	outcome := cl.handOn(q, l, now)
+	switch outcome {
+	case nextAfterLeave:
 		// Others are in line. Their grant comes sooner if the store gets the Leave before the
 		// Enter of our next goroutine.
-		q.hasFront = true
-		return nextAfterLeave
+		q.claim, q.hasFront = nil, true
+	case nobodyWaits:
+		q.claim = nil
+		q.wakeNextLocked()
 	}
-	q.wakeNextLocked()
-	return nobodyWaits
+	return outcome
 }
 
 // wakeAfterLeave lets the next goroutine join the line after the Leave of the claim before.
@@ -374,18 +369,7 @@ func (q *localQueue) reserve(cl *claim, t driver.Ticket, span, used int32, sent 
 	if q.reserving == cl {
 		q.reserving = nil
 	}
-	cl.mu.Lock()
-	if err == nil && done {
-		cl.span, cl.turnStart = span, sent
-		most := maxReserve * int32(c.options.HandOff)
-		cl.usedSoon = min(2*(cl.used-used), most)
-		if q.parked { // the tokens ran out, so the pace is not known
-			cl.usedSoon = most
-		}
-	} else {
-		cl.others = max(cl.others, othersBehind)
-	}
-	cl.mu.Unlock()
+	cl.reserved(err == nil && done, span, used, sent, q.parked)
 	if q.claim == cl && q.parked {
 		q.unparkLocked(now)
 	}
@@ -396,15 +380,7 @@ func (q *localQueue) reserve(cl *claim, t driver.Ticket, span, used int32, sent 
 func (q *localQueue) unparkLocked(now int64) {
 	cl := q.claim
 	q.hasFront, q.parked = false, false
-	cl.mu.Lock()
-	keeps := q.keepsLocked(cl, now)
-	if keeps {
-		q.passLocked(cl, now)
-	} else {
-		cl.leaveInBackgroundLocked(driver.Exit{})
-	}
-	cl.mu.Unlock()
-	if keeps {
+	if cl.handOn(q, nil, now) == handedOff {
 		q.refuseTriesLocked()
 	} else {
 		q.claim = nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/callctx"
 	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
@@ -49,39 +50,6 @@ func (l *Lease) releaseOnce(ctx context.Context, mark string) error {
 	return l.giveBack(ctx, now, exit)
 }
 
-// beginRelease ends the lease here. If its grant ends with it, last is true, and the claim
-// stays held and has no holder until giveBack. Otherwise err is the result of Release.
-func (l *Lease) beginRelease(now int64, mark string) (exit driver.Exit, last bool, err error) {
-	held, cl := l.root(), l.claim
-	cl.mu.Lock()
-	defer cl.unlock()
-	held.open--
-	if l.ended() == nil {
-		cl.lapseLocked(now)
-	}
-	if lost := l.ended(); lost != nil {
-		if held.open == 0 && !cl.staysClosedLocked() {
-			cl.leaveNowLocked(now) // every holder has seen the loss, so the rest of the lease serves no purpose
-		}
-		return exit, false, wrap("release", cl.key, lost)
-	}
-	l.ctx.end(releasedError{l})
-	if mark != "" {
-		cl.writeRare().exit.Mark = mark
-	}
-	if held.open > 0 { // others still share the grant
-		if mark != "" {
-			err = wrap(opOnce, cl.key,
-				invalid("f shared the lease and has not released it; the slot is noted when it does"))
-		}
-		return exit, false, err
-	}
-	exit = cl.exitLocked(held, now)
-	exit.Mark = cl.readRare().exit.Mark
-	held.endHoldLocked()
-	return exit, true, nil
-}
-
 // giveBack hands the claim of the lease, whose grant ended at time now, to the next goroutine
 // of this process, or takes it out of the store's line. Until one of both has begun, the
 // grant is counted as not ended.
@@ -104,17 +72,16 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 	if outcome == nextAfterLeave {
 		cl.queue.wakeAfterLeave()
 	}
-	if renewing {
-		cl.awaitRenewal(now + int64(budget))
+	if renewing != nil { // no renewal is sent after Release has returned
+		t := clock.NewTimer(time.Duration(now + int64(budget) - c.clock.Now()))
+		defer t.Stop()
+		select {
+		case <-renewing:
+		case <-t.C:
+		}
 	}
 	err = cl.releaseError(l, err)
-	end := EventReleased
-	if errors.Is(err, ErrLost) {
-		end = EventLost
-	}
-	cl.mu.Lock()
-	l.sendEnd(end, now, err)
-	cl.mu.Unlock()
+	l.endRelease(now, err)
 	return wrap("release", cl.key, err)
 }
 
@@ -174,25 +141,18 @@ func leaveDecided(err error) bool {
 // passed. The end of ctx does not stop it. What the store has not confirmed by then goes on
 // in the background. The error is nil if the store confirmed it, GoneError if the store no
 // longer had the claim, ErrGranted if e spares a grant, anything else if the outcome is
-// unknown. renewing reports whether a renewal was under way. No renewal begins any more.
-func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) (renewing bool, err error) {
-	c := cl.c
-	cl.mu.Lock()
-	cl.state = stateEnded
-	c.schedule.Drop(cl)
-	t, linger := cl.leaveTicketLocked(), e.Linger
-	e.Tombstone = cl.mayEnterLocked()
-	renewing = cl.renewing
-	cl.mu.Unlock()
-
+// unknown. renewing is the end of the renewal that was under way, if one was.
+func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) (
+	renewing <-chan struct{}, err error,
+) {
+	c, linger := cl.c, e.Linger
+	t, e, renewing := cl.beginLeave(e)
 	start := c.clock.Now()
 	until, unknown := start+int64(budget), false
 	for attempt, now := 1, start; ; attempt, now = attempt+1, c.clock.Now() {
 		e.Linger = cl.lingerLeft(linger, start)
 		timeout := max(min(time.Duration(until-now), leaveTimeout(t.TTL)), time.Millisecond)
-		call := c.life.leaving.DetachedCall(ctx, now, timeout)
-		err := c.backend.Leave(call, t, e)
-		call.End()
+		err := c.sendLeave(c.life.leaving.DetachedCall(ctx, now, timeout), t, e)
 		switch {
 		case attempt > 1 && driver.Gone(err):
 			return renewing, nil // an earlier try took the claim out, or its lease has run out
@@ -204,14 +164,17 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 		}
 		pause, _ := c.options.Backoff.pauseAfter(attempt, unavailable(context.Background(), err))
 		if pause >= time.Duration(until-c.clock.Now()) || c.life.leaving.Err() != nil {
-			cl.mu.Lock()
-			defer cl.mu.Unlock()
-			cl.failures = int32(attempt)
-			cl.leaveLaterLocked(c.clock.Now()+int64(pause), e)
+			cl.leaveLater(c.clock.Now()+int64(pause), attempt, e)
 			return renewing, err
 		}
 		<-clock.NewTimer(pause).C
 	}
+}
+
+// sendLeave sends one Leave.
+func (c *Client) sendLeave(call *callctx.Call, t driver.Ticket, e driver.Exit) error {
+	defer call.End()
+	return c.backend.Leave(call, t, e)
 }
 
 // lingerLeft returns the rest of a linger that was d long at time at.
@@ -252,9 +215,6 @@ func (cl *claim) leaveLaterLocked(at int64, e driver.Exit) {
 	cl.planLocked(now)
 }
 
-// leavesLocked reports whether a background Leave is due or under way.
-func (cl *claim) leavesLocked() bool { return cl.state == stateLeaveDue || cl.state == stateLeaving }
-
 // leaveNowLocked brings a scheduled Leave forward.
 func (cl *claim) leaveNowLocked(now int64) {
 	if cl.state == stateLeaveDue {
@@ -279,62 +239,23 @@ func (cl *claim) sendLeaveLocked(now int64) {
 func (cl *claim) tryLeave() {
 	c := cl.c
 	defer c.leaves.Add(-1)
-	cl.mu.Lock()
-	t, rare := cl.leaveTicketLocked(), cl.readRare()
-	e := rare.exit
-	e.Tombstone = cl.mayEnterLocked()
-	e.Linger = cl.lingerLeft(e.Linger, rare.exitAt)
-	cl.mu.Unlock()
+	t, e := cl.scheduledLeave()
 	call := c.life.leaving.Call(context.Background(), c.clock.Now(), leaveTimeout(t.TTL))
-	err := c.backend.Leave(call, t, e)
-	call.End()
-
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	now := c.clock.Now()
-	if leaveDecided(err) {
-		cl.state = stateEnded
-		c.life.endWork()
-	} else {
-		// A store that is down is asked less and less often, down to once per lease.
-		cl.state = stateLeaveDue
-		cl.failures++
-		longest := max(int64(cl.ttl), int64(time.Second))
-		pause, _ := c.options.Backoff.pauseAfter(int(cl.failures), unavailable(context.Background(), err))
-		cl.retryAt = now + min(int64(pause)<<min(cl.failures/8, 6), longest)
-	}
-	cl.planLocked(now)
+	cl.leaveAnswered(c.sendLeave(call, t, e))
 }
 
-// leaveUnseen takes a claim out of the line that a reading did not find there, before another one
-// enters, and reports whether it was such a claim. A store that lags behind may have served the
-// reading; the claim would be granted then, and the new one would wait behind it for a TTL.
-func (a *acquisition) leaveUnseen(cl *claim) bool {
-	cl.mu.Lock()
-	lost := cl.readRare().lost
-	t, e := cl.leaveTicketLocked(), driver.Exit{Tombstone: cl.mayEnterLocked()}
-	cl.mu.Unlock()
-	if lost == nil || lost.by != lossByReading {
-		return false
+// leaveOld takes a claim out of the line that has ended, in the background, unless the store cannot
+// have it. One that a reading did not find leaves before another one enters: a store that lags behind
+// may have served the reading, and the new claim would wait behind the old one for a TTL.
+func (a *acquisition) leaveOld(old *claim) {
+	if !old.unseen() {
+		old.leaveIfEntered()
+		return
 	}
+	t, e, _ := old.beginLeave(driver.Exit{})
 	now := a.c.clock.Now()
-	call := a.call(now, leaveTimeout(t.TTL))
-	defer call.End()
-	if err := a.c.backend.Leave(call, t, e); !leaveDecided(err) {
-		cl.mu.Lock()
-		cl.leaveLaterLocked(now, driver.Exit{})
-		cl.mu.Unlock()
-	}
-	return true
-}
-
-// leaveIfEntered sends a Leave for a claim that has ended, in the background, unless the
-// store cannot have the claim.
-func (cl *claim) leaveIfEntered() {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.leaseEnd > 0 || cl.uncertain {
-		cl.leaveLaterLocked(cl.c.clock.Now(), driver.Exit{})
+	if err := a.c.sendLeave(a.call(now, leaveTimeout(t.TTL)), t, e); !leaveDecided(err) {
+		old.leaveLater(now, 0, driver.Exit{})
 	}
 }
 
@@ -346,44 +267,10 @@ func (cl *claim) leaveIfEntered() {
 // with it. No other call can have a claim without a name, so that claim leaves also when it was
 // granted a moment ago: it would keep the key closed until its lease ends.
 func (a *acquisition) giveUp() (granted bool) {
-	cl, c := a.claim, a.c
-	cl.mu.Lock()
-	switch {
-	case cl.leavesLocked(),
-		cl.state == stateNew && !cl.uncertain,
-		cl.state == stateEnded && (cl.named || !cl.uncertain && cl.leaseEnd == 0):
-		cl.mu.Unlock()
-	case a.ctx.Err() != nil || c.life.acquiring.Err() != nil || a.lastErr != nil:
-		cl.leaveInBackgroundLocked(driver.Exit{})
-		cl.mu.Unlock()
-	default:
-		cl.mu.Unlock()
-		_, err := cl.leave(a.ctx, driver.Exit{IfWaiting: cl.named}, min(closeBudget, a.enterTTL/3))
-		return errors.Is(err, driver.ErrGranted)
+	cl := a.claim
+	if cl.giveUp(a.ctx.Err() != nil || a.c.life.acquiring.Err() != nil || a.lastErr != nil) {
+		return false
 	}
-	return false
-}
-
-// close ends the lease of the claim and takes the claim out of the line.
-func (cl *claim) close() {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	now := cl.c.clock.Now()
-	if l := cl.holder; l != nil {
-		exit := cl.exitLocked(l, now)
-		if cl.c.info.Linger {
-			exit.Linger = max(exit.Linger, cl.readRare().lockDelay)
-		}
-		cl.endGrantLocked(l, cl.lossLocked(ErrClosed, ""))
-		cl.leaveInBackgroundLocked(exit)
-		return
-	}
-	if cl.staysClosedLocked() && cl.readRare().lost != nil && cl.state == stateLeaveDue {
-		cl.state = stateEnded // it ends in the store, and the delay after the loss goes on there
-		cl.planLocked(now)
-		cl.c.life.endWork()
-		return
-	}
-	cl.failures = 0 // Close has two seconds: a Leave is repeated as soon as after the first failure
-	cl.leaveNowLocked(now)
+	_, err := cl.leave(a.ctx, driver.Exit{IfWaiting: cl.named}, min(closeBudget, a.enterTTL/3))
+	return errors.Is(err, driver.ErrGranted)
 }

@@ -2,7 +2,7 @@ package fencelock
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -25,37 +25,47 @@ const (
 type renewal struct {
 	lease  time.Duration // the shortest that a holder counts on
 	claims []*claim
+	done   chan struct{} // closed when the call has ended
+}
+
+// renewals are those that are not sent yet, by the length of the lease.
+type renewals map[time.Duration]*renewal
+
+// add adds a claim, whose holder counts on lease of its ttl, and sends a renewal that is full. It
+// returns the channel that is closed when the claim's renewal has ended.
+func (rs renewals) add(cl *claim, ttl, lease time.Duration) <-chan struct{} {
+	r := rs[ttl]
+	if r == nil {
+		r = &renewal{lease: lease, done: make(chan struct{})}
+		rs[ttl] = r
+	}
+	r.lease = min(r.lease, lease)
+	r.claims = append(r.claims, cl)
+	if len(r.claims) == renewalBatch {
+		delete(rs, ttl)
+		cl.c.sendRenewal(r)
+	}
+	return r.done
 }
 
 // processDue handles every claim that is due: losses, risks, renewals and Leaves. The
 // schedule's timer calls it, so the Client needs no goroutine of its own.
 func (c *Client) processDue() {
 	now := c.clock.Now()
-	due := map[time.Duration]*renewal{} // by the length of the lease
-	renews := false
-	for {
+	due := renewals{}
+	for renews := false; ; renews = renews || len(due) > 0 {
 		// Claims that are due soon join a renewal that is sent anyway. Leases that were taken
 		// at different times come to be renewed together. When no further call may start,
 		// claims that are not due stay as they are, or the loop would not end.
-		cl, slack := c.schedule.Earliest(now, renews && c.renewals.Load() < renewalsAtOnce)
+		full := c.renewals.Load() >= renewalsAtOnce
+		cl, slack := c.schedule.Earliest(now, renews && !full)
 		if cl == nil {
 			break
 		}
-		ttl, lease := cl.process(now, slack, c.renewals.Load() >= renewalsAtOnce)
-		if lease == 0 {
-			continue
-		}
-		renews = true
-		r := due[ttl]
-		if r == nil {
-			r = &renewal{lease: lease}
-			due[ttl] = r
-		}
-		r.lease = min(r.lease, lease)
-		r.claims = append(r.claims, cl)
-		if len(r.claims) == renewalBatch {
-			c.sendRenewal(r)
-			delete(due, ttl)
+		if full {
+			cl.process(now, slack, nil)
+		} else {
+			cl.process(now, slack, due)
 		}
 	}
 	for _, r := range due {
@@ -70,6 +80,7 @@ func (c *Client) sendRenewal(r *renewal) {
 	go func() {
 		defer c.life.endWork()
 		defer c.renewals.Add(-1)
+		defer close(r.done)
 		tickets := make([]driver.Ticket, len(r.claims))
 		for i, cl := range r.claims {
 			tickets[i] = cl.ticket()
@@ -80,22 +91,23 @@ func (c *Client) sendRenewal(r *renewal) {
 		call.End()
 		now := c.clock.Now()
 		for i, cl := range r.claims {
-			var err error
+			err := errShort
 			if i < len(errs) {
 				err = errs[i]
-			} else {
-				err = fmt.Errorf("the backend answered %d of %d renewals", len(errs), len(r.claims))
 			}
 			cl.renewalAnswered(tickets[i].TTL, sent, now, err)
 		}
 	}()
 }
 
+// errShort is of a backend that breaks its contract.
+var errShort = errors.New("the backend answered fewer renewals than it was given")
+
 // renewOne renews one claim.
 func renewOne(ctx context.Context, b driver.Backend, t driver.Ticket) error {
 	errs := b.Renew(ctx, []driver.Ticket{t})
 	if len(errs) != 1 {
-		return fmt.Errorf("the backend answered %d of 1 renewals", len(errs))
+		return errShort
 	}
 	return errs[0]
 }

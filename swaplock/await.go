@@ -28,16 +28,7 @@ func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, er
 			return got, err
 		}
 	}
-	if d := b.claims.wait(o); d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-o.wake:
-		case <-timer.C:
-		case <-b.ctx.Done():
-		case <-ctx.Done():
-		}
-	}
+	b.claims.sleep(ctx, b.ctx, o)
 	if err := b.ended(ctx); err != nil {
 		return driver.Ticket{}, err
 	}

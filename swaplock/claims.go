@@ -1,6 +1,7 @@
 package swaplock
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"sync"
@@ -23,6 +24,7 @@ type own struct {
 	granted bool
 	named   bool          // others may wait for the same claim
 	told    time.Time     // when the grant was heard that no Await has returned yet
+	missed  int64         // while token is 0: the largest token of which there was news
 	look    time.Time     // when an Await looks at the latest: a lease ahead may have ended
 	leaves  bool          // a Leave is under way
 	notice  time.Duration // the end of the notice of which the alarm was told
@@ -86,6 +88,9 @@ func (cs *claims) stands(o *own, t *driver.Ticket, st *State, quiet time.Duratio
 	defer cs.mu.Unlock()
 	if o.token == 0 {
 		o.lost = st.Lost
+		if o.missed >= t.Token {
+			o.poke()
+		}
 	}
 	o.token, o.named, o.look = t.Token, t.Named, time.Now().Add(quiet)
 	o.granted = t.Granted || !o.told.IsZero() // it may have been heard of before the answer came
@@ -214,12 +219,29 @@ func (cs *claims) heard(o *own) bool {
 	return fresh
 }
 
-// wait is how long an Await of o may sleep. All that hear nothing look at the same moment, once a second, so that one
-// reading of a line serves all who wait in it.
-func (cs *claims) wait(o *own) time.Duration {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return min(maxAwait-time.Since(cs.began)%maxAwait, time.Until(o.look))
+// sleep returns when there is news of o, or an Await of it must look. All that hear nothing look at the same moment,
+// once a second, so that one reading of a line serves all who wait in it. One that others have done meanwhile serves,
+// too.
+func (cs *claims) sleep(ctx, closed context.Context, o *own) {
+	end := time.Now().Add(maxAwait - time.Since(cs.began)%maxAwait)
+	for {
+		cs.mu.Lock()
+		d := min(time.Until(end), time.Until(o.look))
+		cs.mu.Unlock()
+		if d <= 0 {
+			return
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-timer.C:
+			continue
+		case <-o.wake:
+		case <-closed.Done():
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		return
+	}
 }
 
 // hear delivers news of key, and returns the granted claims that may have been broken. Without a key it concerns all
@@ -236,7 +258,7 @@ func (cs *claims) hear(key string, news []News) (doubtful []*own) {
 		return nil
 	}
 	for _, o := range cs.byKey[key] {
-		held := o.granted
+		held := o.granted && !o.leaves
 		if !o.hear(news) {
 			continue
 		}
@@ -272,9 +294,11 @@ func (o *own) hear(news []News) (concerned bool) {
 			o.granted, o.told, concerned = true, time.Now(), true
 		case n.Grant == "" && n.Token == o.token:
 			o.granted, o.told, concerned = false, time.Time{}, true
+		case o.token == 0:
+			o.missed = max(o.missed, n.Token)
 		}
 	}
-	return concerned || o.token == 0
+	return concerned
 }
 
 // outlived reports whether a claim has entered before the store was lost for so many times.

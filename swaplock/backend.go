@@ -94,7 +94,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	b.claims.leaving(ref, true)
 	err := b.withdraw(ctx, &t, e)
 	if errors.Is(err, errPart) {
-		err = b.leaveAlone(ctx, &t, e, leave)
+		err = b.leaveKnown(ctx, &t, e, leave)
 	}
 	if errors.Is(err, errPart) {
 		var other *Arrival
@@ -132,14 +132,21 @@ func (b *Backend) withdraw(ctx context.Context, t *driver.Ticket, e driver.Exit)
 	return b.failed(ctx, err)
 }
 
-// leaveAlone takes the claim of t out of a line that has been empty since, without a read. It returns
-// errPart if that is not so.
-func (b *Backend) leaveAlone(ctx context.Context, t *driver.Ticket, e driver.Exit, leave stepFunc) error {
-	alone := b.claims.alone(driverutil.Ref(t.Key, t.ID))
-	if e.Tombstone || e.IfWaiting || e.Linger != 0 {
+// knownFor is how long others are unlikely to write a line in which they wait.
+const knownFor = time.Second
+
+// leaveKnown takes the claim of t out of a line that nobody has written since it was seen last, without a read. It
+// returns errPart if that is not so.
+func (b *Backend) leaveKnown(ctx context.Context, t *driver.Ticket, e driver.Exit, leave stepFunc) error {
+	st := b.claims.line(driverutil.Ref(t.Key, t.ID))
+	if st == nil || e.Tombstone || e.IfWaiting || e.Linger != 0 || !st.alone && time.Since(st.sent) > knownFor {
 		return errPart
 	}
-	return b.once(ctx, t.Key, alone, leave)
+	now := *st
+	if !st.sent.IsZero() {
+		now.wall = st.read.Add(time.Since(st.sent)) // what ends by then is seen by the store
+	}
+	return b.once(ctx, t.Key, &now, leave)
 }
 
 // once runs f on a line that was seen before, without a read. It returns errPart if that is nil, or not
@@ -205,16 +212,11 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 
 	}
 	var done bool
-	var seen *reading
 	err := b.step(ctx, t.Key, func(r *reading, _ *line.Step) error {
-		seen, done = r, r.Reserve(&t, span)
+		done = r.Reserve(&t, span)
 		return nil
 	})
-	if err != nil || !done {
-		return false, err
-	}
-	b.claims.stays(driverutil.Ref(t.Key, t.ID), seen.alone())
-	return true, nil
+	return err == nil && done, err
 }
 
 // Break ends the claim of key whose span holds token, at once or after a delay.

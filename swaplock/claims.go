@@ -28,7 +28,7 @@ type own struct {
 	look    time.Time     // when an Await looks at the latest: a lease ahead may have ended
 	leaves  bool          // a Leave is under way
 	notice  time.Duration // the end of the notice of which the alarm was told
-	alone   *State        // of the line, if the claim is granted and alone there
+	line    *State        // as last seen, if the claim is granted and no lease is in a record
 	lost    int64         // State.Lost where the claim entered
 	arrived *Arrival      // as which it waits, if it does and nobody has taken it into the document
 }
@@ -113,10 +113,17 @@ func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
 	}
 	cs.versions[key] = r.Version
 	now, quiet := time.Now(), r.quiet()
+	var whole *State
+	if r.whole() {
+		st := r.State
+		st.alone = len(r.Claims) == 1
+		whole = &st
+	}
 	for _, o := range owned {
 		c := r.Find(o.ID)
 		switch {
 		case c != nil && c.Granted:
+			o.line = whole
 			o.holds(c, now)
 			if c.Noticed && o.notice != c.Expires && cs.alarms.Len() > 0 {
 				o.notice = c.Expires
@@ -191,23 +198,21 @@ func (cs *claims) arrived(ref driverutil.ClaimRef) (a *Arrival) {
 	return a
 }
 
-// alone takes the line in which a claim is alone, if that is known.
-func (cs *claims) alone(ref driverutil.ClaimRef) (st *State) {
+// line takes the line of a granted claim, if it is known.
+func (cs *claims) line(ref driverutil.ClaimRef) (st *State) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if o := cs.byKey[ref.Key][ref.ID]; o != nil {
-		st, o.alone = o.alone, nil
+		st, o.line = o.line, nil
 	}
 	return st
 }
 
-// stays notes the line in which a granted claim is alone.
-func (cs *claims) stays(ref driverutil.ClaimRef, alone *State) {
+// knows notes the line of a granted claim.
+func (cs *claims) knows(o *own, st *State) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if o := cs.byKey[ref.Key][ref.ID]; o != nil {
-		o.alone = alone
-	}
+	o.line = st
 }
 
 // heard reports whether a grant of o was heard a moment ago. It says so once.

@@ -80,8 +80,8 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 		b.claims.waits(o, a)
 	} else {
 		t.Mark = string(p.Mark)
-		b.claims.stays(driverutil.Ref(c.Key, c.ID), &State{
-			Version: p.Version, Now: p.At, Lost: p.Lost, Arrivals: []Arrival{*a},
+		b.claims.knows(o, &State{
+			alone: true, Version: p.Version, Now: p.At, Lost: p.Lost, Arrivals: []Arrival{*a},
 			Content: Content{
 				Last: p.Token + c.Span - 1, Mark: p.Mark, MarkedBy: p.MarkedBy, Holder: c.ID, Expires: p.At.Add(c.TTL),
 			},
@@ -160,7 +160,6 @@ func (b *Backend) join(
 		}
 		b.claims.enters(o, &t, &seen.State, seen.quiet())
 		if !found {
-			b.claims.stays(driverutil.Ref(c.Key, c.ID), seen.alone())
 			return &t, nil
 		}
 		alive, err := b.store.Renew(ctx, []Lease{{c.Key, c.ID, t.TTL}})

@@ -423,18 +423,13 @@ func (r *reading) quiet() time.Duration {
 	return left
 }
 
-// alone is the state of the line if it has one claim, whose lease is beside the document.
-func (r *reading) alone() *State {
-	if len(r.Claims) != 1 || r.Claims[0].ID != r.Holder {
-		return nil
-	}
-	return &r.State
-}
+// whole reports whether the State has all that a later step must know of the line: it has no records.
+func (r *reading) whole() bool { return len(r.Records) == 0 && len(r.lent) == 0 }
 
-// after is what the store has now that c is swapped. The leases may end later than it says.
+// after is what the store has now that c is swapped. The leases may end later than it says, and others be in records.
 func (r *reading) after(c *Change, version string) State {
 	return State{
-		Version: version, Now: r.Now, Lost: r.Lost, sent: r.sent, read: r.read,
+		Version: version, Now: r.Now, Lost: r.Lost, Records: r.Records, sent: r.sent, read: r.read,
 		Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More,
 	}
 }

@@ -290,7 +290,7 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 		// The store decides whether they were renewed meanwhile.
 		return false, a.b.failed(ctx, a.b.store.Purge(ctx, a.key, ids))
 	}
-	s := &line.Step{Wall: r.Now, Mono: sinceEpoch(r.Now)}
+	s := &line.Step{Wall: driverutil.Later(r.Now, r.wall), Mono: sinceEpoch(r.Now)}
 	c, err := a.apply(r, s)
 	if err != nil {
 		return false, err

@@ -88,6 +88,8 @@ type State struct {
 	More     bool      // there are others behind them
 
 	sent, read time.Time // when the last Read was sent, by the clock of the process, and what it returned as Now
+	wall       time.Time // what people are told, if that is later than Now
+	alone      bool      // there is one claim
 }
 
 // Content is the part of a State that a swap replaces.

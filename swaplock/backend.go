@@ -22,6 +22,7 @@ type Backend struct {
 	messenger Messenger // the store, if it is one
 	info      driver.Info
 	grace     time.Duration   // see Traits
+	node      string          // see Traits
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 	running   sync.WaitGroup // the goroutines that it has started
@@ -45,7 +46,7 @@ var (
 // New returns a Backend that keeps its lines in store.
 func New(store Store) *Backend {
 	traits := store.Traits()
-	b := &Backend{store: store, grace: traits.Grace, info: driver.Info{
+	b := &Backend{store: store, grace: traits.Grace, node: traits.Node, info: driver.Info{
 		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true, After: true,
 		MinTTL: max(traits.MinTTL, line.MinTTL), MaxTTL: line.MaxTTL,
 	}}
@@ -239,6 +240,7 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 		err := b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
 			c, err := r.Adopt(s, &t, &by) // a granted claim is not among arrivals that were not read
 			if err == nil {
+				c.Node = b.node
 				seen, got = r, r.Ticket(s, c)
 				found = r.settle(c) == inRecord
 			}

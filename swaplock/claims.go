@@ -113,12 +113,7 @@ func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
 	}
 	cs.versions[key] = r.Version
 	now, quiet := time.Now(), r.quiet()
-	var whole *State
-	if r.whole() {
-		st := r.State
-		st.alone = len(r.Claims) == 1
-		whole = &st
-	}
+	whole := r.whole()
 	for _, o := range owned {
 		c := r.Find(o.ID)
 		switch {
@@ -297,6 +292,10 @@ func (o *own) hear(news []News) (concerned bool) {
 		switch {
 		case n.Grant == o.grant:
 			o.granted, o.told, concerned = true, time.Now(), true
+			if o.line = nil; n.State != nil {
+				st := *n.State
+				st.sent, st.read, o.line = o.told, st.Now, &st
+			}
 		case n.Grant == "" && n.Token == o.token:
 			o.granted, o.told, concerned = false, time.Time{}, true
 		case o.token == 0:

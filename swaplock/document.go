@@ -43,6 +43,7 @@ type claim struct {
 	Until     time.Time           `json:"until,omitzero"`     // of a claim whose lease is in the document
 	Lent      bool                `json:"lent,omitempty"`     // the lease is in a record
 	Mark      text                `json:"mark,omitempty"`     // as of the grant
+	Node      string              `json:"node,omitempty"`     // Traits.Node of its process
 }
 
 // tombstone keeps a claim out.
@@ -88,7 +89,7 @@ func (c *claim) claim(key string) *line.Claim {
 			TTL: time.Duration(c.TTL), WaitTTL: time.Duration(c.WaitTTL), Span: max(c.Span, 1), Named: c.Named,
 		},
 		Token: c.Token, Since: c.Since, Mark: string(c.Mark), Granted: c.Granted,
-		Lingering: c.Lingering, Noticed: c.Noticed,
+		Lingering: c.Lingering, Noticed: c.Noticed, Node: c.Node,
 	}
 	if got.Capacity == 0 {
 		got.Capacity = driver.RW
@@ -100,10 +101,10 @@ func (c *claim) claim(key string) *line.Claim {
 }
 
 // describe writes down what does not change while c waits.
-func describe(c *driver.Claim) claim {
+func describe(c *driver.Claim, node string) claim {
 	d := claim{
 		ID: text(c.ID), Owner: c.Owner, Note: c.Note, Trace: c.Trace, LockDelay: driverutil.Duration(c.LockDelay),
-		Named: c.Named, TTL: driverutil.Duration(c.TTL), WaitTTL: driverutil.Duration(c.WaitTTL),
+		Named: c.Named, TTL: driverutil.Duration(c.TTL), WaitTTL: driverutil.Duration(c.WaitTTL), Node: node,
 	}
 	if c.Span != 1 {
 		d.Span = c.Span

@@ -48,7 +48,7 @@ func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	if b.arriver == nil || !plain(c.ID) || c.After > 0 { // an arrival's token is above the clock
 		return nil
 	}
-	d := describe(c)
+	d := describe(c, b.node)
 	text, err := json.Marshal(&d)
 	if err != nil {
 		return nil
@@ -104,7 +104,7 @@ func plain(id string) bool {
 var errOpens = errors.New("the line is open")
 
 // asks returns what has others put c into line: a if it is there, which joins blindly, else a message.
-func asks(c *driver.Claim, a *Arrival) *Arrival {
+func (b *Backend) asks(c *driver.Claim, a *Arrival) *Arrival {
 	switch {
 	case a != nil:
 		a.Blind = true
@@ -112,7 +112,7 @@ func asks(c *driver.Claim, a *Arrival) *Arrival {
 	case c.NoWait:
 		return nil
 	}
-	d := describe(c)
+	d := describe(c, b.node)
 	return note(c.ID, message{Enter: &d})
 }
 
@@ -121,7 +121,7 @@ func asks(c *driver.Claim, a *Arrival) *Arrival {
 func (b *Backend) join(
 	ctx context.Context, o *own, c *driver.Claim, a *Arrival, mayOpen bool,
 ) (*driver.Ticket, error) {
-	other := asks(c, a)
+	other := b.asks(c, a)
 	for {
 		var t driver.Ticket
 		var found bool // with a lease that the store renews
@@ -147,6 +147,7 @@ func (b *Backend) join(
 				err = driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)
 			}
 			if err == nil {
+				own.Node = b.node
 				seen, t = r, r.Ticket(s, own)
 			}
 			return err

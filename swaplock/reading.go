@@ -214,7 +214,9 @@ func (r *reading) admit(s *line.Step, a *Arrival, d *claim) {
 	c := d.claim(r.key).Claim
 	own := r.Find(c.ID)
 	if (own == nil || r.place(own) == inDocument) && r.Now.Sub(a.At) < driverutil.Lease(&c, false) {
-		_, _ = r.Enter(s, c) // the client finds out why it may not join
+		if own, err := r.Enter(s, c); err == nil { // else the client finds out why it may not join
+			own.Node = d.Node
+		}
 	}
 }
 
@@ -352,7 +354,7 @@ func (r *reading) write(c *Change) error {
 	}
 	d := document{Format: format}
 	for _, cl := range r.Claims {
-		w := describe(&cl.Claim)
+		w := describe(&cl.Claim, cl.Node)
 		w.Token, w.Since, w.Mark = cl.Token, cl.Since, text(cl.Mark)
 		w.Granted, w.Lingering, w.Noticed = cl.Granted, cl.Lingering, cl.Noticed
 		switch r.settle(cl) {
@@ -423,8 +425,15 @@ func (r *reading) quiet() time.Duration {
 	return left
 }
 
-// whole reports whether the State has all that a later step must know of the line: it has no records.
-func (r *reading) whole() bool { return len(r.Records) == 0 && len(r.lent) == 0 }
+// whole returns the State if it has all that a later step must know of the line: there are no records.
+func (r *reading) whole() *State {
+	if len(r.Records)+len(r.lent) > 0 {
+		return nil
+	}
+	st := r.State
+	st.alone = len(r.Claims) == 1
+	return &st
+}
 
 // after is what the store has now that c is swapped. The leases may end later than it says, and others be in records.
 func (r *reading) after(c *Change, version string) State {

@@ -379,7 +379,7 @@ func (a *batch) done(r *reading) bool {
 // news says what the waiting clients must hear about a step.
 func news(s *line.Step) (all []News) {
 	for _, n := range s.News {
-		told := News{Token: n.Claim.Token}
+		told := News{Token: n.Claim.Token, Node: n.Claim.Node}
 		if n.What == line.Granted && n.Claim.Mark == "" {
 			told.Grant = proof(n.Claim.ID)
 		}

@@ -68,6 +68,8 @@ type Traits struct {
 	// Optional:
 
 	MinTTL time.Duration // as in driver.Info
+	// Node is News.Node of claims that enter through this process: letters and digits.
+	Node string
 	// Grace is by how much the store's clock may be ahead of State.Now at the moment of the Read: one second where
 	// the store counts whole seconds. Leases last longer by Grace, and none ends early.
 	Grace time.Duration
@@ -126,6 +128,9 @@ type News struct {
 	// Grant proves to the owner of the claim that it holds the lock now. If it is empty, the owner
 	// must look.
 	Grant string
+	Node  string // Traits.Node where the claim has entered
+	// State is what the store has of the key then or later, if that was read with the news and has no Records.
+	State *State `json:"-"`
 }
 
 // Lease names one lease.

@@ -51,8 +51,9 @@ type Claim struct {
 	Since     time.Time     // granted since, or waiting since
 	Mark      string        // the mark of the line when the claim was granted
 	Granted   bool
-	Lingering bool // its holder has left, and the place stays taken until Expires
-	Noticed   bool // it ends at Expires, whatever renews it, and then lingers for its LockDelay
+	Lingering bool   // its holder has left, and the place stays taken until Expires
+	Noticed   bool   // it ends at Expires, whatever renews it, and then lingers for its LockDelay
+	Node      string // what its process is called by those who tell it of news
 }
 
 // Step is one step: when it happens, and whom it concerns. A step that runs again begins

@@ -10,7 +10,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,6 +26,7 @@ type Store struct {
 	d     *Dialect
 	o     Options
 	word  func(text string) string // see Dialect.replacer
+	node  string                   // if the process hears what others tell
 
 	under        atomic.Int64 // statements under way that take or write a line
 	takes, frees *batcher     // on PostgreSQL
@@ -40,6 +43,9 @@ type Options struct {
 func New(conns Conns, d *Dialect, o Options) *Store {
 	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
 	s := &Store{conns: conns, d: d, o: o, word: d.replacer(o.Prefix)}
+	if o.Listen != nil {
+		s.node = strconv.FormatUint(rand.Uint64(), 36)
+	}
 	if d.notifies {
 		s.takes = &batcher{s: s, what: "enter the lines of some locks", text: takeManySQL}
 		s.frees = &batcher{s: s, what: "leave the lines of some locks", text: freeManySQL, keeps: true}
@@ -49,7 +55,7 @@ func New(conns Conns, d *Dialect, o Options) *Store {
 
 // Traits say what the database is.
 func (s *Store) Traits() swaplock.Traits {
-	return swaplock.Traits{Name: s.d.name, Namespace: s.o.Prefix}
+	return swaplock.Traits{Name: s.d.name, Namespace: s.o.Prefix, Node: s.node}
 }
 
 // Lost says what the connections know of it.
@@ -68,9 +74,9 @@ const (
 	// time. The bound outdoes sql_select_limit. A standby refuses it, as it does a write, and poolers that send reads
 	// to standbys know that.
 	readSQL = `{sure}SELECT {now}, l.version, l.last, {hex}l.mark{/hex}, {hex}l.marked_by{/hex}, {hex}l.holder{/hex},
-	l.expires, l.line, l.arrivals, l.open_until, l.capacity
+	l.expires, l.open_until, l.capacity, l.line, l.arrivals
 FROM (SELECT 1 AS one) o LEFT JOIN fencelock_swap l ON l.lock_key = ? WHERE {alone}
-UNION ALL SELECT 0, 0, 0, {hex}id{/hex}, '', {hex}id{/hex}, ending, '', '', 0, 0 FROM fencelock_lease
+UNION ALL SELECT 0, 0, 0, {hex}id{/hex}, '', {hex}id{/hex}, ending, 0, 0, '', '' FROM fencelock_lease
 WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
 	// readMost is how many bytes of the arrivals are read for some of them: there may be thousands in line.
 	readMost = 8 << 10
@@ -115,43 +121,60 @@ func (s *Store) read(ctx context.Context, key string, arrivals int, text string)
 	q := s.statement("read the line of", key, text, []byte(key), []byte(key))
 	q.Begin = func() { st = swaplock.State{Records: map[string]time.Time{}} }
 	q.Row = func(scan func(to ...any) error) error {
-		var now, number, last, expires, open, capacity sql.NullInt64
-		var mark, markedBy, holder []byte
-		var line, arrived sql.NullString
-		err := scan(&now, &number, &last, s.bytes(&mark), s.bytes(&markedBy), s.bytes(&holder), &expires, &line,
-			&arrived, &open, &capacity)
-		if err != nil {
-			return err
+		var r lineRow
+		err := scan(r.columns(s)...)
+		switch {
+		case err != nil:
+		case r.now.Int64 == 0:
+			st.Records[string(r.holder)] = fromMicros(r.expires.Int64)
+		default:
+			leases := st.Records
+			st, err = s.state(key, &r, arrivals, text == readSomeSQL, q.Opening)
+			st.Records = leases
 		}
-		if now.Int64 == 0 {
-			st.Records[string(holder)] = fromMicros(expires.Int64)
-			return nil
-		}
-		st.Now, st.Lost = fromMicros(now.Int64), lostBefore(q.Opening)
-		st.Content = swaplock.Content{
-			Last: last.Int64, Mark: string(mark), MarkedBy: string(markedBy), Holder: string(holder),
-			Expires: fromMicros(expires.Int64), Document: []byte(line.String),
-			Open: fromMicros(open.Int64), Capacity: capacity.Int64,
-		}
-		if !number.Valid {
-			return nil
-		}
-		var ends []int
-		whole := arrived.String
-		if text == readSomeSQL && len(whole) > readMost {
-			whole = whole[:strings.LastIndexByte(whole[:readMost], '\n')+1]
-		}
-		if st.Arrivals, ends, err = s.parseArrivals(key, whole, arrivals); err != nil {
-			return err
-		}
-		st.More = len(ends) > 0 && ends[len(ends)-1] < len(arrived.String) || len(ends) == 0 && arrived.String != ""
-		st.Version = version{number: number.Int64, opening: q.Opening, ends: ends}.String()
-		return nil
+		return err
 	}
 	_, err = s.conns.Run(ctx, q)
 	if err == nil {
 		err = s.unbind(ctx, key, arrivals, &st)
 	}
+	return st, err
+}
+
+// lineRow is the row of a line.
+type lineRow struct {
+	now, number, last, expires, open, capacity sql.NullInt64
+	mark, markedBy, holder                     []byte
+	line, arrived                              sql.NullString
+}
+
+func (r *lineRow) columns(s *Store) []any {
+	return []any{
+		&r.now, &r.number, &r.last, s.bytes(&r.mark), s.bytes(&r.markedBy), s.bytes(&r.holder), &r.expires,
+		&r.open, &r.capacity, &r.line, &r.arrived,
+	}
+}
+
+// state is what r says of key, with at most so many arrivals. Some arrivals may be missing.
+func (s *Store) state(key string, r *lineRow, arrivals int, some bool, opening int64) (st swaplock.State, err error) {
+	st.Now, st.Lost = fromMicros(r.now.Int64), lostBefore(opening)
+	st.Content = swaplock.Content{
+		Last: r.last.Int64, Mark: string(r.mark), MarkedBy: string(r.markedBy), Holder: string(r.holder),
+		Expires: fromMicros(r.expires.Int64), Document: []byte(r.line.String),
+		Open: fromMicros(r.open.Int64), Capacity: r.capacity.Int64,
+	}
+	if !r.number.Valid {
+		return st, nil
+	}
+	var ends []int
+	whole := r.arrived.String
+	if some && len(whole) > readMost {
+		whole = whole[:strings.LastIndexByte(whole[:readMost], '\n')+1]
+	}
+	st.Arrivals, ends, err = s.parseArrivals(key, whole, arrivals)
+	all := len(r.arrived.String)
+	st.More = len(ends) > 0 && ends[len(ends)-1] < all || len(ends) == 0 && all > 0
+	st.Version = version{number: r.number.Int64, opening: opening, ends: ends}.String()
 	return st, err
 }
 

@@ -37,7 +37,7 @@ const (
 	lendSQL    = `, lent AS (INSERT INTO fencelock_lease (of_key, id, ending, renewals)
 	SELECT ?::bytea, decode(i, 'hex'), {now} + ttl, 0
 	FROM unnest(?::text[], ?::bigint[]) AS u (i, ttl), swapped {upsert})`
-	tellSQL = ` WHERE pg_notify(?, '') IS NOT NULL`
+	tellSQL = `, unnest(?::text[]) AS n (channel) WHERE pg_notify(channel, '') IS NOT NULL`
 
 	// MariaDB and MySQL update several tables at once. A lease that ends at 0 is not there.
 	noLeaseSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals)%s
@@ -211,11 +211,16 @@ func (b *builder) leases(c *swaplock.Change) {
 	b.add(strings.Replace(leasesSQL, "%s", cases.String(), 1), args...)
 }
 
-// tables has PostgreSQL change the leases, and tell who listens, by the same statement. While nobody is in line
-// there is nobody to tell.
+// tables has PostgreSQL change the leases, and tell the processes that listen, by the same statement. While nobody is
+// in line there is nobody to tell.
 func (b *builder) tables(c *swaplock.Change, st *Statement) {
-	tell := len(c.News) > 0 && len(c.Document) > 0
-	if len(c.Lend)+len(c.Drop) == 0 && !tell {
+	var tell []string
+	for _, n := range c.News {
+		if channel := b.s.channel(n.Node); n.Node != "" && len(c.Document) > 0 && !slices.Contains(tell, channel) {
+			tell = append(tell, channel)
+		}
+	}
+	if len(c.Lend)+len(c.Drop)+len(tell) == 0 {
 		return
 	}
 	swap := b.text.String()
@@ -232,8 +237,8 @@ func (b *builder) tables(c *swaplock.Change, st *Statement) {
 		b.add(lendSQL, b.key, array(c.Lend, leaseID), array(c.Lend, leaseTTL))
 	}
 	b.add(" SELECT 1 FROM swapped")
-	if tell {
-		b.add(tellSQL, b.s.channel())
+	if tell != nil {
+		b.add(tellSQL, "{"+strings.Join(tell, ",")+"}")
 	}
 	st.Row = func(scan func(to ...any) error) error { return scan(new(int)) }
 }

@@ -31,6 +31,22 @@ func TestWhatWaitsForTheDisk(t *testing.T) {
 	}
 }
 
+// TestNewsIsToldToTheProcessesThatItConcerns: each listens to a channel of its own, so that a lock that many wait for does
+// not wake all of them at each hand-over.
+func TestNewsIsToldToTheProcessesThatItConcerns(t *testing.T) {
+	c := &swaplock.Change{Content: swaplock.Content{Document: []byte("{}")}, News: []swaplock.News{
+		{Token: 1}, {Token: 2, Node: "a"}, {Token: 3, Node: "b"}, {Token: 4, Node: "a"},
+	}}
+	st := New(nil, Postgres, Options{}).swap("k", 1, 0, c)
+	if got := st.Args[len(st.Args)-1]; got != "{fencelock_news_a,fencelock_news_b}" {
+		t.Errorf("those who listen to %v are told", got)
+	}
+	c.News = c.News[:1]
+	if st := New(nil, Postgres, Options{}).swap("k", 1, 0, c); strings.Contains(st.Text, "pg_notify") {
+		t.Error("there is nobody who listens, and the database is told to notify")
+	}
+}
+
 // TestResultOfOtherColumnsIsAnError: it must not be taken for a row of zeros.
 func TestResultOfOtherColumnsIsAnError(t *testing.T) {
 	var a, b int64

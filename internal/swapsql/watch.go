@@ -13,8 +13,14 @@ import (
 	"github.com/fencelock/fencelock/swaplock"
 )
 
-const pollSQL = `SELECT {hex}lock_key{/hex}, version, news FROM fencelock_swap
-WHERE lock_key IN (%s) AND {alone} LIMIT 1000`
+// A client that waits for one key reads the line with its news, so that the next holder need not read it to leave.
+// Where there are leases of claims that came behind others, a reading of its own has them.
+var pollSQL = `SELECT {hex}l.lock_key{/hex}, l.news,
+	CASE WHEN EXISTS (SELECT 1 FROM fencelock_lease WHERE of_key = l.lock_key AND ending > 0) THEN 1 ELSE 0 END,
+	{now}, l.version, l.last, {hex}l.mark{/hex}, {hex}l.marked_by{/hex}, {hex}l.holder{/hex}, l.expires, l.open_until,
+	l.capacity, CASE WHEN l.version > ?{int} THEN l.line ELSE '' END,
+	CASE WHEN l.version > ?{int} THEN substr(l.arrivals, 1, ` + strconv.Itoa(readMost+1) + `) ELSE '' END
+FROM fencelock_swap l WHERE l.lock_key IN (%s) AND {alone} LIMIT 1000`
 
 // How often the lines are looked at for which somebody waits: often while a hand-over is likely, which is
 // soon after the last one, and ever less so. A wait is prolonged by an eighth of itself, up to longestPoll of the
@@ -28,6 +34,8 @@ const (
 	longestPause = 10 * time.Millisecond
 	// lookFor is how long a look may take: a connection may be dead.
 	lookFor = 5 * time.Second
+	// mostKnown is how many arrivals of a line are read with its news.
+	mostKnown = 16
 )
 
 // watch is one Watch.
@@ -92,17 +100,23 @@ func (w *watch) look(ctx context.Context) error {
 	known := w.waiting()
 	maps.DeleteFunc(w.told, func(key string, _ int64) bool { _, ok := known[key]; return !ok })
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(known)), mostAtOnce) {
-		args := make([]any, len(keys))
-		for i, key := range keys {
-			args[i] = []byte(key)
+		most := int64(always) // the version of which the line is known
+		if v, err := readVersion(known[keys[0]]); err == nil && len(keys) == 1 {
+			most = v.number
+		}
+		args := []any{most, most}
+		for _, key := range keys {
+			args = append(args, []byte(key))
 		}
 		q := w.s.statement("look for news", "", strings.Replace(pollSQL, "%s",
 			strings.Repeat("?, ", len(keys)-1)+"?", 1), args...)
 		q.Row = func(scan func(to ...any) error) error {
 			var key []byte
-			var number int64
 			var news string
-			err := scan(w.s.bytes(&key), &number, &news)
+			var leases int
+			var r lineRow
+			err := scan(append([]any{w.s.bytes(&key), &news, &leases}, r.columns(w.s)...)...)
+			number := r.number.Int64
 			seen, bad := readVersion(known[string(key)])
 			if bad != nil || seen.opening != q.Opening { // another file may have smaller numbers
 				seen.number = 0
@@ -111,7 +125,14 @@ func (w *watch) look(ctx context.Context) error {
 			// A standby that lags behind may answer. What it says is not news.
 			if seen.number = max(seen.number, w.told[string(key)]); err == nil && seen.number < number {
 				w.stirred, w.told[string(key)] = time.Now(), number
-				w.tell(string(key), seen.number, number, news)
+				var line *swaplock.State
+				if leases == 0 && number > most {
+					st, err := w.s.state(string(key), &r, mostKnown, true, q.Opening)
+					if err == nil && (len(st.Arrivals) > 0 || !st.More) {
+						line = &st
+					}
+				}
+				w.tell(string(key), seen.number, number, news, line)
 			}
 			return err
 		}
@@ -123,10 +144,13 @@ func (w *watch) look(ctx context.Context) error {
 }
 
 // tell tells the news of key between two versions, if that is known.
-func (w *watch) tell(key string, from, to int64, text string) {
+func (w *watch) tell(key string, from, to int64, text string, line *swaplock.State) {
 	if news, ok := untold(text, from, to); !ok {
 		w.hear(key, nil)
 	} else if len(news) > 0 {
+		for i := range news {
+			news[i].State = line
+		}
 		w.hear(key, news)
 	}
 }
@@ -167,7 +191,8 @@ func untold(text string, from, to int64) (news []swaplock.News, ok bool) {
 	return news, true
 }
 
-func (s *Store) channel() string { return strings.ToLower(s.o.Prefix) + "news" }
+// channel is what a process listens to.
+func (s *Store) channel(node string) string { return strings.ToLower(s.o.Prefix) + "news_" + node }
 
 // listener runs Options.Listen again and again.
 type listener struct {
@@ -188,7 +213,7 @@ func (s *Store) listen(ctx context.Context) *listener {
 	l.stop = func() { cancel(); <-done }
 	go func() {
 		defer close(done)
-		l.run(ctx, s.channel(), s.o.Listen)
+		l.run(ctx, s.channel(s.node), s.o.Listen)
 	}()
 	return l
 }

@@ -178,7 +178,7 @@ func TestGrantIsHeardWithoutReadingTheLine(t *testing.T) {
 				if time.Since(began) < 90*time.Millisecond { // real time: a slower round is left out
 					quick++
 					for _, r := range p.Requests() {
-						if bytes.Contains(r.Data, []byte("l.arrivals")) {
+						if bytes.Contains(r.Data, []byte("LEFT JOIN fencelock_swap")) {
 							reads++
 						}
 					}
@@ -189,6 +189,26 @@ func TestGrantIsHeardWithoutReadingTheLine(t *testing.T) {
 			if t.Logf("%d quick hand-overs", quick); reads > quick/4 { // it looks each second, too
 				t.Errorf("in %d hand-overs the line was read %d times", quick, reads)
 			}
+		})
+}
+
+// TestHolderThatHeardOfItsGrantLeavesOthersInLine: with the news of its grant a process reads the line, and leaves it by
+// what it has read. A claim behind it, with a lease of its own, stays in line.
+func TestHolderThatHeardOfItsGrantLeavesOthersInLine(t *testing.T) {
+	each(t, []kind{postgres, postgres.with("exec", "default_query_exec_mode=exec"), mariaDB, sqlite},
+		func(t *testing.T, s *store) {
+			a, b, c := s.backend(t), s.backend(t), s.backend(t)
+			holder := hold(t, a, claim("k"))
+			w, last := wait(t, b, claim("k")), wait(t, c, claim("k"))
+			if err := c.Renew(t.Context(), []driver.Ticket{last})[0]; err != nil {
+				t.Fatal(err)
+			}
+			at := behind(func() driver.Ticket { return granted(t, b, w) })
+			pause(settled)
+			leave(t, a, holder)
+			leave(t, b, <-at)
+			leave(t, c, granted(t, c, last))
+			empty(t, a)
 		})
 }
 
@@ -396,7 +416,7 @@ func TestLongWaitsAskRarely(t *testing.T) {
 		for _, r := range p.Requests() {
 			command, _ := r.Command()
 			switch {
-			case strings.Contains(command, "SELECT lock_key, version"):
+			case strings.Contains(command, "SELECT l.lock_key, l.news"):
 				asked["news"]++
 			case strings.Contains(command, "LEFT JOIN fencelock_swap"):
 				asked["line"]++

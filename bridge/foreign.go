@@ -19,8 +19,8 @@ type ForeignLock interface {
 	// Name is the name of the format, as shown to people.
 	Name() string
 	// Try takes the lock of key for ttl, or starts its lease again if id holds it. It reports
-	// false if another client holds the lock. It does not wait, and may leave id a place in a
-	// line, which ends with Release.
+	// false if another client holds the lock. It may leave id a place in a line, which ends with
+	// Release; only a Try that finds its place waits, for up to a second.
 	Try(ctx context.Context, key, id string, ttl time.Duration) (bool, error)
 	// Renew starts the lease again if id holds the lock, and otherwise reports false and changes
 	// nothing.
@@ -35,9 +35,9 @@ type ForeignLock interface {
 // lock has no line, no tokens and no marks, and its holders are not seen.
 //
 // Only exclusive locks can be taken. A claim that waits asks again several times a second, with
-// a random pause, and claims that wait have no order among them. The token of a lock is that of the
-// new store alone. A Break ends a claim in the new store, and frees the foreign lock when the
-// holder has been told. Neither MinHold nor LockDelay can be kept.
+// a random pause, and claims that wait have no order among them unless the lock has a line. The
+// token of a lock is that of the new store alone. A Break ends a claim in the new store, and frees
+// the foreign lock when the holder has been told. Neither MinHold nor LockDelay can be kept.
 func Foreign(l ForeignLock) driver.Backend {
 	return &foreign{lock: l, held: map[driverutil.ClaimRef]bool{}}
 }

@@ -5,10 +5,11 @@
 //	old := bridge.Foreign(foreign.ShedLock(db, foreign.Postgres, nil))
 //	locks, err := fencelock.New(bridge.New(old, sqllock.New(db, sqllock.Postgres, nil)), nil)
 //
-// None of these locks has a line, so claims that wait ask again, and none has a fencing token before the bridge.
+// None of these locks has a fencing token before the bridge. Claims that wait for ShedLock ask again. Those that wait
+// for the others stand in the line of the server.
 //
-// An advisory lock and GET_LOCK belong to a session: each lock that is held takes a connection of its own from the
-// pool, and a pooler that gives transactions different sessions cannot keep them. Such a lock has no lease. It ends
-// when its session ends, also while its holder runs: the holder hears of that at its next renewal, a third of a TTL
-// later. A holder that is stopped keeps it.
+// An advisory lock and GET_LOCK belong to a session: each lock that is held, and each claim that waits, takes a
+// connection of its own from the pool, and a pooler that gives transactions different sessions cannot keep them. Such
+// a lock has no lease. It ends when its session ends, also while its holder runs: the holder hears of that at its next
+// renewal, a third of a TTL later. A holder that is stopped keeps it.
 package foreign

@@ -9,29 +9,39 @@ import (
 )
 
 // Session takes locks that belong to a session of the database. Its methods may be called from many goroutines at
-// once. Each is one statement. A lock that is held keeps a connection.
+// once. Each is one statement. A lock that is held keeps a connection, and so does a claim that waits.
 type Session struct {
-	name              string
-	db                *sql.DB
-	try, has, release string // each answers 1 for yes
-	number            func(key string) any
+	name                    string
+	db                      *sql.DB
+	try, wait, has, release string // each answers 1 for yes
+	number                  func(key string) any
 
 	mu    sync.Mutex
 	conns map[[2]string]*sql.Conn // by key and ID
+	lines map[[2]string]*place    // of claims that wait; nil for one that has not joined the line yet
+}
+
+// place is a place in the line of the server. A client that only tries never gets a lock for which others wait there.
+type place struct {
+	leave  context.CancelFunc
+	served chan struct{} // closed when the server has answered
+	conn   *sql.Conn     // has the lock; nil if the session has ended
 }
 
 // Advisory returns locks on db as pg_advisory_lock(number(key)) takes them, in a session of PostgreSQL. Without number
 // the lock of a key is pg_advisory_lock(hashtext(key)).
 func Advisory(db *sql.DB, number func(key string) int64) *Session {
 	s := &Session{
-		name: "pg_advisory_lock", db: db, conns: map[[2]string]*sql.Conn{},
+		name: "pg_advisory_lock", db: db, conns: map[[2]string]*sql.Conn{}, lines: map[[2]string]*place{},
 		try:     `SELECT pg_try_advisory_lock($1)::int`,
+		wait:    `SELECT 1 FROM (SELECT pg_advisory_lock($1)) AS l`,
 		has:     `SELECT 1 WHERE $1::bigint IS NOT NULL`, // the session is there, and so is its lock
 		release: `SELECT pg_advisory_unlock($1)::int`,
 		number:  func(key string) any { return number(key) },
 	}
 	if number == nil {
 		s.try = `SELECT pg_try_advisory_lock(hashtext($1))::int`
+		s.wait = `SELECT 1 FROM (SELECT pg_advisory_lock(hashtext($1))) AS l`
 		s.has = `SELECT 1 WHERE $1::text IS NOT NULL`
 		s.release = `SELECT pg_advisory_unlock(hashtext($1))::int`
 		s.number = func(key string) any { return key }
@@ -43,8 +53,9 @@ func Advisory(db *sql.DB, number func(key string) int64) *Session {
 // most 64 characters.
 func GetLock(db *sql.DB, prefix string) *Session {
 	return &Session{
-		name: "GET_LOCK", db: db, conns: map[[2]string]*sql.Conn{},
+		name: "GET_LOCK", db: db, conns: map[[2]string]*sql.Conn{}, lines: map[[2]string]*place{},
 		try:     `SELECT COALESCE(GET_LOCK(?, 0), 0)`,
+		wait:    `SELECT COALESCE(GET_LOCK(?, 31536000), 0)`,
 		has:     `SELECT COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0)`,
 		release: `SELECT COALESCE(RELEASE_LOCK(?), 0)`,
 		number:  func(key string) any { return prefix + key },
@@ -62,13 +73,21 @@ func (s *Session) Close() error {
 		end(c)
 		delete(s.conns, id)
 	}
+	for id, p := range s.lines {
+		go p.end()
+		delete(s.lines, id)
+	}
 	return nil
 }
 
-// Try takes the lock of key in a session of its own. The ttl is not kept: the lock lasts as long as the session.
+// Try takes the lock of key in a session of its own. The ttl is not kept: the lock lasts as long as the session. A
+// repeated Try joins the line of the server, and waits in it for up to a second.
 func (s *Session) Try(ctx context.Context, key, id string, _ time.Duration) (bool, error) {
 	if s.find(key, id) != nil {
 		return s.Renew(ctx, key, id, 0)
+	}
+	if p := s.join(key, id); p != nil {
+		return s.await(ctx, key, id, p)
 	}
 	c, err := s.db.Conn(ctx)
 	if err != nil {
@@ -79,13 +98,75 @@ func (s *Session) Try(ctx context.Context, key, id string, _ time.Duration) (boo
 		end(c) // and with the session the lock that it may have taken
 		return false, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if !got {
+		s.lines[[2]string{key, id}] = nil
 		return false, c.Close()
+	}
+	s.conns[[2]string{key, id}] = c
+	return true, nil
+}
+
+// join returns the place of a claim that has tried before, and nil for one that has not.
+func (s *Session) join(key, id string) *place {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, tried := s.lines[[2]string{key, id}]
+	if p != nil || !tried {
+		return p
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p = &place{leave: cancel, served: make(chan struct{})}
+	s.lines[[2]string{key, id}] = p
+	go func() {
+		defer close(p.served)
+		c, err := s.db.Conn(ctx)
+		if err != nil {
+			return
+		}
+		if got, err := s.ask(ctx, c, s.wait, key); err != nil || !got {
+			end(c)
+			return
+		}
+		p.conn = c
+	}()
+	return p
+}
+
+// await waits for the turn of p.
+func (s *Session) await(ctx context.Context, key, id string, p *place) (bool, error) {
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-p.served:
+	case <-timer.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns[[2]string{key, id}] = c
-	return true, nil
+	if s.lines[[2]string{key, id}] != p {
+		return false, nil // it has left
+	}
+	delete(s.lines, [2]string{key, id})
+	if p.conn != nil {
+		s.conns[[2]string{key, id}] = p.conn
+	}
+	return p.conn != nil, nil
+}
+
+// end gives up a place, and the lock if it has it.
+func (p *place) end() {
+	if p == nil {
+		return
+	}
+	p.leave()
+	<-p.served
+	if p.conn != nil {
+		end(p.conn)
+	}
 }
 
 // Renew reports whether the session of the lock is there still.
@@ -108,6 +189,11 @@ func (s *Session) Renew(ctx context.Context, key, id string, _ time.Duration) (b
 
 // Release frees the lock and gives the session back.
 func (s *Session) Release(ctx context.Context, key, id string) (bool, error) {
+	s.mu.Lock()
+	p := s.lines[[2]string{key, id}]
+	delete(s.lines, [2]string{key, id})
+	s.mu.Unlock()
+	go p.end() // a server that is away must not hold up the caller
 	c := s.find(key, id)
 	if c == nil {
 		return false, nil

@@ -1,0 +1,106 @@
+package bridge
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/bridge"
+	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/sqllock/foreign"
+)
+
+// While programs of the other lock wait all the time, a client that only tries never gets it.
+func TestBridgeWaitsInTheLineOfTheServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		open               func(*testing.T) *sql.DB
+		lock               func(*sql.DB) bridge.ForeignLock
+		take, free, counts string
+	}{
+		"pg_advisory_lock": {
+			postgresDB, func(db *sql.DB) bridge.ForeignLock { return foreign.Advisory(db, nil) },
+			`SELECT pg_advisory_lock(hashtext($1))`, `SELECT pg_advisory_unlock(hashtext($1))`,
+			`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`,
+		},
+		"GET_LOCK": {
+			mariaDB, func(db *sql.DB) bridge.ForeignLock { return foreign.GetLock(db, "") },
+			`SELECT GET_LOCK(?, 60)`, `SELECT RELEASE_LOCK(?)`,
+			`SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := c.open(t)
+			await := func(want int) { // until so many wait
+				t.Helper()
+				for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // real time: as programs do
+					var n int
+					if err := db.QueryRowContext(t.Context(), c.counts).Scan(&n); err != nil {
+						t.Fatal(err)
+					}
+					if n == want {
+						return
+					}
+					if time.Now().After(end) {
+						t.Fatalf("%d wait; want %d", n, want)
+					}
+				}
+			}
+			other := func() (func() error, error) {
+				release, _, err := inSession(t.Context(), db, c.take, c.free, "order/42")
+				return release, err
+			}
+			first, err := other()
+			if err != nil {
+				t.Fatal(err)
+			}
+			both := client(t, bridge.New(bridge.Foreign(c.lock(db)), memlock.New()), lease)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancelled := make(chan error)
+			go func() { _, err := both.Lock(ctx, "order/42"); cancelled <- err }()
+			await(1)
+			cancel()
+			if err := <-cancelled; err == nil {
+				t.Error("a lock that was cancelled was granted")
+			}
+			await(0)
+			locked := make(chan func() error)
+			go func() {
+				l, err := both.Lock(t.Context(), "order/42")
+				if err != nil {
+					t.Error(err)
+					close(locked)
+					return
+				}
+				locked <- func() error { return l.Release(context.Background()) }
+			}()
+			await(1)
+			served := make(chan error)
+			go func() {
+				last, err := other()
+				if err == nil {
+					err = last()
+				}
+				served <- err
+			}()
+			await(2)
+			if err := first(); err != nil {
+				t.Error(err)
+			}
+			select {
+			case release := <-locked:
+				await(1) // the other library's program waits for the bridge
+				if release == nil || release() != nil {
+					t.Error("the bridge does not hold the lock")
+				}
+			case err := <-served:
+				t.Fatalf("a later program was served first: %v", err)
+			}
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

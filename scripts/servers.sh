@@ -35,6 +35,9 @@ there() {
 	gunicorn) /usr/bin/python3 -c 'import gunicorn' ;;
 	celery) /usr/bin/python3 -c 'import celery' ;;
 	python3-redis) /usr/bin/python3 -c 'import redis' ;;
+	php-cli) command -v php ;;
+	php-pgsql) php -r 'exit(extension_loaded("pdo_pgsql") ? 0 : 1);' ;;
+	php-symfony-lock) [ -e /usr/share/php/Symfony/Component/Lock/autoload.php ] ;;
 	tmux) command -v tmux ;;
 	screen) command -v screen ;;
 	bindfs) command -v bindfs ;;

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 parts=(stores every cut random models judges others observe reports)
 [ $# -gt 0 ] || set -- "${parts[@]}"
 
-missing=$(scripts/servers.sh gunicorn celery python3-redis tmux screen bindfs | tr '\n' ' ')
+missing=$(scripts/servers.sh gunicorn celery python3-redis php-cli php-pgsql php-symfony-lock tmux screen bindfs | tr '\n' ' ')
 [ -z "$missing" ] || { echo "missing: $missing; install it" >&2; exit 1; }
 
 tags=(-tags=verify)
@@ -39,7 +39,11 @@ for part in "$@"; do
 	begun=$SECONDS
 	case $part in
 	stores) stores ;;
-	every | cut | others | observe | reports) run "$part" '' . "./verify/$part" ;;
+	others)
+		(cd verify/others/adapters/node && npm ci --no-audit --no-fund --loglevel=error)
+		run others '' . ./verify/others
+		;;
+	every | cut | observe | reports) run "$part" '' . "./verify/$part" ;;
 	random) run random '' . ./verify/bubble ;;
 	models) run models '' . ./verify/model-checking -timeout 1h -large ;;
 	judges) run judges '' . ./verify/torture ./verify/check ./verify/model ./verify/traffic ;;

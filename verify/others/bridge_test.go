@@ -4,6 +4,7 @@ package others
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -21,12 +22,17 @@ import (
 // moveLease is the lease of each lock while a fleet moves.
 const moveLease = 3 * time.Second
 
+// stuck is how long no program waits in a fleet that makes progress: stores are back in a second or two.
+const stuck = time.Minute
+
 // phases is how the programs of a fleet take their lock in each phase: command lines of adapters, with {old} for the
 // address of the old store, and the URLs of EnvNew.
 type phases struct {
 	commands [3][][]string
-	urls     [3]string
+	urls     [3][]string
 	foreign  bool // the programs of the first phase are of another library
+	sessions bool // the locks of the old store end with it, and the other library does not notice
+	way      []int
 }
 
 // move is a fleet of processes under way.
@@ -35,49 +41,81 @@ type move struct {
 	old string
 	p   phases
 
-	mu   sync.Mutex
-	held []hadLock
+	mu      sync.Mutex
+	held    []hadLock
+	wrong   []string
+	started map[string]bool // libraries
 }
 
 // hadLock is a time in which a process believed that it had the lock.
 type hadLock struct {
 	span
-	who   string
-	token int64
+	who, library string
+	token        int64
 }
+
+// thereAndBack are the phases of a fleet that moves, and then moves back.
+var thereAndBack = []int{0, 1, 2, 1, 0}
 
 // TestFleetsOfRealProgramsMove moves fleets of programs of other libraries to fencelock and back, and fleets of
 // fencelock from store to store. Processes are killed with kill -9 and stopped past their leases, and both stores
 // are restarted. FENCELOCK_MOVE_FOR is how long; 30 s if it is not set.
 func TestFleetsOfRealProgramsMove(t *testing.T) {
 	redis := func() *testserver.Server { return testserver.Redis(t, testserver.Persist(true)) }
-	libraries := [][]string{goAdapter("redsync"), goAdapter("bsm"), python("redis-py")}
-	store := [][]string{goAdapter("store")}
+	setnx := [][]string{goAdapter("redsync"), goAdapter("bsm"), python("redis-py"), node("redlock")}
+	postgresStore := append(slices.Clone(symfony[:2]), "symfony-postgres", "{ttl}")
 	for _, c := range []struct {
-		name     string
-		old, new *testserver.Server
-		first    [][]string
-		bridge   []string
+		name      string
+		old, new  *testserver.Server
+		libraries [][]string // nil if the old store is one of fencelock
+		bridge    string
 	}{
-		{"from redsync, bsm and redis-py", redis(), redis(), libraries, goAdapter("bridge-setnx")},
-		{"from etcd concurrency", testserver.Etcd(t), redis(), [][]string{goAdapter("etcd-concurrency")}, goAdapter("bridge-mutex")},
-		{"from Redis to PostgreSQL", redis(), testserver.Postgres(t), store, nil},
-		{"from Redis to etcd", redis(), testserver.Etcd(t), store, nil},
-		{"from PostgreSQL to Redis", testserver.Postgres(t), redis(), store, nil},
+		{"from redsync, bsm, redis-py and node-redlock", redis(), redis(), setnx, "bridge-setnx"},
+		{"from redis-semaphore", redis(), redis(), [][]string{node("redis-semaphore")}, "bridge-semaphore"},
+		{"from Symfony Lock", testserver.Postgres(t), redis(), [][]string{postgresStore}, "bridge-symfony"},
+		{"from etcd concurrency", testserver.Etcd(t, testserver.Persist(true)), redis(), [][]string{goAdapter("etcd-concurrency")}, "bridge-mutex"},
+		{"from Redis to PostgreSQL", redis(), testserver.Postgres(t), nil, ""},
+		{"from Redis to etcd", redis(), testserver.Etcd(t, testserver.Persist(true)), nil, ""},
+		{"from PostgreSQL to Redis", testserver.Postgres(t), redis(), nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			oldURL, newURL := urlOf(c.old), urlOf(c.new)
-			p := phases{
-				commands: [3][][]string{c.first, store, store},
-				urls:     [3]string{oldURL, "bridge:" + oldURL + "," + newURL, newURL},
+			t.Parallel()
+			p := betweenStores(c.old, c.new)
+			if c.libraries != nil {
+				p.commands[0], p.commands[1], p.urls[1] = c.libraries, [][]string{goAdapter(c.bridge)}, p.urls[2]
+				p.foreign, p.sessions = true, c.bridge == "bridge-symfony"
 			}
-			if c.bridge != nil {
-				p.commands[1], p.urls[1], p.foreign = [][]string{c.bridge}, newURL, true
-			}
-			m := &move{t: t, old: c.old.Addr(), p: p}
+			m := &move{t: t, old: c.old.Addr(), p: p, started: map[string]bool{}}
 			m.run(c.old, c.new)
-			m.judge()
+			for _, wrong := range m.judge() {
+				t.Error(wrong)
+			}
 		})
+	}
+}
+
+// Some programs take the two stores in the other order, as those of a bridge that swaps them would.
+func TestFleetsOfRealProgramsSeeSwappedStores(t *testing.T) {
+	t.Parallel()
+	old, new := testserver.Redis(t, testserver.Persist(true)), testserver.Postgres(t)
+	p := betweenStores(old, new)
+	p.urls[1] = append(p.urls[1], "bridge:"+urlOf(new)+","+urlOf(old))
+	p.way = []int{1, 1}
+	m := &move{t: t, old: old.Addr(), p: p, started: map[string]bool{}}
+	m.run(old, new)
+	if wrong := strings.Join(m.judge(), "\n"); !strings.Contains(wrong, "waited for") {
+		t.Errorf("no two programs waited for each other: %s", wrong)
+	}
+}
+
+// betweenStores is a fleet of fencelock that moves from one store to another.
+func betweenStores(old, new *testserver.Server) phases {
+	store := [][]string{goAdapter("store")}
+	oldURL, newURL := urlOf(old), urlOf(new)
+	return phases{
+		commands: [3][][]string{store, store, store},
+		urls:     [3][]string{{oldURL}, {"bridge:" + oldURL + "," + newURL}, {newURL}},
+		way:      thereAndBack,
 	}
 }
 
@@ -88,21 +126,26 @@ func urlOf(s *testserver.Server) string {
 	return "etcd://" + s.Addr()
 }
 
-// run moves six slots through the phases and back. All have left a phase before one enters the phase after the next.
-func (m *move) run(stores ...*testserver.Server) {
+func (m *move) fail(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wrong = append(m.wrong, fmt.Sprintf(format, args...))
+}
+
+// run moves six slots through the phases. All have left a phase before one enters the phase after the next.
+func (m *move) run(old, new *testserver.Server) {
 	whole, err := time.ParseDuration(cmp.Or(os.Getenv("FENCELOCK_MOVE_FOR"), "30s"))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	way := []int{0, 1, 2, 1, 0}
-	stage := whole / time.Duration(len(way))
+	stage := whole / time.Duration(len(m.p.way))
 	var changes [len("012345")]chan int
 	var slots sync.WaitGroup
 	for i := range changes {
 		changes[i] = make(chan int)
 		slots.Go(func() { m.slot(i, changes[i]) })
 	}
-	for n, phase := range way {
+	for n, phase := range m.p.way {
 		var all sync.WaitGroup
 		for i := range changes {
 			all.Go(func() {
@@ -115,8 +158,7 @@ func (m *move) run(stores ...*testserver.Server) {
 		}
 		all.Wait()
 		time.Sleep(stage / 4) // real time: a phase lasts
-		if n == 1 || n == 3 {
-			s := stores[n/2]
+		for _, s := range m.restarts(n, old, new) {
 			if err := cmp.Or(s.Kill(), s.Restart()); err != nil {
 				m.t.Error(err)
 			}
@@ -129,12 +171,23 @@ func (m *move) run(stores ...*testserver.Server) {
 	slots.Wait()
 }
 
+// restarts returns the stores that are restarted in the stage n: those that its programs use, but one at a time.
+func (m *move) restarts(n int, old, new *testserver.Server) []*testserver.Server {
+	switch phase := m.p.way[n]; {
+	case phase == 2 || phase == 1 && (n > len(m.p.way)/2 || m.p.sessions):
+		return []*testserver.Server{new}
+	case m.p.sessions:
+		return nil
+	}
+	return []*testserver.Server{old}
+}
+
 // slot runs one program after another: that of the phase that comes from changes, and a new one after a kill.
 func (m *move) slot(i int, changes <-chan int) {
 	phase := <-changes
 	<-changes
-	for n := 0; ; n++ {
-		p := m.start(phase, i+n)
+	for n := i; ; n++ {
+		p, library := m.start(phase, n)
 		for p != nil {
 			select {
 			case next, ok := <-changes:
@@ -148,7 +201,7 @@ func (m *move) slot(i int, changes <-chan int) {
 				phase, p = next, nil
 				<-changes
 			default:
-				if !m.work(p, phase, strconv.Itoa(phase)+"."+strconv.Itoa(i)) {
+				if !m.work(p, hadLock{who: fmt.Sprintf("%d.%d", phase, i), library: library}) {
 					p.kill()
 					p = nil
 				}
@@ -157,93 +210,129 @@ func (m *move) slot(i int, changes <-chan int) {
 	}
 }
 
-func (m *move) start(phase, n int) *process {
-	all := m.p.commands[phase]
+// start starts the n-th program of a phase, and returns its library too.
+func (m *move) start(phase, n int) (*process, string) {
+	all, urls := m.p.commands[phase], m.p.urls[phase]
 	self, err := os.Executable()
 	if err != nil {
 		m.t.Error(err)
 	}
 	dir, _ := filepath.Abs("adapters")
 	fill := strings.NewReplacer("{self}", self, "{dir}", dir, "{ttl}", strconv.FormatInt(moveLease.Milliseconds(), 10))
-	command := []string{"env", adapters.EnvNew + "=" + m.p.urls[phase]}
+	command, library := []string{"env", adapters.EnvNew + "=" + urls[n%len(urls)]}, all[n%len(all)][2]
 	for _, word := range append(slices.Clone(all[n%len(all)]), m.old) {
 		command = append(command, fill.Replace(word))
 	}
 	p, err := startProcess(command, nil)
 	if err != nil {
-		return nil // its store is away
+		return nil, library // its store is away
 	}
-	return p
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.started[library] = true
+	return p, library
 }
 
 // work takes the lock once. It reports false if the process is to be replaced.
-func (m *move) work(p *process, phase int, who string) bool {
+func (m *move) work(p *process, h hadLock) bool {
 	sent := time.Now()
 	if p.lock("order", moveLease, 0) != nil {
 		return false
 	}
-	l, ok := p.answer(time.Minute)
+	l, ok := p.answer(stuck)
+	if !ok && time.Since(sent) >= stuck {
+		m.fail("%s, %s, waited for %v", h.who, h.library, stuck)
+	}
 	if !ok || l.word != "held" {
 		time.Sleep(askAgain) // real time: the store may be away
 		return ok && l.word == "refused"
 	}
+	h.from, h.token = l.at, m.token(h.who, l.rest)
+	bound := sent.Add(moveLease * 9 / 10) // it had the lock no longer than a lease that nobody renews
 	fault := rand.N(40)
 	time.Sleep(rand.N(20 * time.Millisecond)) // real time: the others must have a chance to come in
 	switch ends := time.Now(); fault {
 	case 0:
 		p.kill()
-		m.note(p, sent, span{l.at, ends}, who, l.rest)
+		m.note(p, h, earlier(ends, bound))
 		return false
 	case 1:
 		if err := p.stop(); err != nil {
 			m.t.Error(err)
 		}
-		m.note(p, sent, span{l.at, ends}, who, l.rest)
+		m.note(p, h, earlier(ends, bound))
 		time.Sleep(moveLease * 3 / 2) // real time: its lease must end
 		_ = p.goOn()
 		p.unlock()
+	case 2:
+		time.Sleep(moveLease * 3 / 2) // real time: fencelock renews the lock meanwhile
+		ends := time.Now()
+		if p.unlock().word != "released" {
+			ends = earlier(ends, bound)
+		}
+		m.note(p, h, ends)
 	default:
-		m.note(p, sent, span{l.at, ends}, who, l.rest)
+		m.note(p, h, earlier(ends, bound))
 		p.unlock()
 	}
 	return true
 }
 
-// note writes down that p had the lock. It had it no longer than its library told it, and than a lease that nobody
-// renews.
-func (m *move) note(p *process, sent time.Time, s span, who, token string) {
-	if told, ok := p.firstTold(s.from); ok {
-		s.to = earlier(s.to, told.at)
-	}
-	s.to = earlier(s.to, sent.Add(moveLease*9/10))
-	n, _ := strconv.ParseInt(token, 10, 64)
+// token is the token of a grant; 0 if it is the other library's own number.
+func (m *move) token(who, text string) int64 {
 	if m.p.foreign && strings.HasPrefix(who, "0.") {
-		n = 0 // the other library's own number
+		return 0
+	}
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// note writes down that p had the lock until ends, but no longer than its library told it.
+func (m *move) note(p *process, h hadLock, ends time.Time) {
+	h.to = ends
+	if told, ok := p.firstTold(h.from); ok {
+		h.to = earlier(h.to, told.at)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.held = append(m.held, hadLock{s, who, n})
+	m.held = append(m.held, h)
 }
 
-// judge looks for two that had the lock at once, and for tokens that fall.
-func (m *move) judge() {
+// judge returns what was wrong: two that had the lock at once, tokens that fall, a program that waited for too long.
+func (m *move) judge() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	slices.SortFunc(m.held, func(a, b hadLock) int { return a.from.Compare(b.from) })
-	var last hadLock
-	tokens := 0
-	for i, h := range m.held {
-		if i > 0 && h.from.Before(m.held[i-1].to) {
-			m.t.Errorf("%s and %s had the lock at once, for %v", m.held[i-1].who, h.who, m.held[i-1].to.Sub(h.from))
+	var last, latest hadLock
+	tokens, grants := 0, map[string]int{}
+	for _, h := range m.held {
+		grants[h.library]++
+		if h.from.Before(latest.to) {
+			m.wrong = append(m.wrong, fmt.Sprintf("%v and %v had the lock at once, for %v", latest, h, latest.to.Sub(h.from)))
+		}
+		if h.to.After(latest.to) {
+			latest = h
 		}
 		if h.token == 0 {
 			continue
 		}
 		if tokens++; h.token <= last.token {
-			m.t.Errorf("%s has the token %d after %s had %d", h.who, h.token, last.who, last.token)
+			m.wrong = append(m.wrong, fmt.Sprintf("the token falls: %v, then %v", last, h))
 		}
 		last = h
 	}
-	m.t.Logf("%d grants, %d of them with a token", len(m.held), tokens)
+	m.t.Logf("%d grants, %d of them with a token: %v", len(m.held), tokens, grants)
 	if tokens < 10 {
-		m.t.Errorf("%d grants had a token: the programs hardly ran", tokens)
+		m.wrong = append(m.wrong, fmt.Sprintf("%d grants had a token: the programs hardly ran", tokens))
 	}
+	for _, phase := range m.p.way {
+		for _, c := range m.p.commands[phase] {
+			if !m.started[c[2]] {
+				m.wrong = append(m.wrong, c[2]+" never ran")
+			}
+		}
+	}
+	return m.wrong
 }
+
+func (h hadLock) String() string { return fmt.Sprintf("%s (%s, token %d)", h.who, h.library, h.token) }

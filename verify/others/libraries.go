@@ -13,8 +13,10 @@ type library struct {
 }
 
 // goAdapter, and the others, are the command lines of adapters, with dir for the folder verify.
-func goAdapter(name string) []string   { return []string{"{self}", "adapter", name, "{ttl}"} }
-func python(name string) []string      { return []string{"python3", "{dir}/locks.py", name, "{ttl}"} }
+func goAdapter(name string) []string { return []string{"{self}", "adapter", name, "{ttl}"} }
+func python(name string) []string {
+	return []string{"/usr/bin/python3", "{dir}/locks.py", name, "{ttl}"}
+}
 func node(name string) []string        { return []string{"node", "{dir}/node/locks.mjs", name, "{ttl}"} }
 func adapterDir(verify string) string  { return filepath.Join(verify, "others", "adapters") }
 func resultsFile(verify string) string { return filepath.Join(verify, "others", "results.jsonl") }

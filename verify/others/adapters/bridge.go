@@ -2,7 +2,9 @@ package adapters
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"hash/crc32"
 	"os"
 	"strconv"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/etcdlock/etcdmutex"
 	"github.com/fencelock/fencelock/redislock/setnx"
+	"github.com/fencelock/fencelock/sqllock/foreign"
 	"github.com/fencelock/fencelock/storeurl"
 )
 
@@ -29,6 +32,21 @@ func openStore(_ string, ttl time.Duration, _ func(string)) (library, error) {
 // openSetNX is fencelock on a bridge from SET NX PX.
 func openSetNX(addr string, ttl time.Duration, _ func(string)) (library, error) {
 	return openBridge(setnx.New(redis.NewClient(&redis.Options{Addr: addr}), ""), ttl)
+}
+
+// openSemaphore is fencelock on a bridge from the Mutex of redis-semaphore.
+func openSemaphore(addr string, ttl time.Duration, _ func(string)) (library, error) {
+	return openBridge(setnx.New(redis.NewClient(&redis.Options{Addr: addr}), "mutex:"), ttl)
+}
+
+// openSymfony is fencelock on a bridge from Symfony's PostgreSqlStore.
+func openSymfony(addr string, ttl time.Duration, _ func(string)) (library, error) {
+	db, err := sql.Open("pgx", "postgres://postgres@"+addr+"/postgres?sslmode=disable")
+	if err != nil {
+		return nil, err
+	}
+	number := func(key string) int64 { return int64(crc32.ChecksumIEEE([]byte(key))) }
+	return openBridge(foreign.Advisory(db, number), ttl)
 }
 
 // openMutex is fencelock on a bridge from etcd's Mutex.

@@ -1,9 +1,10 @@
 <?php
-// Adapter of Symfony Lock with RedisStore: php symfony.php NAME TTL_MS HOST:PORT.
+// Adapter of Symfony Lock with RedisStore, or with PostgreSqlStore: php symfony.php NAME TTL_MS HOST:PORT.
 require '/usr/share/php/Symfony/Component/Lock/autoload.php';
 
 use Symfony\Component\Lock\Exception\LockConflictedException;
 use Symfony\Component\Lock\LockFactory;
+use Symfony\Component\Lock\Store\PostgreSqlStore;
 use Symfony\Component\Lock\Store\RedisStore;
 
 function say(string $text): void
@@ -11,15 +12,22 @@ function say(string $text): void
     fwrite(STDOUT, str_replace("\n", ' ', $text)."\n");
 }
 
+[, $name, , $address] = $argv;
+[$host, $port] = explode(':', $address);
+$postgres = 'symfony-postgres' === $name;
 // Where nothing has been configured, extensions are not loaded.
-foreach (['igbinary', 'redis'] as $extension) {
+foreach ($postgres ? ['pdo', 'pdo_pgsql'] : ['igbinary', 'redis'] as $extension) {
     extension_loaded($extension) || dl($extension.'.so');
 }
-[, , , $address] = $argv;
-[$host, $port] = explode(':', $address);
-$redis = new Redis();
-$redis->connect($host, (int) $port);
-$factory = new LockFactory(new RedisStore($redis));
+if ($postgres) {
+    $connection = new PDO("pgsql:host=$host;port=$port;dbname=postgres", 'postgres', '', [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
+    $store = new PostgreSqlStore($connection);
+} else {
+    $redis = new Redis();
+    $redis->connect($host, (int) $port);
+    $store = new RedisStore($redis);
+}
+$factory = new LockFactory($store);
 $changes = (string) file_get_contents('compress.zlib:///usr/share/doc/php-symfony-lock/changelog.Debian.gz', length: 80);
 say('ready '.strtok(substr($changes, strpos($changes, '(') + 1), ')'));
 $lock = null;

@@ -67,21 +67,6 @@ var refusals = []struct{ begins, advice string }{
 // serves some names and refuses the others.
 var clusterRefusals = []string{"MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN"}
 
-// failed explains an error of one request to the servers of b.
-func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
-	if b.transport.cluster == nil && begins(clusterRefusals, serverText(err)) {
-		return driver.Permanent(fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceCluster, err))
-	}
-	if strings.Contains(serverText(err), replicaText) {
-		told := fmt.Errorf("redis: %s %q: %s (%w)", doing, key, adviceReplica, err)
-		if b.transport.role.wasMaster() {
-			return driver.Refused(told) // a failover
-		}
-		return driver.Permanent(told)
-	}
-	return failed(ctx, doing, key, err)
-}
-
 // answered explains the error of a command. A copy of it that was sent before may have been
 // applied.
 func (b *Backend) answered(ctx context.Context, doing, key string, got *request) error {
@@ -94,13 +79,22 @@ func (b *Backend) answered(ctx context.Context, doing, key string, got *request)
 
 // failed explains an error of one request. Passwords are in none: neither the
 // server's answers nor go-redis' errors have them.
-func failed(ctx context.Context, doing, key string, err error) error {
-	if ended := driverutil.Ended(ctx); ended != nil && (isTimeout(err) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+func (b *Backend) failed(ctx context.Context, doing, key string, err error) error {
+	if ended := driverutil.Ended(ctx); ended != nil && (isTimeout(err) || errors.Is(err, context.Canceled)) {
 		err = ended
 	}
 	what := fmt.Sprintf("redis: %s %q", doing, key)
 	text := serverText(err)
+	switch {
+	case b.transport.cluster == nil && begins(clusterRefusals, text):
+		return driver.Permanent(fmt.Errorf("%s: %s (%w)", what, adviceCluster, err))
+	case strings.Contains(text, replicaText):
+		told := fmt.Errorf("%s: %s (%w)", what, adviceReplica, err)
+		if b.transport.role.wasMaster() {
+			return driver.Refused(told) // a failover
+		}
+		return driver.Permanent(told)
+	}
 	for _, r := range refusals {
 		// A script's own errors may stand behind a code and the script's name.
 		ours := strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins)

@@ -26,24 +26,12 @@ const clusterElection = 2 * time.Second
 // what it may not read becomes a note. It tries each right that the comment of New lists on
 // keys of its own, which it deletes.
 func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
-	e := health.Result{ServerTime: true}
-	if err := b.ready(ctx); err != nil {
-		return e, err
-	}
-	var mu sync.Mutex
-	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.UniversalClient) error {
-		s := serverExamination{b: b, addr: addr, ttl: ttl}
-		err := s.examine(ctx, node)
-		mu.Lock()
-		defer mu.Unlock()
-		e.Findings = append(e.Findings, s.Findings...)
-		e.Failover = max(e.Failover, s.Failover)
-		e.Volatile = e.Volatile || s.Volatile
-		e.Hosts = append(e.Hosts, s.Hosts...)
-		return err
+	e, err := b.examine(ctx, func(ctx context.Context, s *serverExamination, node redis.UniversalClient) error {
+		s.ttl = ttl
+		return s.examine(ctx, node)
 	})
 	if err != nil {
-		return health.Result{}, b.failed(ctx, "reading the settings for", b.prefix, err)
+		return e, err
 	}
 	if err := b.Ping(ctx); errors.Is(err, driver.ErrPermanent) && strings.Contains(err.Error(), adviceCluster) {
 		e.Add(health.Finding{
@@ -58,24 +46,42 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result
 // Eviction reads whether the server deletes keys when its memory is full, and returns nil if
 // not, or if the user lacks the right +info. It costs one round trip to each master.
 func (b *Backend) Eviction(ctx context.Context) (*health.Finding, error) {
-	if err := b.ready(ctx); err != nil {
+	e, err := b.examine(ctx, func(ctx context.Context, s *serverExamination, node redis.UniversalClient) error {
+		info := node.Info(ctx, "memory")
+		s.info = serverInfo(info.Val())
+		s.eviction()
+		return unlessRefused(info.Err())
+	})
+	if err != nil || len(e.Findings) == 0 {
 		return nil, err
 	}
+	return &e.Findings[0], nil
+}
+
+// examine calls f for each server, and puts together what it finds.
+func (b *Backend) examine(
+	ctx context.Context, f func(ctx context.Context, s *serverExamination, node redis.UniversalClient) error,
+) (health.Result, error) {
+	if err := b.ready(ctx); err != nil {
+		return health.Result{}, err
+	}
 	var mu sync.Mutex
-	var found *health.Finding
+	e := health.Result{ServerTime: true}
 	err := b.eachServer(ctx, func(ctx context.Context, addr string, node redis.UniversalClient) error {
-		info, err := node.Info(ctx, "memory").Result()
-		if f := eviction(addr, serverInfo(info)); f != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			found = f
-		}
-		return unlessRefused(err)
+		s := &serverExamination{b: b, addr: addr}
+		err := f(ctx, s, node)
+		mu.Lock()
+		defer mu.Unlock()
+		e.Findings = append(e.Findings, s.Findings...)
+		e.Failover = max(e.Failover, s.Failover)
+		e.Volatile = e.Volatile || s.Volatile
+		e.Hosts = append(e.Hosts, s.Hosts...)
+		return err
 	})
 	if err != nil {
-		return nil, b.failed(ctx, "reading the settings for", b.prefix, err)
+		return health.Result{}, b.failed(ctx, "reading the settings for", b.prefix, err)
 	}
-	return found, nil
+	return e, nil
 }
 
 // serverInfo is the answer to INFO.
@@ -89,19 +95,6 @@ func (i serverInfo) field(name string) string {
 		}
 	}
 	return ""
-}
-
-// eviction is nil for a server that evicts nothing.
-func eviction(addr string, info serverInfo) *health.Finding {
-	limit, policy := info.field("maxmemory"), info.field("maxmemory_policy")
-	if limit == "0" || policy == "noeviction" || policy == "" {
-		return nil
-	}
-	return &health.Finding{
-		Severity: health.Error, Code: "redis-eviction", Server: addr, Setting: "maxmemory-policy", Value: policy,
-		Why:    "It deletes keys when its memory is full, locks among them.",
-		Remedy: "CONFIG SET maxmemory-policy noeviction",
-	}
 }
 
 // serverExamination is the part of an Examination that is about one server.
@@ -130,9 +123,7 @@ func (s *serverExamination) examine(ctx context.Context, node redis.UniversalCli
 			s.Hosts = []string{host}
 		}
 	}
-	if f := eviction(s.addr, s.info); f != nil {
-		s.Add(*f)
-	}
+	s.eviction()
 	if s.info.field("role") == "slave" {
 		s.add(health.Error, "redis-replica", "role", "replica of "+s.info.field("master_host"),
 			"Locks cannot be kept on a replica: it takes no writes, or its master does not learn of them.",
@@ -190,6 +181,15 @@ func unlessRefused(err error) error {
 		return nil
 	}
 	return err
+}
+
+// eviction looks at what a full memory does.
+func (s *serverExamination) eviction() {
+	limit, policy := s.info.field("maxmemory"), s.info.field("maxmemory_policy")
+	if limit != "0" && policy != "noeviction" && policy != "" {
+		s.add(health.Error, "redis-eviction", "maxmemory-policy", policy,
+			"It deletes keys when its memory is full, locks among them.", "CONFIG SET maxmemory-policy noeviction")
+	}
 }
 
 // persistence looks at what a restart keeps.

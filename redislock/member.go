@@ -74,7 +74,7 @@ func (b *Backend) StoreID(ctx context.Context) (string, error) {
 	}
 	info, err := b.rdb.Info(ctx, "server").Result()
 	if err != nil {
-		return "", failed(ctx, "asking which server this is", "", err)
+		return "", b.failed(ctx, "asking which server this is", "", err)
 	}
 	return serverInfo(info).field("run_id"), nil
 }

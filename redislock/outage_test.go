@@ -291,6 +291,7 @@ func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
 // Answers that say nothing of the command are carried until the deadline; those that
 // will not change are not.
 func TestErrorsAreToldApart(t *testing.T) {
+	b := &Backend{transport: &transport{cluster: &redis.ClusterClient{}}}
 	for text, want := range map[string]bool{
 		"READONLY You can't write against a read only replica.":                       false,
 		"LOADING Redis is loading the dataset in memory":                              false,
@@ -317,7 +318,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.": false,
 		"ERR Error running script (call to f_1): @user_script:1: The user executing the script can't run this command or subcommand":      true,
 	} {
-		err := failed(context.Background(), "entering the line of", "key", errors.New(text))
+		err := b.failed(context.Background(), "entering the line of", "key", errors.New(text))
 		if permanent(err) != want || !strings.Contains(err.Error(), `"key"`) {
 			t.Errorf("%q became %v, permanent %v", text, err, permanent(err))
 		}

@@ -48,7 +48,7 @@ func (r *role) forget() {
 	}
 }
 
-// hello makes the request for the role. go-redis does not send it again.
+// hello makes the request for the role.
 func hello(ctx context.Context) *call { return &call{Cmd: *redis.NewCmd(ctx, "hello")} }
 
 // refuseReplica fails on every replica: with the server's error if it takes no writes. At such an error go-redis
@@ -72,14 +72,10 @@ func (r *role) first(ctx context.Context, server *redis.Client, key string) erro
 	return err
 }
 
-// read reads the response to HELLO, if it was sent.
+// read reads the response to HELLO.
 func (r *role) read(c *call) {
-	switch {
-	case c == nil:
-		return
-	case c.Err() == nil:
-	case c.text() == "", begins(refusedForNow, c.text()):
-		return
+	if c.Err() != nil && (c.text() == "" || begins(refusedForNow, c.text())) {
+		return // it is still to be asked
 	}
 	replica := false
 	switch v := c.Val().(type) {

@@ -1,5 +1,4 @@
--- break ends the claim whose span holds a token, and keeps its ID out until its lease would have ended. A claim that
--- holds may linger, or get notice.
+-- break ends the claim whose span holds a token, and keeps its ID out until its lease would have ended.
 --
 -- ARGV  1 token  2 reason  3 how long it lingers, 0 for the lock-delay of the claim, or -1: ends also a claim that
 --       lingers  4 its notice, or 0

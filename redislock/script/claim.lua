@@ -1,17 +1,14 @@
 -- claims makes what concerns one claim. A claim that is found is a key (H or V), a field, and the text of the claim.
 local function claims(r)
-  -- touch writes nothing, and needs no memory. Redis asks at the first write alone whether memory is short, so the
-  -- verbs that touch first work then. A replica refuses it.
+  -- touch needs no memory: Redis asks whether memory is short at the first write alone. A replica refuses it.
   function r.touch() call('HDEL', H, '') end
 
-  -- known refuses the format of another version.
   function r.known(format)
     if (format or '2') ~= '2' then error('FENCELOCK VERSION ' .. format, 0) end
   end
 
   function r.weight(claim) return match(claim, '^%d+ %d+ %d+ %d+ (%d+) (%S+)') end -- and its channel
 
-  -- waits reports whether claims wait.
   function r.waits() return call('HGET', H, 'waits') and call('EXISTS', V, W) > 0 end
 
   -- keep has the keys outlive a time by one to two days, in steps of a day.
@@ -50,8 +47,8 @@ local function claims(r)
     if claim then return V, field, claim end
   end
 
-  -- renew starts a lease again, and shortens none. That of a claim under notice stays as it is, and without a tail the
-  -- answer is 'n', how long it has, and why. With a tail the claim ends with that from then on.
+  -- renew starts a lease again, and shortens none. Under notice it stays, and the answer is 'n', how long it has, and why.
+  -- A tail is the new end of the claim, which then gets no notice.
   function r.renew(id, lease, tail)
     local key, field, claim, notice = r.find(id)
     r.touch()
@@ -76,8 +73,7 @@ local function claims(r)
     return n, first
   end
 
-  -- standing answers {'g', now, claim, mark} or {'w', now, claim, ahead, first claim, soonest} for a claim in line,
-  -- or what gone answers.
+  -- standing answers 'g' or 'w' as enter does, or what gone answers.
   function r.standing(id)
     local h = call('HMGET', H, 'c:' .. id, 'm:' .. id, 'soonest')
     if h[1] then return {'g', stamp, h[1], h[2] or ''} end
@@ -88,4 +84,3 @@ local function claims(r)
     return {'w', stamp, claim, n + rank, first, h[3] or stamp}
   end
 end
-

@@ -12,4 +12,3 @@ local function drop(key, field, claim, linger)
   end
   r.hurry()
 end
-

@@ -1,17 +1,14 @@
--- member.lua judges ballots. It stands before enter and initialise for members of a quorum.
+-- member judges ballots. It stands before enter and initialise for members of a quorum.
 --
--- M is '1 ' born ' ' history(40) ' ' run(40) ' ' text: since when this server knows that it is a
--- member, the ids of its replication and its run when it noticed that, and what the members have agreed on.
--- The last digit of run is 'r' if it had replicas by then.
+-- M is '1 ' born ' ' history(40) ' ' run(40) ' ' text: since when this server knows that it is a member, the ids of its
+-- replication and its run by then (with 'r' as its last digit if it had replicas), and what the members agreed on.
 --
--- A server may have lost what it had acknowledged if it was started again, and if it was a replica meanwhile: then its
--- quarantine begins. A master that gets its first replica, or has lost its last for long, has another history too,
--- and a second id of zeros. Durable excuses a restart, but not of a server that had replicas: it may be one of
--- them (redis, replication.c). Scripts have no clock but the server's, so a quarantine begins with a ballot within
--- the skew of that.
+-- The quarantine begins when a server was started again, or was a replica meanwhile: it may have lost what it had
+-- acknowledged. A master that gets its first replica, or has lost its last for long, has another history too, and a
+-- second id of zeros. Durable excuses a restart, but not of a server that had replicas: it may be one of them.
+-- Scripts have no clock but the server's, so a quarantine begins with a ballot within the skew of that.
 local M
 
--- read_member returns since when, in which history and run, and what was agreed on.
 local function read_member()
   local known = call('GET', M)
   if not known then return end
@@ -58,4 +55,3 @@ local function judge(last, held, ballot, skew, quarantine, durable, agreed, cloc
   if not ok then return 'b' .. text(math.max(last, now)) end
   return nil, ballot
 end
-

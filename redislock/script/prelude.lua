@@ -1,12 +1,11 @@
--- prelude.lua, claim.lua and queue.lua stand before every script on locks. The comment in keys.go says how a lock
--- is kept. Lua counts times and tokens, µs since 1970, without loss: they are below 2^53.
+-- prelude, claim and queue stand before every script on locks. keys.go says how a lock is kept. Times and tokens are µs
+-- since 1970: below 2^53, so that Lua counts them without loss.
 --
--- KEYS  H of each lock. The other keys of a lock are made from it. A Cluster that moves a hash slot runs only scripts
---       all of whose KEYS are there, and V and W mostly do not exist. So they are not KEYS, and are touched only where
---       somebody waits, and before anything is written: the server refuses that if they are on another node
+-- KEYS  H of each lock. V and W are made from it, and are no KEYS: a Cluster that moves a hash slot runs only scripts
+--       whose KEYS all exist. They are touched only where somebody waits, and before anything is written: the server
+--       refuses them if they are on another node
 -- ARGV  what the verb says, for each lock in turn
--- To one lock the answer is that of the verb. To many it is an array of them, in which 'e' error stands where the
--- verb failed. What a replica refuses is an error of the whole call.
+-- To one lock the answer is that of the verb. To many it is an array, in which 'e' error stands where the verb failed.
 local call, sub, match, fmt = redis.call, string.sub, string.match, string.format
 local H, V, W
 local clock = call('TIME')
@@ -24,7 +23,7 @@ local function each(verb)
     local ok, answer = pcall(verb, unpack(ARGV, (i - 1) * args + 1, i * args))
     if not ok then
       answer = type(answer) == 'table' and answer.err or answer
-      local readonly = match(answer, 'READONLY You.*')
+      local readonly = match(answer, 'READONLY You.*') -- a replica refuses the whole call
       if readonly then return {err = readonly} end
       answer = 'e' .. answer
     end
@@ -32,4 +31,3 @@ local function each(verb)
   end
   return answers
 end
-

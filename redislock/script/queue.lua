@@ -1,5 +1,4 @@
--- rules makes what a line needs, once. A free lock needs nothing of it: to make a function costs as much as a small
--- command.
+-- rules makes what a line needs, once. A free lock needs none of it, and a function costs as much as a small command.
 local r
 local function rules()
   if r then return r end
@@ -9,7 +8,7 @@ local function rules()
   -- tell sends a hint to a process. A hint that may not be sent must not undo half of a script.
   function r.tell(channel, message) redis.pcall('PUBLISH', match(H, '^(.*){') .. '@' .. channel, message) end
 
-  -- each calls f for each claim in line, or of those in one key.
+  -- each calls f for each claim in line, or in one key.
   function r.each(f, only)
     for _, key in ipairs(only and {only} or r.waits() and {H, V} or {H}) do
       local h = call('HGETALL', key)
@@ -47,15 +46,12 @@ local function rules()
       waits = waits - 1
     end
     if waits > 0 then call('HSET', H, 'waits', waits) else call('HDEL', H, 'waits') end
-    if held == 0 then
-      call('HDEL', H, 'held', 'size', 'soonest')
-    else
-      call('HSET', H, 'held', text(held), 'soonest', text(soonest))
-    end
+    if held > 0 then call('HSET', H, 'held', text(held), 'soonest', text(soonest))
+    else call('HDEL', H, 'held', 'size', 'soonest') end
     for channel, message in pairs(told) do r.tell(channel, message) end
   end
 
-  -- hurry tells the first who waits that a claim before it may end sooner than it did.
+  -- hurry tells the first that waits that a claim before it may end sooner.
   function r.hurry()
     local first = r.waits() and call('ZRANGE', W, 0, 0)[1]
     local waiter = first and call('HGET', V, first)
@@ -64,14 +60,8 @@ local function rules()
     r.tell(channel, 'l' .. #first - 2 .. ':' .. sub(first, 3))
   end
 
-  -- delayed returns the lock-delay of a claim under notice, or 0.
-  function r.delayed(field, claim)
-    if not match(field, '^c:') or not call('HGET', H, 'n:' .. sub(field, 3)) then return 0 end
-    return match(claim, '^%d+ %d+ %d+ %d+ %d+ %S+ (%d+)') + 0
-  end
-
-  -- fresh comes before what a verb does to a line. If somebody can have expired, it takes them out, and lets in who
-  -- then fits. Leases are renewed without it: soonest grows old, and the line is looked at about once in a lease.
+  -- fresh comes before what a verb does to a line. If claims can have expired, it takes them out, and lets in who then
+  -- fits. A renewal leaves soonest as it is, so this goes through the line about once in a lease.
   function r.fresh()
     local h, held, first = call('HMGET', H, 'soonest', 'format'), 0, NEVER
     r.known(h[2])
@@ -80,8 +70,9 @@ local function rules()
     if not h[1] or h[1] + 0 > now then return end
     r.each(function(key, field, claim)
       local ends, weight = match(claim, '^%d+') + 0, r.weight(claim)
-      local delay = ends <= now and r.delayed(field, claim) or 0
-      if ends + delay > now and delay > 0 then -- its notice is over
+      local delay = ends <= now and match(field, '^c:') and call('HGET', H, 'n:' .. sub(field, 3))
+        and match(claim, '^%d+ %d+ %d+ %d+ %d+ %S+ (%d+)') or 0
+      if ends + delay > now and delay + 0 > 0 then -- its notice is over
         ends = ends + delay
         call('HDEL', H, field)
         call('HSET', H, 'l:' .. sub(field, 3), text(ends) .. match(claim, '^%d+(.*)$'))
@@ -96,4 +87,3 @@ local function rules()
 
   return r
 end
-

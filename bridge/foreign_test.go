@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -122,7 +123,7 @@ func (f *fleet) workForeign(ctx context.Context, who string) {
 
 func TestFleetMovesFromAForeignLockAndBack(t *testing.T) {
 	for _, faults := range []bool{false, true} {
-		for _, seed := range seeds(t, 10) {
+		for _, seed := range drivertest.Seeds(t, 10) {
 			t.Run(fmt.Sprintf("faults=%v/seed=%d", faults, seed), func(t *testing.T) {
 				f := &fleet{rng: rand.New(rand.NewPCG(seed, seed)), way: thereAndBack, faults: faults}
 				f.foreign = &foreignStore{locks: map[string]foreignLock{}}

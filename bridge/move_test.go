@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -236,24 +234,9 @@ func (f *fleet) judge() {
 // there and back: in the first and last stage of a move programs of two phases run.
 var thereAndBack = []phase{oldOnly, both, both, newOnly, both, both, oldOnly}
 
-func seeds(t *testing.T, n int) []uint64 {
-	if s := os.Getenv(drivertest.SeedVariable); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return []uint64{seed}
-	}
-	all := []uint64{rand.Uint64()}
-	for i := range n {
-		all = append(all, uint64(i))
-	}
-	return all
-}
-
 func TestFleetMovesThereAndBack(t *testing.T) {
 	for _, faults := range []bool{false, true} {
-		for _, seed := range seeds(t, 10) {
+		for _, seed := range drivertest.Seeds(t, 10) {
 			t.Run(fmt.Sprintf("faults=%v/seed=%d", faults, seed), func(t *testing.T) {
 				for _, wrong := range move(t, seed, faults, thereAndBack...) {
 					t.Error(wrong)

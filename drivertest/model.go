@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -14,16 +15,39 @@ import (
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-// SeedVariable names the environment variable that replays one random sequence:
-// it holds the seed that a failed test has printed.
+// SeedVariable names the environment variable that says which random sequences tests play: the one
+// with the seed that it holds, as a failed test has printed it, or new ones if it is "random". Without
+// it a test plays the same ones each time, so that a change is blamed only for what it did.
 const SeedVariable = "FENCELOCK_SEED"
+
+// Seeds returns n seeds for the random sequences of a test, or one if SeedVariable holds it.
+func Seeds(t testing.TB, n int) []uint64 {
+	t.Helper()
+	text := os.Getenv(SeedVariable)
+	if seed, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return []uint64{seed}
+	}
+	name := fnv.New64a()
+	_, _ = name.Write([]byte(t.Name()))
+	r := rand.New(rand.NewPCG(name.Sum64(), 0))
+	if text == "random" {
+		r = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	} else if text != "" {
+		t.Fatalf("%s is %q; want the whole number that a failed test has printed, or random", SeedVariable, text)
+	}
+	seeds := make([]uint64, n)
+	for i := range seeds {
+		seeds[i] = r.Uint64()
+	}
+	return seeds
+}
 
 // Model plays random sequences of operations and compares each answer with a
 // model of the laws. No lease ends meanwhile, so it runs against any store. A backend
 // that goes on in the background has a method Settle(context.Context) error, which
 // waits for that.
 //
-// Without seeds it draws three. A failure prints its seed and what led to it.
+// Without seeds it takes three from Seeds. A failure prints its seed and what led to it.
 func Model(t *testing.T, open Opener, seeds ...uint64) { playSeeds(t, open, false, seeds) }
 
 // ModelInBubbles is Model with leases that end: each sequence runs in a
@@ -33,15 +57,8 @@ func ModelInBubbles(t *testing.T, open Opener, seeds ...uint64) { playSeeds(t, o
 
 // playSeeds plays the seeds that are asked for, or three.
 func playSeeds(t *testing.T, open Opener, bubbles bool, seeds []uint64) {
-	if s := os.Getenv(SeedVariable); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("%s is %q; want the whole number that a failed test has printed", SeedVariable, s)
-		}
-		seeds = []uint64{seed}
-	}
-	if len(seeds) == 0 {
-		seeds = []uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}
+	if _, err := strconv.ParseUint(os.Getenv(SeedVariable), 10, 64); err == nil || len(seeds) == 0 {
+		seeds = Seeds(t, 3)
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

@@ -3,7 +3,6 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -65,7 +64,7 @@ func TestLeastPrivilege(t *testing.T) {
 	// One sequence, and all views with one client: logging in costs the server more than
 	// all of it.
 	app := login(t, s, "app", appPassword)
-	drivertest.Model(t, func(t *testing.T) driver.Backend { return backend(t, app, "") }, rand.Uint64())
+	drivertest.Model(t, func(t *testing.T) driver.Backend { return backend(t, app, "") }, drivertest.Seeds(t, 1)...)
 	// clientv3.New itself asks for the token, and says no.
 	_, err := connect(clientv3.Config{Username: "app", Password: "wr0ng"}, s.Addr())
 	if err == nil || strings.Contains(err.Error(), "wr0ng") {

@@ -3,7 +3,6 @@ package etcdlock_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -76,7 +75,7 @@ func TestThreeMembers(t *testing.T) {
 	t.Run("OneIsDown", func(t *testing.T) {
 		_, follower := c.leader()
 		c.handed(t, func() { steps.Must(t, follower.Kill()) })
-		drivertest.Model(t, views, rand.Uint64())
+		drivertest.Model(t, views, drivertest.Seeds(t, 1)...)
 		steps.Must(t, follower.Restart())
 	})
 	t.Run("TheLeaderIsKilled", func(t *testing.T) {

@@ -160,15 +160,12 @@ func (s *simClient) leave(t driver.Ticket) {
 // believed is how long the core believes in a lease.
 func believed(d time.Duration) time.Duration { return d - d/100 - 2*time.Millisecond }
 
-// seeds returns the seeds to play: those of the environment variable that drivertest
-// uses, or from one number up to another and one more that is drawn.
+// seeds returns the seeds to play: the one that the environment names, or from one number up to another and one more.
 func seeds(t *testing.T, from, to int) []uint64 {
-	if text := os.Getenv(drivertest.SeedVariable); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		steps.Must(t, err)
-		return []uint64{seed}
+	all := drivertest.Seeds(t, 1)
+	if _, err := strconv.ParseUint(os.Getenv(drivertest.SeedVariable), 10, 64); err == nil {
+		return all
 	}
-	all := []uint64{rand.Uint64()}
 	for i := from; i < to; i++ {
 		all = append(all, uint64(i))
 	}

@@ -17,6 +17,7 @@ missing=$(scripts/servers.sh gunicorn celery python3-redis php-cli php-pgsql php
 
 tags=(-tags=verify)
 flags=(-count=1)
+export FENCELOCK_SEED=${FENCELOCK_SEED:-random} # make test plays the same random sequences each time
 
 # stores runs the tests with the build tag verify of the packages that make test runs.
 stores() {

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +22,7 @@ func TestEnsemble(t *testing.T) {
 	t.Parallel()
 	servers := testserver.ZooKeeperEnsemble(t, 3)
 	open := opener(servers...)
-	drivertest.Model(t, open, rand.Uint64())
+	drivertest.Model(t, open, drivertest.Seeds(t, 1)...)
 
 	t.Run("a released lock is free for everybody", func(t *testing.T) {
 		var views []*Backend

@@ -15,7 +15,8 @@ import (
 const maxAwait = time.Second
 
 // Await returns when the claim of t is granted or gone, when a claim of its line may have
-// expired, or after a second. A grant that it hears of costs no request.
+// expired, or after a second. A grant that it hears of costs no request; else it costs a Read,
+// shared by all who wait for the key in this process.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
 	if err := b.ended(ctx); err != nil {
 		return driver.Ticket{}, err
@@ -77,7 +78,8 @@ func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Tic
 	return got, notice, nil
 }
 
-// Alarm calls f for claims of this Backend that were broken.
+// Alarm calls f for claims of this Backend that were broken or are under notice, until stop is called. While there is
+// an alarm, a store without push is asked once a second for the versions of keys that are held.
 func (b *Backend) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 	b.watch()
 	return b.claims.alarms.Subscribe(f)

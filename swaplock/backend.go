@@ -14,7 +14,12 @@ import (
 	"github.com/fencelock/fencelock/internal/line"
 )
 
-// Backend keeps locks in a Store. Its methods may be called from many goroutines at once.
+// Backend keeps locks in a Store: it is a driver.Backend, with all that package driver promises. Its methods may be
+// called from many goroutines at once. Their errors are those of the driver: driver.ErrRefused says that nothing
+// happened, driver.Gone that the claim is not in line, driver.ErrClosed that Close was called.
+//
+// A step is a Read and a Swap, and both again after each swap of others that came between. Steps of one key that
+// come while another is under way share the next one.
 type Backend struct {
 	driverutil.Ownership
 	store     Store
@@ -43,7 +48,7 @@ var (
 	_ driver.Alarm    = (*Backend)(nil)
 )
 
-// New returns a Backend that keeps its lines in store.
+// New returns a Backend that keeps its lines in store. It sends no request.
 func New(store Store) *Backend {
 	traits := store.Traits()
 	b := &Backend{store: store, grace: traits.Grace, node: traits.Node, info: driver.Info{
@@ -60,7 +65,7 @@ func New(store Store) *Backend {
 	return b
 }
 
-// Open takes the backend over for one Client.
+// Open takes the Backend over for one Client. It sends no request, and fails if another Client has it.
 func (b *Backend) Open() error { return b.Take(nil) }
 
 // Info says that a Backend keeps every law of a line.
@@ -75,7 +80,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Leave takes the claim of t out of its line and wakes everyone that this makes granted.
+// Leave takes the claim of t out of its line and wakes everyone that this makes granted. It costs one request if the
+// line was seen last by this process and nobody has written it since, or if the claim waits as an arrival; else a step.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	missed := false // the claim was gone before the message came
 	leave := func(r *reading, s *line.Step) error {
@@ -205,7 +211,7 @@ func (b *Backend) left(key string) *State {
 	return &now
 }
 
-// Reserve lengthens the span of t if that claim is alone in line and nobody has drawn a token since.
+// Reserve lengthens the span of t if that claim is alone in line and nobody has drawn a token since. It costs a step.
 func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	if span < 1 || span > driver.MaxSpan {
 		return false, driver.Permanent(fmt.Errorf(
@@ -220,7 +226,7 @@ func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (boo
 	return err == nil && done, err
 }
 
-// Break ends the claim of key whose span holds token, at once or after a delay.
+// Break ends the claim of key whose span holds token, at once or after a delay. It costs a step.
 func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
 	return b.step(ctx, key, func(r *reading, s *line.Step) error {
 		if r.beyond(token) {
@@ -231,7 +237,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 	})
 }
 
-// Adopt gives the claim of t to by.
+// Adopt gives the claim of t to by, with a full lease. It costs a step, and a Renew if it was done before.
 func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
 	for {
 		var got driver.Ticket
@@ -264,13 +270,15 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 	}
 }
 
-// Detach starts the lease of t again. A claim belongs to no process.
+// Detach starts the lease of t again, as Renew does. It takes nothing else: a claim belongs to no process.
 func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
 	defer b.claims.leave(driverutil.Ref(t.Key, t.ID))
 	return driverutil.InLine(b.Renew(ctx, []driver.Ticket{t})[0])
 }
 
-// Settle grants the lock of key to who comes next, if a claim before it has ended.
+// Settle removes claims of key that have ended, and grants the lock to those that come next. A waiter does that by
+// itself within a second of the end of a lease; it is for a store that knows of an end before. It costs a step, or a
+// Read if there is nothing to do.
 func (b *Backend) Settle(ctx context.Context, key string) error {
 	return b.step(ctx, key, func(*reading, *line.Step) error { return nil })
 }
@@ -279,7 +287,9 @@ func (b *Backend) Settle(ctx context.Context, key string) error {
 const soon = 100 * time.Millisecond
 
 // Lend gives the granted claim of t a record of its own, with the lease of t, and returns a version of its line in
-// which it has the grant.
+// which it has the grant. It is for a store in which something other than time may end a record, such as the
+// transaction of sqllock.Tx; waiters look ten times a second from then on. It costs a step, and a Renew if the
+// record was there.
 func (b *Backend) Lend(ctx context.Context, t driver.Ticket) (version string, err error) {
 	var seen *reading
 	var found bool // in a record
@@ -312,7 +322,8 @@ func (b *Backend) Lend(ctx context.Context, t driver.Ticket) (version string, er
 	return seen.Version, nil
 }
 
-// Claims returns the IDs of those in the line of key, in order.
+// Claims returns the IDs of the claims in the line of key, in order, also of those whose leases have ended. It costs a
+// Read. Line describes claims to people, without their IDs.
 func (b *Backend) Claims(ctx context.Context, key string) (ids []string, err error) {
 	st, err := b.store.Read(ctx, key, -1)
 	if err != nil {
@@ -328,7 +339,7 @@ func (b *Backend) Claims(ctx context.Context, key string) (ids []string, err err
 	return ids, nil
 }
 
-// Line describes the line of key, also when nobody is in it.
+// Line describes the line of key, also when nobody is in it. It costs a Read.
 func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
 	if err := b.ended(ctx); err != nil {
 		return driver.Line{}, err
@@ -350,7 +361,7 @@ func (b *Backend) show(key string, st State) (driver.Line, error) {
 	return r.Describe(s, key), nil
 }
 
-// Lines yields the lines with at least one claim whose keys begin with prefix.
+// Lines yields the lines with at least one claim whose keys begin with prefix, by one List.
 func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	return func(yield func(driver.Line, error) bool) {
 		if err := b.ended(ctx); err != nil {

@@ -14,8 +14,8 @@ import (
 // errMoved says that another call has moved the lease that was to be renewed.
 var errMoved = errors.New("the lease has moved")
 
-// Renew starts the leases of ts again, in one request. The first renewal of claims that came
-// behind others costs a step more for each key.
+// Renew starts the leases of ts again, by one Renew of the Store. The first renewal of claims that came
+// behind others costs a step more for each key. The errors are in the order of ts.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
 	var leases []Lease

@@ -7,9 +7,13 @@ import (
 )
 
 // Store is a store that can compare and swap. All methods may be called from many goroutines at
-// once. Each is one atomic step of the store, and is not repeated unless the first try is known to
-// have had no effect. An error means that the outcome is unknown, unless it is a
-// driver.Refused or driver.Permanent.
+// once, and return soon after ctx ends. Each is one atomic step of the store, and is not repeated
+// unless the first try is known to have had no effect.
+//
+// An error matches driver.ErrRefused if nothing happened and a later try may succeed, and
+// driver.ErrPermanent if nothing happened and only a person can help: see driver.Refused and
+// driver.Permanent. After any other error the outcome is unknown, and the Backend finds it out.
+// A condition that does not hold is not an error.
 //
 // All times are those of the store's own clock. A store that cannot keep a time to the nanosecond
 // rounds it up: a lease may end a moment late, and never early.
@@ -18,7 +22,9 @@ type Store interface {
 	Traits() Traits
 
 	// Read returns what the store has of key, with at most so many of its first arrivals, or all
-	// of them if arrivals is negative.
+	// of them if arrivals is negative. A key that is not there is an empty State with Now. Keys are
+	// any bytes, 1 to 1024 of them. The State must have all Swaps that had returned before the Read
+	// was sent: a replica that lags does not do.
 	Read(ctx context.Context, key string, arrivals int) (State, error)
 
 	// Swap applies c to key if all its conditions hold, and returns the new version of the key.
@@ -27,24 +33,31 @@ type Store interface {
 
 	// Renew has each lease end no earlier than its TTL from now: that of the holder, if the ID
 	// is the holder's, else that of the record. A lease that has ended, or is not there, stays as
-	// it is, and Renew returns false for it. The version of the key stays the same.
+	// it is, and Renew returns false for it. The version of the key stays the same. One call may
+	// have hundreds of leases, of many keys. If there is an error, alive is ignored, and no lease
+	// counts as renewed.
 	Renew(ctx context.Context, ls []Lease) (alive []bool, err error)
 
-	// Purge removes those records of ids that have ended by now.
+	// Purge removes those records of ids that have ended by now, for good: a Renew that comes later
+	// finds none. It is called once a Read has shown that they have ended.
 	Purge(ctx context.Context, key string, ids []string) error
 
 	// Forget removes the keys that have neither document nor arrivals nor mark, and whose Last is
 	// below last; and all records that have ended. It returns keys, some hundreds at most, that have a
-	// document or arrivals and whose Last is below last. It is called about once an hour.
+	// document or arrivals and whose Last is below last; they are looked at then. It is called
+	// about once an hour by each process, and has five minutes. A store may keep keys forever,
+	// and returns nil.
 	Forget(ctx context.Context, last int64) (stale []string, err error)
 
 	// List yields the keys that begin with prefix and have a document or arrivals, with what Read
-	// returns of each. It stops after the first error that it yields.
+	// returns of each. It stops after the first error that it yields. The States need not be of
+	// one moment.
 	List(ctx context.Context, prefix string) iter.Seq2[Keyed, error]
 
 	// Watch calls hear with the key and the News of each swap, by any process, until ctx ends or
-	// the connection fails. Once it hears of all swaps from then on, it calls hear with an empty
-	// key.
+	// the connection fails; hear may be called from many goroutines at once. Once it hears of all
+	// swaps from then on, it calls hear with an empty key. Watch is called again a quarter of a
+	// second after it returns, whatever it returns. News that is lost delays a grant by up to a second.
 	//
 	// A store without push reads, every few milliseconds, the versions of the keys that waiting
 	// returns, in as few requests as it can, and calls hear without News for each key whose
@@ -53,14 +66,14 @@ type Store interface {
 }
 
 // Losable is optional: a store that may be lost under its clients, such as a file that is deleted or
-// replaced.
+// replaced. The claims that entered before are gone then, whatever the new one has.
 type Losable interface {
-	// Lost returns how often that has happened, and what the owners of claims that entered before
-	// are told.
+	// Lost returns how often this process has found the store lost, and the reason that the owners
+	// of claims that entered before are told. It sends no request.
 	Lost() (times int64, reason string)
 }
 
-// Traits are what the store is.
+// Traits describe a store.
 type Traits struct {
 	Name      string // as in driver.Info
 	Namespace string // as in driver.Info
@@ -75,7 +88,7 @@ type Traits struct {
 	Grace time.Duration
 }
 
-// State is what a store has of one key.
+// State holds all that a store has of one key, as of one moment.
 type State struct {
 	Version string    // changes with each swap, and is never one that the key has had before; "" if there is nothing
 	Now     time.Time // by the store's clock, after the Read was sent
@@ -94,7 +107,8 @@ type State struct {
 	alone      bool      // there is one claim
 }
 
-// Content is the part of a State that a swap replaces.
+// Content is the part of a State that a swap replaces. The store keeps all of it as it is, and need
+// not read the Document.
 type Content struct {
 	Last     int64     // the largest token drawn
 	Mark     string    // any bytes
@@ -106,7 +120,7 @@ type Content struct {
 	Document []byte    // empty, or a JSON object
 }
 
-// Change describes a swap: its conditions first.
+// Change describes a swap: its conditions first. All conditions and all effects are one atomic step.
 type Change struct {
 	If     string    // the version of the key is still this; "" if there is nothing
 	IfLast int64     // Last is still this, unless 0: nobody has arrived since the Read
@@ -122,7 +136,8 @@ type Change struct {
 	News     []News   // for those who Watch in other processes
 }
 
-// News describes the effect of a swap on one claim. It is not a secret.
+// News describes the effect of a swap on one claim, for a Watch to deliver as it is. It is not a
+// secret.
 type News struct {
 	Token int64 // of the claim
 	// Grant proves to the owner of the claim that it holds the lock now. If it is empty, the owner
@@ -133,7 +148,7 @@ type News struct {
 	State *State `json:"-"`
 }
 
-// Lease names one lease.
+// Lease names one lease, by its key and the ID of its claim, and says how long it lasts from now.
 type Lease struct {
 	Key, ID string
 	TTL     time.Duration
@@ -152,7 +167,8 @@ type Keyed struct {
 // The line of a key is its document and, behind that, its arrivals. Whoever swaps next may move
 // the first arrivals into the document (Change.Arrivals).
 type Arriver interface {
-	// Arrive adds a to the arrivals of key if it may, and returns its place, else nil.
+	// Arrive adds a to the arrivals of key if it may, and returns its place, else nil. It costs one
+	// request. A free lock is taken by it alone.
 	//
 	//   - If there is no document and no arrival, a holds the lock. It becomes the Holder, with a
 	//     lease of a.TTL, and the version changes. Open becomes the end of that lease if a.Full,
@@ -186,12 +202,12 @@ type Messenger interface {
 	Message(ctx context.Context, key string, m []byte) error
 }
 
-// Arrival is a claim that has arrived and is not in the document yet.
+// Arrival is a claim that has arrived and is not in the document yet, or a message.
 type Arrival struct {
-	ID       string // letters and digits
+	ID       string // letters and digits; empty for a message
 	Message  bool
-	Claim    []byte // a JSON object
-	Span     int64
+	Claim    []byte // a JSON object, which the store keeps as it is
+	Span     int64  // how many tokens it draws, 1 or more
 	Capacity int64
 	TTL      time.Duration // of its lease, if it holds the lock at once
 	WaitTTL  time.Duration // of its lease, if it waits
@@ -207,10 +223,10 @@ type Arrival struct {
 	written *claim // what Claim says, if that is known
 }
 
-// Place is where an arrival stands.
+// Place says where an arrival stands.
 type Place struct {
-	Token    int64
-	At       time.Time
+	Token    int64     // as in Arrival
+	At       time.Time // as in Arrival
 	Granted  bool
 	Ahead    int       // claims before it; a store may estimate that
 	Version  string    // of the key

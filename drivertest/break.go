@@ -208,7 +208,12 @@ var breakLingersLaws = []law{
 	{"SecondBreakEndsTheLinger", lingers, func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).brokenFor(w.longest(), w.b, "one")
 		t.brokenAtOnce(w.b, "two").hears("two")
-		w.b.holds(noWait(w.claim(key))).follows(t)
+		next := w.b.holds(noWait(w.claim(key)))
+		next.follows(t)
+		next.brokenFor(w.longest(), w.a, "one")
+		how := driver.Break{Reason: "two", Delay: -1, Notice: w.longest()} // it has ended: there is nothing to notify
+		next.must("Break", w.a.Break(w.ctx, key, next.Token, how)).hears("two")
+		w.a.holds(noWait(w.claim(key))).follows(next)
 	}, "an operator who knows that the holder is dead must be able to free the key before its time"},
 	{"SecondBreakLengthensTheLinger", lingers, timed(func(w *world, key string) {
 		t := w.a.holds(w.claim(key)).brokenFor(w.lease, w.b, "one")

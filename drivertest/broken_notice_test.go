@@ -152,6 +152,11 @@ var brokenNotices = []breaker{
 			return false
 		})
 	}, "NoticeNeverShortensTheDelay Model"},
+	{"a notice keeps a claim that lingers", func(b *broken) {
+		b.notices(func(now driver.Standing, _ bool, how *driver.Break) bool {
+			return how.Notice > 0 && now.Lingering
+		})
+	}, "SecondBreakEndsTheLinger Model"},
 	{"a claim under notice cannot be broken", func(b *broken) {
 		b.notices(func(_ driver.Standing, noticed bool, how *driver.Break) bool {
 			return noticed && how.Notice == 0 && how.Reason != "end of test"

@@ -96,7 +96,7 @@ func (w *breakWrites) prepare(ctx context.Context, how driver.Break) error {
 		}
 	}
 	linger := w.delay(how.Delay)
-	if linger <= 0 && how.Notice <= 0 {
+	if linger <= 0 && (how.Notice <= 0 || w.r.Lingering) {
 		return nil
 	}
 	if waits, err := w.waits(ctx); waits || err != nil {

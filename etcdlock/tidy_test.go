@@ -30,7 +30,7 @@ func TestNothingIsLeft(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
-			for _, c := range []driver.Claim{steps.Claim("k"), steps.Reader("k"), steps.Permits("s", 1, 2), steps.TTL(steps.Claim("k"), lease)} {
+			for _, c := range []driver.Claim{steps.Claim("k"), steps.Reader("k"), steps.Permits("s", 1, 2), steps.TTL(steps.Claim("k"), time.Minute)} {
 				view := []driver.Backend{a, b}[i%2]
 				k, err := view.Enter(steps.Soon(t), c)
 				for err == nil && !k.Granted {

@@ -45,7 +45,9 @@ func Seeds(t testing.TB, n int) []uint64 {
 // Model plays random sequences of operations and compares each answer with a
 // model of the laws. No lease ends meanwhile, so it runs against any store. A backend
 // that goes on in the background has a method Settle(context.Context) error, which
-// waits for that.
+// waits for that. A backend that sends a request again when its answer is late, and
+// then gives another answer, has a method SendsAgainAfter() time.Duration: once an operation has taken that
+// long, a wrong answer ends the sequence and proves nothing.
 //
 // Without seeds it takes three from Seeds. A failure prints its seed and what led to it.
 func Model(t *testing.T, open Opener, seeds ...uint64) { playSeeds(t, open, false, seeds) }
@@ -94,6 +96,10 @@ type modelRun struct {
 	model  map[string]*modelLine
 	known  []*modelClaim // in order of birth
 	steps  []string
+
+	again   time.Duration // after which the backend sends a request again; 0 if it does not
+	began   time.Time     // of the operation
+	slowest time.Duration // operation before it
 }
 
 // runModel plays one sequence.
@@ -107,20 +113,37 @@ func runModel(t tester, open func() driver.Backend, seed uint64, expiry bool) {
 		expiry: expiry,
 		model:  map[string]*modelLine{},
 	}
+	if b, ok := p.a.Backend.(interface{ SendsAgainAfter() time.Duration }); ok {
+		p.again = b.SendsAgainAfter()
+	}
 	for range modelKeys {
 		key := p.key()
 		p.lines = append(p.lines, key)
 		p.model[key] = &modelLine{}
 	}
 	defer p.clean()
+	if v := attempt(p.sequence); v != (void{}) {
+		t.Logf("the sequence proves nothing from here: %s", v.why)
+	}
+}
+
+// sequence plays the operations until one has a wrong answer.
+func (p *modelRun) sequence() {
 	for range modelSteps {
-		p.step()
-		p.settle()
-		if t.Failed() {
+		p.timed(p.step)
+		p.timed(p.settle)
+		if p.t.Failed() {
 			return
 		}
 	}
-	p.compareLines()
+	p.timed(p.compareLines)
+}
+
+// timed does f, and notes how long it took.
+func (p *modelRun) timed(f func()) {
+	p.began = time.Now()
+	f()
+	p.slowest = max(p.slowest, time.Since(p.began))
 }
 
 // line is the model of the line of key, as of now.
@@ -187,6 +210,9 @@ func (p *modelRun) record(format string, args ...any) {
 func (p *modelRun) wrongIf(wrong bool, format string, args ...any) {
 	if !wrong {
 		return
+	}
+	if slowest := max(p.slowest, time.Since(p.began)); p.again > 0 && slowest >= p.again {
+		panic(void{fmt.Sprintf("a request that took %v may have been sent twice", slowest), true})
 	}
 	for _, s := range p.steps[max(0, len(p.steps)-stepsShown):] {
 		p.t.Logf("%s", s)

@@ -39,8 +39,13 @@ func TestLaws(t *testing.T) {
 
 func laws(t *testing.T, open drivertest.Opener) {
 	drivertest.Run(t, open, drivertest.ExpiryLag(50*time.Millisecond))
-	drivertest.Model(t, open)
+	drivertest.Model(t, func(t *testing.T) driver.Backend { return sendsAgain{open(t).(*Backend)} })
 }
+
+// sendsAgain says when a request is sent twice at the earliest.
+type sendsAgain struct{ *Backend }
+
+func (sendsAgain) SendsAgainAfter() time.Duration { return nearTimeout }
 
 // newServer starts a Redis for a test. When what the test has opened is closed, nobody
 // may be connected to it.

@@ -19,7 +19,8 @@ import (
 func TestProcessThatBeginsTakesNoPlaceOfAHolder(t *testing.T) {
 	t.Parallel()
 	const allowed = 4
-	s := testserver.ZooKeeper(t, testserver.Config(fmt.Sprint("maxClientCnxns=", allowed)))
+	s := testserver.ZooKeeper(t, testserver.Config(fmt.Sprint("maxClientCnxns=", allowed)),
+		testserver.Config("nio.sessionlessCnxnTimeout=600000")) // of the other program, which never speaks
 	p := faultproxy.Start(t, s.Addr(), faultproxy.ZooKeeper)
 	holder := process(t, p.Addr())
 	held := steps.Hold(t, holder, steps.Claim("k"))

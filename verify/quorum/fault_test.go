@@ -42,8 +42,10 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 	for _, tr := range troubles {
 		t.Run(tr.name, func(t *testing.T) {
 			t.Parallel()
-			all := ready(t, 5)
-			c, other := client(t, all, lease), client(t, all, lease)
+			const lease = 5 * time.Second
+			of := ballot.Membership{Skew: time.Second, MaxTTL: 2 * lease}
+			all := readyAs(t, servers(t, 5), of)
+			c, other := clientAs(t, all, lease, of), clientAs(t, all, lease, of)
 			held := lock(t, c, "held")
 			before := free(t, other, "free", 5*time.Second)
 			troubled := time.Now()
@@ -57,7 +59,7 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 				free(t, other, fmt.Sprint("new ", i), 10*time.Second)
 				// Later, a try may come to a node whose quarantine is over before the lock
 				// that is held is back there, and keep it out with its larger ballot.
-				if time.Since(troubled) < membership.MaxTTL/2 {
+				if time.Since(troubled) < of.MaxTTL/2 {
 					if _, err := other.TryLock(t.Context(), "held"); !errors.Is(err, fencelock.ErrNotAcquired) {
 						t.Errorf("a try of what is held answered %v; want ErrNotAcquired", err)
 					}
@@ -70,7 +72,7 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 					steps.Must(t, tr.end(s))
 				}
 			}
-			end := time.Now().Add(membership.MaxTTL + 3*lease)
+			end := time.Now().Add(of.MaxTTL + 3*lease)
 			for _, s := range all {
 				for !holds(t, s, "held") {
 					if time.Now().After(end) {

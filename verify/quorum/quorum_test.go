@@ -203,7 +203,12 @@ func pause(d time.Duration) { <-time.After(d) } // real time: as above
 // client opens a Client on the servers.
 func client(t *testing.T, all []*testserver.Server, ttl time.Duration) *fencelock.Client {
 	t.Helper()
-	b, end := quorumOf(addrs(all), membership)
+	return clientAs(t, all, ttl, membership)
+}
+
+func clientAs(t *testing.T, all []*testserver.Server, ttl time.Duration, of ballot.Membership) *fencelock.Client {
+	t.Helper()
+	b, end := quorumOf(addrs(all), of)
 	c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: 1})
 	t.Cleanup(func() {
 		c.Close()

@@ -10,8 +10,8 @@
 //
 // The bucket is made when it is not there, with three replicas in a cluster. Its keys are
 // "line.KEY", one for each lock, and for some time "lease.KEY.NAME" and "note.KEY.NAME". A byte of KEY that is
-// not a letter, a digit, "_", "-" or "/" is "=" and two hexadecimal digits. `nats kv get fencelock line.KEY` shows
-// who holds a lock, as JSON.
+// not a letter, a digit, "_", "-" or "/" is "=" and two hexadecimal digits. `nats kv get --raw fencelock line.KEY`
+// shows who holds a lock, as JSON.
 //
 // It needs NATS 2.10 or newer with JetStream, and was tested with 2.15.
 //

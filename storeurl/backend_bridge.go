@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fencelock/fencelock/bridge"
@@ -16,6 +17,9 @@ const bridgeScheme = "bridge:"
 
 // beginsURL matches a comma that another URL may follow.
 var beginsURL = regexp.MustCompile(`,([a-z+]+):`)
+
+// unfollowing are the schemes of stores without driver.Info.After.
+var unfollowing = []string{"zk", "zks", "redlock"}
 
 // parseBridge reads what follows bridge: in such a URL. The comma between the two URLs is the one
 // that leaves a URL on both sides: lists of hosts have commas too.
@@ -28,7 +32,7 @@ func parseBridge(list string, from Source) (*URL, error) {
 		if find(list[at[2]:at[3]]) == nil {
 			continue
 		}
-		old, errOld := Parse(list[:at[0]], own)
+		old, errOld := parseOld(list[:at[0]], own)
 		new, errNew := Parse(list[at[0]+1:], own)
 		if err := errors.Join(errOld, errNew); err != nil {
 			last = err
@@ -49,6 +53,10 @@ func parseBridge(list string, from Source) (*URL, error) {
 		}
 	}
 	old, new := found[0], found[1]
+	if slices.Contains(unfollowing, new.Scheme) && old.format == "" {
+		return nil, fmt.Errorf("the bridge URL in %s: %s cannot be the new store, because it cannot follow the "+
+			"tokens of another store; it can be the old one", from.Name, new.text)
+	}
 	return &URL{
 		Scheme: "bridge", scheme: find("bridge"), Members: found,
 		Host: old.Host + "," + new.Host, text: "bridge from " + old.text + " to " + new.text,
@@ -86,16 +94,17 @@ func openBridge(ctx context.Context, u *URL, c *Config) (*Store, error) {
 // bridgeWithoutPasswords is WithoutPasswords for a URL that names two stores.
 func bridgeWithoutPasswords(list string) string {
 	for _, at := range beginsURL.FindAllStringSubmatchIndex(list, -1) {
-		_, errOld := Parse(list[:at[0]], Source{})
+		oldURL, format := cutFormat(list[:at[0]])
+		_, errOld := Parse(oldURL, Source{})
 		_, errNew := Parse(list[at[0]+1:], Source{})
 		if errOld != nil || errNew != nil {
 			continue
 		}
-		old, new := WithoutPasswords(list[:at[0]]), WithoutPasswords(list[at[0]+1:])
+		old, new := WithoutPasswords(oldURL), WithoutPasswords(list[at[0]+1:])
 		if old == "" || new == "" {
 			return ""
 		}
-		return strings.Join([]string{bridgeScheme + old, new}, ",")
+		return strings.Join([]string{bridgeScheme + withFormat(old, format), new}, ",")
 	}
 	return ""
 }

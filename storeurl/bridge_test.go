@@ -14,7 +14,10 @@ func TestBridgeURLNamesTwoStores(t *testing.T) {
 		"bridge:redlock://a,b,c,memory:":       "bridge from redlock a:6379,b:6379,c:6379 to memory",
 		"bridge:redlock:redis://a,redis://b,redis://c,redis://u:own@new": "bridge from redlock of redis a:6379, redis b:6379, " +
 			"redis c:6379 to redis new:6379",
-		"bridge:postgres://u@a,b/db,etcd://c,d/p": "bridge from ",
+		"bridge:postgres://u@a,b/db,etcd://c,d/p":                 "bridge from ",
+		"bridge:redis://old:1/2?format=redisson,zk://new:3/locks": "bridge from redis old:1/2 as redisson to zk new:3/locks",
+		"bridge:postgres://u@a/db?sslmode=disable&format=symfony,redis://new:3": "bridge from postgres a:5432/db as symfony " +
+			"to redis new:3",
 	} {
 		u, err := Parse(raw, from)
 		if err != nil {
@@ -25,10 +28,16 @@ func TestBridgeURLNamesTwoStores(t *testing.T) {
 			t.Errorf("%s is %q; want %q", raw, u, want)
 		}
 	}
-	for _, raw := range []string{"bridge:", "bridge:memory:", "bridge:memory:,what:", "bridge:memory:,memory:,memory:"} {
+	for _, raw := range []string{"bridge:", "bridge:memory:", "bridge:memory:,what:", "bridge:memory:,memory:,memory:",
+		"bridge:redis://a,redis://b?format=setnx", "bridge:redis://a?format=what,redis://b", "bridge:etcd://a?format=setnx,redis://b",
+		"bridge:redis://a,zk://b", "bridge:redis://a,zks://b", "bridge:memory:,redlock://a,b,c", "redis://a?format=setnx",
+	} {
 		if u, err := Parse(raw, from); err == nil {
 			t.Errorf("%s is %v; want an error", raw, u)
 		}
+	}
+	if got := WithoutPasswords("bridge:redis://:secret@old?format=setnx,redis://new"); got != "bridge:redis://old?format=setnx,redis://new" {
+		t.Errorf("without passwords: %q", got)
 	}
 	secret := "bridge:redis://u:secret@old,postgres://u:secret@new/db"
 	if got := WithoutPasswords(secret); got != "bridge:redis://u@old,postgres://u@new/db" {

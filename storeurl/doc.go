@@ -19,6 +19,7 @@
 //	redlock://host,host,host?durable=true      with what its members have agreed on: durable, quarantine, skew
 //	redlock:redis://u@a,rediss://b,…           a majority of servers that differ in more than their hosts
 //	bridge:redis://host,postgres://host/db     each lock in both stores, while programs move: see package bridge
+//	bridge:redis://host?format=setnx,etcd://h  the old store has the locks of another library
 //	unix:///run/redis.sock?db=0                Redis on a Unix socket
 //	postgres://user@host/db?sslmode=disable    PostgreSQL, with the parameters of libpq
 //	postgres://user@host1,host2/db             the one of several PostgreSQL servers that takes writes

@@ -68,6 +68,9 @@ type Store struct {
 
 // Open opens the store. It does not ask whether a server answers: Ping does.
 func (u *URL) Open(ctx context.Context, c Config) (*Store, error) {
+	if u.format != "" {
+		return u.openFormat(ctx, &c)
+	}
 	return u.scheme.open(ctx, u, &c)
 }
 

@@ -33,6 +33,7 @@ type URL struct {
 	user     string
 	password string
 	settings map[string]string // parameters behind a ?, without ca, cert and key
+	format   string            // of another library's locks, in the old store of a bridge
 	agreed   map[string]string // of them, those of a quorum: skew, quarantine, durable
 	tls      TLSFiles
 }

@@ -82,12 +82,12 @@ func (c *cli) migrate(m *migration) error {
 		return usage("-w waits until a phase may be deployed; say which: old, both or new")
 	}
 	ctx := context.Background()
+	stores, err := c.twoStores(m)
+	if err != nil {
+		return err
+	}
 	var open [2]*storeurl.Store
-	for i, raw := range []string{m.from, m.to} {
-		s, err := c.storeAt(raw, []string{"--from", "--to"}[i])
-		if err != nil {
-			return err
-		}
+	for i, s := range stores {
 		if open[i], err = s.connect(ctx, "", firstContact); err != nil {
 			return err
 		}
@@ -109,6 +109,20 @@ func (c *cli) migrate(m *migration) error {
 		}
 		return cmp.Or(err, refused)
 	}
+}
+
+// twoStores are the stores of --from and --to, if there is a bridge between them.
+func (c *cli) twoStores(m *migration) (stores [2]*store, err error) {
+	for i, raw := range []string{m.from, m.to} {
+		if stores[i], err = c.storeAt(raw, []string{"--from", "--to"}[i]); err != nil {
+			return stores, err
+		}
+	}
+	both := storeurl.Source{Name: "--from and --to", TLS: storeurl.Environment("").TLS}
+	if _, err := storeurl.Parse("bridge:"+m.from+","+m.to, both); err != nil {
+		return stores, usage("%s", err)
+	}
+	return stores, nil
 }
 
 // storeAt is the store of a URL that a flag names.

@@ -62,5 +62,6 @@ func TestMigrateRefusesTheNextPhaseWhileTheOneBeforeRuns(t *testing.T) {
 		t.Error(got)
 	}
 	s.wants(exitUsage, "migrate", "new")
+	s.wants(exitUsage, "migrate", "both", "--from", urls["old"], "--to", "zk://127.0.0.1:1") // without a request
 	s.wants(exitUsage, "migrate", "sideways", "--from", urls["old"], "--to", urls["new"])
 }

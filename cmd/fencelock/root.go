@@ -50,7 +50,7 @@ config --help). The default is a file in your state directory ($XDG_STATE_HOME, 
   redlock:redis://user@host:port/db,rediss://host:port/db,…
                                 the same, with a user, a database or TLS for each server
   bridge:OLD,NEW                two stores, while programs move from one to the other: each lock
-                                is held in both
+                                is held in both; OLD with ?format= has another library's locks
   postgres://user@host:port/db  a PostgreSQL server; postgresql: is the same. PGSSLMODE,
                                 PGSERVICE and the other variables of psql apply. Of several
                                 hosts the one that takes writes is used

@@ -15,11 +15,7 @@ var libraries = map[string]opener{
 	"fencelock-postgres":  {open: openFencelock("postgres://postgres@", "/postgres?sslmode=disable")},
 	"fencelock-mariadb":   {open: openFencelock("mysql://root@", "/locks")},
 
-	"store":            {open: openStore},
-	"bridge-setnx":     {open: openSetNX},
-	"bridge-semaphore": {open: openSemaphore},
-	"bridge-symfony":   {open: openSymfony},
-	"bridge-mutex":     {open: openMutex},
+	"store": {open: openStore},
 
 	"redsync":          {"github.com/go-redsync/redsync/v4", openRedsync},
 	"bsm":              {"github.com/bsm/redislock", openBsm},

@@ -37,7 +37,7 @@ func openEtcd(addr string, _ time.Duration, _ func(string)) (library, error) {
 		if err != nil {
 			return held{}, err
 		}
-		m := concurrency.NewMutex(session, "/locks/"+key)
+		m := concurrency.NewMutex(session, "locks/"+key)
 		if err := m.Lock(ctx); err != nil {
 			return held{}, errors.Join(err, session.Close())
 		}

@@ -1,0 +1,149 @@
+package storeurl
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/bridge"
+	"github.com/fencelock/fencelock/etcdlock/etcdmutex"
+	"github.com/fencelock/fencelock/redislock/redisson"
+	"github.com/fencelock/fencelock/redislock/setnx"
+	sqlforeign "github.com/fencelock/fencelock/sqllock/foreign"
+)
+
+// formats are the locks of other libraries that the old store of a bridge may have, and the schemes of their stores.
+var formats = map[string][]string{
+	"setnx":           {"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"},
+	"redis-semaphore": {"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"},
+	"redisson":        {"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"},
+	"shedlock":        {"postgres", "postgresql", "mysql", "mariadb"},
+	"advisory":        {"postgres", "postgresql"},
+	"symfony":         {"postgres", "postgresql"},
+	"get_lock":        {"mysql", "mariadb"},
+	"mutex":           {"etcd", "etcds"},
+}
+
+// formatParameter names one of formats in the URL of the old store of a bridge.
+const formatParameter = "format="
+
+// cutFormat returns raw without its parameter format.
+func cutFormat(raw string) (rest, format string) {
+	before, query, ok := strings.Cut(raw, "?")
+	if !ok {
+		return raw, ""
+	}
+	others := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool {
+		value, is := strings.CutPrefix(p, formatParameter)
+		if is {
+			format = value
+		}
+		return is
+	})
+	switch {
+	case format == "":
+		return raw, ""
+	case len(others) == 0:
+		return before, format
+	}
+	return before + "?" + strings.Join(others, "&"), format
+}
+
+// withFormat is the opposite of cutFormat.
+func withFormat(raw, format string) string {
+	switch {
+	case format == "":
+		return raw
+	case strings.Contains(raw, "?"):
+		return raw + "&" + formatParameter + format
+	}
+	return raw + "?" + formatParameter + format
+}
+
+// parseOld reads the URL of the old store of a bridge.
+func parseOld(raw string, from Source) (*URL, error) {
+	raw, format := cutFormat(raw)
+	u, err := Parse(raw, from)
+	if err != nil || format == "" {
+		return u, err
+	}
+	schemes, known := formats[format]
+	switch {
+	case !known:
+		return nil, fmt.Errorf("the bridge URL in %s has an unknown format; known are %s", from.Name,
+			strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
+	case !slices.Contains(schemes, u.Scheme):
+		return nil, fmt.Errorf("the bridge URL in %s: %s is not a format of %s, but of %s", from.Name, format, u.Scheme,
+			strings.Join(schemes, ", "))
+	}
+	u.format = format
+	u.text += " as " + format
+	return u, nil
+}
+
+// openFormat opens the locks of another library, as the old store of a bridge.
+func (u *URL) openFormat(ctx context.Context, c *Config) (*Store, error) {
+	var l bridge.ForeignLock
+	s := &Store{}
+	switch formats[u.format][0] {
+	case "redis":
+		rdb, err := u.Redis(ctx, *c)
+		if err != nil {
+			return nil, err
+		}
+		s.ping, s.close, l = u.pingRedis(rdb), func() { _ = rdb.Close() }, u.lockOnRedis(rdb)
+	case "etcd":
+		config, err := u.etcdConfig(c)
+		if err != nil {
+			return nil, err
+		}
+		etcd, err := clientv3.New(*config)
+		if err != nil {
+			return nil, u.admittedByEtcd(err)
+		}
+		s.ping = func(ctx context.Context) error {
+			_, err := etcd.Get(ctx, u.Path)
+			return u.admittedByEtcd(err)
+		}
+		s.close, l = func() { _ = etcd.Close() }, etcdmutex.New(etcd, u.Path+"/")
+	default:
+		db, err := u.SQL()
+		if err != nil {
+			return nil, err
+		}
+		db.SetConnMaxLifetime(connLife)
+		s.ping, s.close = db.PingContext, func() { _ = db.Close() }
+		dialect := sqlforeign.Postgres
+		if !strings.HasPrefix(u.Scheme, "postgres") {
+			dialect = sqlforeign.MySQL
+		}
+		switch u.format {
+		case "shedlock":
+			l = sqlforeign.ShedLock(db, dialect, nil)
+		case "advisory":
+			l = sqlforeign.Advisory(db, nil)
+		case "symfony":
+			l = sqlforeign.Advisory(db, func(key string) int64 { return int64(crc32.ChecksumIEEE([]byte(key))) })
+		default:
+			l = sqlforeign.GetLock(db, "")
+		}
+	}
+	s.Backend = bridge.Foreign(l)
+	return s, nil
+}
+
+func (u *URL) lockOnRedis(rdb redis.UniversalClient) bridge.ForeignLock {
+	switch u.format {
+	case "redisson":
+		return redisson.New(rdb, "")
+	case "redis-semaphore":
+		return setnx.New(rdb, "mutex:")
+	}
+	return setnx.New(rdb, "")
+}

@@ -13,10 +13,10 @@ import (
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-// request describes the lock that a call asks for.
 type request struct {
 	op, key          string
 	capacity, weight int64
+	takes            optionSet
 	permits          bool // of a semaphore
 	try              bool // it does not wait
 }
@@ -61,7 +61,7 @@ func (c *Client) acquire(ctx context.Context, r request, opts []Option) (*Lease,
 
 // refused returns err, why the call got no lease, as the caller gets it, and reports it.
 func (a *acquisition) refused(err error) error {
-	if events := &a.c.events; err != nil && events.on != nil {
+	if events := &a.c.events; err != nil && events.On != nil {
 		e := a.event()
 		e.Err, e.Wait, e.Took = err, a.waitNumber, time.Duration(a.c.clock.Now()-a.start)
 		errors.As(err, &e.HeldBy)
@@ -70,7 +70,6 @@ func (a *acquisition) refused(err error) error {
 	return wrap(a.op, a.key, err)
 }
 
-// event returns an event of the call.
 func (a *acquisition) event() Event {
 	e := Event{Context: a.ctx, Key: a.key}
 	e.Owner, e.Note, e.Trace = a.owner, a.note, a.trace
@@ -110,7 +109,6 @@ func (a *acquisition) run(opts []Option) (*Lease, error) {
 	return a.lockAlone()
 }
 
-// lockAlone gets a lease with a claim of the call's own.
 func (a *acquisition) lockAlone() (*Lease, error) {
 	if err := a.c.life.beginAcquisition(); err != nil {
 		return nil, err
@@ -163,7 +161,6 @@ func (a *acquisition) lockAsFront() (*Lease, error) {
 	return s.lease, a.refusal(s.err)
 }
 
-// outcome says how one step of a call ended.
 type outcome uint8
 
 const (
@@ -174,17 +171,14 @@ const (
 	outcomeGone                   // the claim has ended
 )
 
-// step is the result of one step of a call.
 type step struct {
 	outcome outcome
 	lease   *Lease // granted
 	err     error  // refused: for the caller; retry: the error of the request
 }
 
-// refuse returns the step that ends a call with err.
 func refuse(err error) step { return step{outcome: outcomeRefused, err: err} }
 
-// retry returns the step of a request that failed with err.
 func retry(err error) step { return step{outcome: outcomeRetry, err: err} }
 
 // obtain brings the call's claim to a grant and takes the grant. Another call may have brought
@@ -217,9 +211,12 @@ func (a *acquisition) pauseAfter(err error) error {
 	}
 	a.attempt++
 	if a.queue != nil {
-		a.claim.requestFailed(a.lastErr)
+		a.claim.notGranted(nil, a.lastErr)
 	}
-	failure := a.failure(err)
+	failure := a.unavailable(err)
+	if busy, ok := err.(*driver.BusyError); ok {
+		failure = a.heldBy(busy)
+	}
 	if a.try && a.c.clock.Now() >= a.start+int64(a.patience) {
 		return failure
 	}
@@ -248,7 +245,6 @@ func (a *acquisition) next() step {
 	return step{outcome: outcomeGone}
 }
 
-// takeGrant makes the call the holder of its claim, or renews a lease that is old.
 func (a *acquisition) takeGrant() step {
 	var s step
 	if a.queue != nil {
@@ -262,7 +258,6 @@ func (a *acquisition) takeGrant() step {
 	return s
 }
 
-// mayWait says why the call ends now, or nil.
 func (a *acquisition) mayWait() error {
 	switch {
 	case a.c.life.acquiring.Err() != nil:
@@ -275,14 +270,6 @@ func (a *acquisition) mayWait() error {
 	return nil
 }
 
-// failure returns err, the error of a request, as the caller may get it.
-func (a *acquisition) failure(err error) error {
-	if busy, ok := err.(*driver.BusyError); ok {
-		return a.heldBy(busy)
-	}
-	return a.unavailable(err)
-}
-
 // unavailable works as the package's unavailable for a call that may have sent other requests before
 // the one that failed with err.
 func (a *acquisition) unavailable(err error) error {
@@ -292,7 +279,6 @@ func (a *acquisition) unavailable(err error) error {
 	return unavailable(a.ctx, err)
 }
 
-// pause waits for d, and no longer than the call may wait.
 func (a *acquisition) pause(d time.Duration) {
 	now := a.c.clock.Now()
 	d = min(d, time.Duration(a.until-now))
@@ -314,7 +300,7 @@ func (a *acquisition) call(now int64, d time.Duration) *callctx.Call {
 func (a *acquisition) enter() step {
 	d := a.claim.requestLocked() // only this goroutine changes a new claim
 	sent := a.c.clock.Now()
-	call := a.call(sent, a.enterTimeout(a.enterTTL))
+	call := a.call(sent, a.enterTimeout())
 	defer call.End()
 	var t driver.Ticket
 	var err error
@@ -348,7 +334,6 @@ func (a *acquisition) enter() step {
 	return s
 }
 
-// enterFailed notes err, the error of an Enter.
 func (a *acquisition) enterFailed(err error) step {
 	var busy *driver.BusyError
 	switch {
@@ -368,11 +353,10 @@ func (a *acquisition) enterFailed(err error) step {
 	return a.claim.enterFailed(err)
 }
 
-// refusedBusy notes that an Enter without waiting was refused.
 func (a *acquisition) refusedBusy(busy *driver.BusyError) step {
 	a.answered, a.blocker, a.ahead = true, busy, busy.Ahead
 	if a.queue != nil {
-		a.claim.refusedBusy(busy)
+		a.claim.notGranted(busy, nil)
 		a.queue.storeAnswered(false)
 	}
 	if a.try {
@@ -439,7 +423,7 @@ func (a *acquisition) enterAnew() {
 func (a *acquisition) takeNamed() step {
 	now := a.c.clock.Now()
 	a.claim.waitAgain(now)
-	a.until, a.try = now+int64(a.enterTimeout(a.enterTTL)), false
+	a.until, a.try = now+int64(a.enterTimeout()), false
 	s := a.obtain()
 	if s.outcome != outcomeGranted {
 		a.claim.stayUntilItEnds()

@@ -41,7 +41,6 @@ func (cl *claim) entered(d *driver.Claim, t *driver.Ticket, sent int64) step {
 	return step{outcome: outcomeWaiting}
 }
 
-// enterFailed notes err, the error of an Enter.
 func (cl *claim) enterFailed(err error) step {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -52,10 +51,10 @@ func (cl *claim) enterFailed(err error) step {
 		cl.uncertain = true
 		return retry(err)
 	}
-	reason, operator := goneDetail(err)
+	gone := goneOf(err)
 	cl.state = stateEnded
-	cl.writeRare().lost = cl.loss(ErrBroken, 0, reason)
-	cl.rare.lost.by = lossOf(operator)
+	cl.writeRare().lost = cl.loss(ErrBroken, 0, gone.Reason)
+	cl.rare.lost.by = lossOf(gone)
 	return step{outcome: outcomeGone}
 }
 
@@ -66,12 +65,15 @@ func (cl *claim) notOurs() {
 	cl.state, cl.uncertain = stateEnded, false
 }
 
-// refusedBusy notes that an Enter without waiting was refused.
-func (cl *claim) refusedBusy(busy *driver.BusyError) {
+// notGranted notes that an Enter was refused by the claim of busy, or err, the error of a request
+// before the grant, for those who wait with it.
+func (cl *claim) notGranted(busy *driver.BusyError, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	said := &cl.writeRare().said
-	said.blocker, said.ahead, said.lastErr = busy, busy.Ahead, nil
+	if said.lastErr = err; busy != nil {
+		said.blocker, said.ahead = busy, busy.Ahead
+	}
 }
 
 // beginAwait returns the ticket of a claim that waits, and the context of its Await, which the
@@ -89,7 +91,6 @@ func (cl *claim) beginAwait(a *acquisition) (t driver.Ticket, call *callctx.Call
 	return t, call
 }
 
-// awaited notes the result of an Await.
 func (cl *claim) awaited(got *driver.Ticket, err error) step {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -103,15 +104,14 @@ func (cl *claim) awaited(got *driver.Ticket, err error) step {
 		cl.awaitedLocked(got, now)
 		return step{outcome: outcomeWaiting}
 	case driver.Gone(err):
-		reason, operator := goneDetail(err)
-		cl.goneLocked(reason, max(lossOf(operator), lossByReading))
+		gone := goneOf(err)
+		cl.goneLocked(gone.Reason, max(lossOf(gone), lossByReading))
 	default:
 		return retry(err)
 	}
 	return step{outcome: outcomeGone}
 }
 
-// awaitedLocked notes got, the ticket that an Await returned.
 func (cl *claim) awaitedLocked(got *driver.Ticket, now int64) {
 	said := &cl.rare.said
 	said.lastErr = nil
@@ -134,11 +134,10 @@ func (cl *claim) grantRenewed(ttl time.Duration, sent int64, err error) step {
 		cl.ttl = ttl
 	}
 	cl.renewedLocked(ttl, sent, now, err)
-	_, noticed := noticeOf(err)
 	switch {
 	case cl.state != stateHeld:
 		return step{outcome: outcomeGone}
-	case err != nil && !noticed:
+	case err != nil && goneOf(err).Left <= 0:
 		return retry(err)
 	}
 	return step{outcome: outcomeWaiting}
@@ -156,7 +155,6 @@ func (cl *claim) endedForGood() error {
 	return lost
 }
 
-// waitAgain makes a claim that giveUp has found granted wait for the response that says so.
 func (cl *claim) waitAgain(now int64) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -196,12 +194,11 @@ func (c *Client) claimBroken(id string, gone driver.GoneError) {
 func (cl *claim) brokenHere(token fence.Token, gone driver.GoneError, sent int64) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.hasToken(token) {
+	if t := int64(token); cl.token != 0 && t >= cl.token && t-cl.token < max(int64(cl.span), 1) {
 		cl.heardLocked(gone, sent)
 	}
 }
 
-// renewalAnswered notes the result of a scheduled renewal.
 func (cl *claim) renewalAnswered(ttl time.Duration, sent, now int64, err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -231,7 +228,6 @@ func (cl *claim) renewed(l *Lease, ttl time.Duration, sent int64, err error) {
 	}
 }
 
-// renewedLocked notes the result of any renewal.
 func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
 		return
@@ -240,12 +236,11 @@ func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 		// The holder may have seen the end of the lease. A late success does not undo it.
 		return
 	}
-	if driver.Gone(err) {
-		reason, operator := goneDetail(err)
-		cl.goneLocked(reason, lossOf(operator))
+	switch gone := goneOf(err); {
+	case driver.Gone(err):
+		cl.goneLocked(gone.Reason, lossOf(gone))
 		return
-	}
-	if gone, noticed := noticeOf(err); noticed {
+	case gone.Left > 0:
 		cl.noticedLocked(gone, ttl, sent, now)
 		return
 	}
@@ -287,7 +282,6 @@ func (cl *claim) leaveLater(at int64, failures int, e driver.Exit) {
 	cl.leaveLaterLocked(at, e)
 }
 
-// scheduledLeave returns what a scheduled Leave sends.
 func (cl *claim) scheduledLeave() (driver.Ticket, driver.Exit) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -297,7 +291,6 @@ func (cl *claim) scheduledLeave() (driver.Ticket, driver.Exit) {
 	return cl.leaveTicketLocked(), e
 }
 
-// leaveAnswered notes the result of a scheduled Leave.
 func (cl *claim) leaveAnswered(err error) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"github.com/fencelock/fencelock/internal/limit"
 )
 
-// optionSet is a set of options. An option is a set of one.
 type optionSet uint16
 
 const (
@@ -69,7 +68,6 @@ type callOptions struct {
 	reentrant bool
 	noRenewal bool
 	backoff   Backoff // nil: Options.Backoff
-	given     optionSet
 }
 
 // readOptions reads opts, refuses those that the call does not take, and contradictions.
@@ -83,7 +81,6 @@ func (o *callOptions) readOptions(takes optionSet, try bool, opts []Option) erro
 		if opt.name&takes == 0 {
 			return invalid("this call takes %s; leave out %s", takes, opt.name)
 		}
-		o.given |= opt.name
 		if err := opt.set(o); err != nil {
 			return err
 		}
@@ -91,30 +88,19 @@ func (o *callOptions) readOptions(takes optionSet, try bool, opts []Option) erro
 	return o.checkTogether(try)
 }
 
-// checkTogether refuses options that contradict each other, or the call.
 func (o *callOptions) checkTogether(try bool) error {
 	switch {
 	case try && o.wait > 0:
 		return invalid("a try does not wait: leave out Wait(%v), or call the waiting method", o.wait)
 	case o.minHold > o.maxHold && o.maxHold > 0:
 		return invalid("MinHold %v is longer than the holding may last", o.minHold)
-	}
-	if try {
-		o.wait = 0
-	}
-	return o.checkProgress()
-}
-
-// checkProgress refuses a Progress that contradicts how the lease is renewed, or how long it
-// may last.
-func (o *callOptions) checkProgress() error {
-	switch {
-	case o.progress == 0:
-		return nil
-	case o.noRenewal:
+	case o.progress > 0 && o.noRenewal:
 		return invalid("Progress says when the watchdog renews; with NoRenewal there is no watchdog")
 	case o.maxHold > 0 && o.progress >= o.maxHold:
 		return invalid("MaxHold %v ends the lease before Progress %v; make Progress shorter", o.maxHold, o.progress)
+	}
+	if try {
+		o.wait = 0
 	}
 	return nil
 }
@@ -146,12 +132,11 @@ func (a *acquisition) endNamed() {
 	}
 }
 
-// prepare reads the options and refuses what cannot succeed.
 func (a *acquisition) prepare(opts []Option) error {
 	if err := checkKey(a.key); err != nil {
 		return err
 	}
-	if err := a.readOptions(a.takes(), a.try, opts); err != nil {
+	if err := a.readOptions(a.takes, a.try, opts); err != nil {
 		return err
 	}
 	a.try = a.wait == 0
@@ -173,17 +158,6 @@ func (a *acquisition) prepare(opts []Option) error {
 		a.until = a.start + int64(a.wait)
 	}
 	return nil
-}
-
-// takes returns the options that the call takes.
-func (a *acquisition) takes() optionSet {
-	switch a.op {
-	case opOnce:
-		return onceTakes
-	case opAdopt:
-		return adoptTakes
-	}
-	return lockTakes
 }
 
 // checkKind refuses a kind of lock that cannot be, or that the backend does not keep.
@@ -251,12 +225,11 @@ func (a *acquisition) shortenWait(d time.Duration) {
 // tryPatience is the longest time for which a try asks a store that does not respond.
 const tryPatience = 2 * time.Second
 
-// enterTimeout bounds one Enter of a claim with this TTL.
-func (a *acquisition) enterTimeout(ttl time.Duration) time.Duration {
+func (a *acquisition) enterTimeout() time.Duration {
 	if a.try {
-		return min(ttl/3, a.patience)
+		return min(a.enterTTL/3, a.patience)
 	}
-	return min(ttl, a.c.info.clampTTL(a.c.options.TTL)) / 3 // a lease of hours is not tried for hours
+	return min(a.enterTTL, a.c.info.clampTTL(a.c.options.TTL)) / 3 // a lease of hours is not tried for hours
 }
 
 // queuesLocally reports whether the call queues with the other goroutines of this process
@@ -277,18 +250,13 @@ func (a *acquisition) readTrace() {
 		return
 	}
 	trace := f(a.ctx)
-	switch {
-	case !isText(trace):
-		a.c.events.warnOnce(a.event(), fmt.Errorf("Options.Trace returned no text; the claims go without it"))
-	case len(trace) > limit.Owner:
-		a.c.events.warnOnce(a.event(), fmt.Errorf("Options.Trace returned more than %d bytes; the claims go without it",
-			limit.Owner))
-	default:
-		a.trace = trace
+	if err := checkText("the result of Options.Trace", trace, limit.Owner); err != nil {
+		a.c.events.warnOnce(a.event(), fmt.Errorf("the claims go without a trace: %w", err))
+		return
 	}
+	a.trace = trace
 }
 
-// newClaim makes a claim for the call.
 func (a *acquisition) newClaim() *claim {
 	cl := &claim{
 		c: a.c, queue: a.queue, key: a.key, id: a.claimID, ttl: a.enterTTL + a.lockDelay, turn: turn{span: 1},
@@ -333,16 +301,12 @@ func (i *storeInfo) clampTTL(d time.Duration) time.Duration {
 	return min(max(d, i.minTTL()), i.maxTTL())
 }
 
-// maxNotice returns the longest notice. Where claims share a lease, a notice is kept apart from it.
-func (i *storeInfo) maxNotice() time.Duration {
-	if i.SharedLease {
-		return longestTTL
-	}
-	return i.maxTTL()
-}
-
 // breakable returns how, the parameters of Break, as the backend can keep it.
 func (i *storeInfo) breakable(how Break) (Break, error) {
+	longest := i.maxTTL()
+	if i.SharedLease { // a notice is kept apart from the lease
+		longest = longestTTL
+	}
 	switch {
 	case how.Notice < 0:
 		return how, invalid("the notice is %v; it must not be negative", how.Notice)
@@ -350,8 +314,8 @@ func (i *storeInfo) breakable(how Break) (Break, error) {
 		return how, invalid("the %s backend cannot keep a key closed after a break; leave out the delay", i.Name)
 	case how.Delay > i.maxTTL():
 		return how, invalid("the delay is %v; the %s backend can do at most %v", how.Delay, i.Name, i.maxTTL())
-	case how.Notice > i.maxNotice():
-		return how, invalid("the notice is %v; the %s backend can do at most %v", how.Notice, i.Name, i.maxNotice())
+	case how.Notice > longest:
+		return how, invalid("the notice is %v; the %s backend can do at most %v", how.Notice, i.Name, longest)
 	}
 	if how.Notice > 0 {
 		how.Notice = max(how.Notice, i.MinTTL)

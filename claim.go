@@ -2,13 +2,11 @@ package fencelock
 
 import (
 	"cmp"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/agenda"
 	"github.com/fencelock/fencelock/internal/clock"
 )
@@ -40,7 +38,7 @@ const (
 )
 
 // claim is one claim in the store's line. The claim owns its state and its mutex. The lock
-// order is localQueues.mu, claim.mu, then any of that of the schedule, dispatcher.mu, leaseCtx.mu.
+// order is localQueues.mu, claim.mu, then any of that of the schedule, that of the events, leaseCtx.mu.
 //
 // A Client may hold a hundred thousand claims, so the fields that few claims use are in
 // rareFields: they are 224 of 572 bytes of BenchmarkHeldLease.
@@ -117,7 +115,6 @@ type lineView struct {
 // noRareFields stands for the fields of a claim without rareFields. It is never written.
 var noRareFields rareFields
 
-// readRare returns the rare fields for reading.
 func (cl *claim) readRare() *rareFields {
 	if cl.rare == nil {
 		return &noRareFields
@@ -125,7 +122,6 @@ func (cl *claim) readRare() *rareFields {
 	return cl.rare
 }
 
-// writeRare returns the rare fields for writing.
 func (cl *claim) writeRare() *rareFields {
 	if cl.rare == nil {
 		cl.rare = &rareFields{}
@@ -154,7 +150,6 @@ func (cl *claim) ticket() driver.Ticket {
 	return cl.ticketLocked()
 }
 
-// ticketLocked returns the claim as every other request sends it.
 func (cl *claim) ticketLocked() driver.Ticket {
 	rare := cl.readRare()
 	return driver.Ticket{
@@ -175,7 +170,6 @@ func (cl *claim) leaveTicketLocked() driver.Ticket {
 	return t
 }
 
-// currentState returns the state of the claim.
 func (cl *claim) currentState() claimState {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -220,14 +214,6 @@ func (cl *claim) describeTo(h *HeldError) {
 	}
 }
 
-// requestFailed notes the error of a request before the grant, for those who wait with it.
-func (cl *claim) requestFailed(err error) {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	cl.writeRare().said.lastErr = err
-}
-
-// endAtLocked returns when MaxHold ends the grant.
 func (cl *claim) endAtLocked() int64 {
 	if cl.holder == nil {
 		return never
@@ -235,25 +221,11 @@ func (cl *claim) endAtLocked() int64 {
 	return cl.holder.terms.maxHold
 }
 
-// hasToken reports whether token is in the span of the claim.
-func (cl *claim) hasToken(token fence.Token) bool {
-	return cl.token != 0 && int64(token) >= cl.token && int64(token)-cl.token < max(int64(cl.span), 1)
-}
-
-// holderTokenLocked returns the token of the present holder.
-func (cl *claim) holderTokenLocked() fence.Token {
-	if cl.holder != nil {
-		return cl.holder.token
-	}
-	return fence.Token(cl.token)
-}
-
 // believed returns how long a lease of length d is believed, counted from the sending of
 // the request that started it. The margin of a hundredth is for clocks of different rates,
 // two milliseconds are for a thread that is descheduled.
 func believed(d time.Duration) int64 { return int64(d - d/100 - 2*time.Millisecond) }
 
-// countedLocked returns the part of a lease of length d in the store that its holder counts on.
 func (cl *claim) countedLocked(d time.Duration) time.Duration { return d - cl.readRare().lockDelay }
 
 // confirmLeaseLocked notes a lease of length left that the store confirmed. It never moves
@@ -299,7 +271,6 @@ func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
 // Entry returns the place of the claim in the schedule.
 func (cl *claim) Entry() *agenda.Entry { return &cl.entry }
 
-// planLocked schedules the next event of the claim.
 func (cl *claim) planLocked(now int64) {
 	s := &cl.c.schedule
 	switch cl.state {
@@ -308,8 +279,8 @@ func (cl *claim) planLocked(now int64) {
 		if !cl.atRisk {
 			at = min(at, cl.riskAtLocked())
 		}
-		if p := cl.progressLocked(); p.renews() {
-			at = min(at, p.stallAt())
+		if p := cl.progressLocked(); !p.Stalled() {
+			at = min(at, p.At())
 		}
 		if cl.renewsLocked() && cl.retryAt <= at {
 			at = cl.retryAt
@@ -354,9 +325,8 @@ func (cl *claim) process(now, slack int64, r renewals) {
 	cl.planLocked(now)
 }
 
-// renewsLocked reports whether the schedule is to renew the claim.
 func (cl *claim) renewsLocked() bool {
-	return cl.renewing == nil && !(cl.noRenewal && cl.state == stateHeld) && cl.progressLocked().renews()
+	return cl.renewing == nil && !(cl.noRenewal && cl.state == stateHeld) && !cl.progressLocked().Stalled()
 }
 
 // riskAtLocked returns when two thirds of the lease have passed. A lease that its notice ends is
@@ -366,27 +336,4 @@ func (cl *claim) riskAtLocked() int64 {
 		return never
 	}
 	return cl.sent + 2*(cl.deadline.Load()-cl.sent)/3
-}
-
-// goneDetail returns what a driver's GoneError says.
-func goneDetail(err error) (reason string, broken bool) {
-	var g driver.GoneError
-	if errors.As(err, &g) {
-		return g.Reason, g.Broken
-	}
-	return "", false
-}
-
-// owner returns the owner that others see with the claim.
-func (cl *claim) owner() string {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.requestLocked().Owner
-}
-
-// lastMark returns the mark that the line had when the claim was granted.
-func (cl *claim) lastMark() string {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.readRare().said.mark
 }

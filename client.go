@@ -51,11 +51,11 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 		return nil, wrap("new", "", invalid("there is no backend"))
 	}
 	options, err := o.withDefaults()
-	if err == nil {
-		err = invalidBackend(b.Open())
-	}
 	if err != nil {
 		return nil, wrap("new", "", err)
+	}
+	if err := b.Open(); err != nil {
+		return nil, wrap("new", "", fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
 	c := &Client{backend: b, info: storeInfo{b.Info()}, options: options}
 	c.clock.Start()
@@ -63,19 +63,11 @@ func New(b driver.Backend, o *Options) (*Client, error) {
 	c.queues.c, c.queues.byKey = c, map[string]*localQueue{}
 	c.schedule.Start(&c.clock, c.processDue)
 	c.reserver, _ = b.(driver.Reserver)
-	c.events.on, c.events.owner = c.options.OnEvent, c.options.Owner
+	c.events.On, c.events.owner = c.options.OnEvent, c.options.Owner
 	if a, ok := b.(driver.Alarm); ok {
 		c.stopAlarms = a.Alarm(c.claimBroken)
 	}
 	return c, nil
-}
-
-// invalidBackend wraps an error of Backend.Open for New.
-func invalidBackend(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrInvalid, err)
 }
 
 // Lock waits in the line of key and takes it alone. When ctx ends, the Context of
@@ -121,7 +113,8 @@ func (c *Client) RLock(ctx context.Context, key string, opts ...Option) (*Lease,
 }
 
 func (c *Client) lock(ctx context.Context, op, key string, weight int64, try bool, opts []Option) (*Lease, error) {
-	return c.acquire(ctx, request{op: op, key: key, capacity: driver.RW, weight: weight, try: try}, opts)
+	r := request{op: op, key: key, takes: lockTakes, capacity: driver.RW, weight: weight, try: try}
+	return c.acquire(ctx, r, opts)
 }
 
 // Do holds key alone while f runs. For readers, permits or a try, take the lease and call
@@ -151,5 +144,6 @@ func (c *Client) Do(
 // of a holder that dies are free when its lease ends. Otherwise it is as Lock; its token orders
 // nothing. With Wait(0) it takes the permits only if they are free now and no claim waits.
 func (c *Client) Acquire(ctx context.Context, key string, n, size int64, opts ...Option) (*Lease, error) {
-	return c.acquire(ctx, request{op: "acquire", key: key, capacity: size, weight: n, permits: true}, opts)
+	r := request{op: "acquire", key: key, takes: lockTakes, capacity: size, weight: n, permits: true}
+	return c.acquire(ctx, r, opts)
 }

@@ -14,7 +14,6 @@ import (
 // closeBudget bounds how long Close waits for the store, and then for OnEvent.
 const closeBudget = 2 * time.Second
 
-// phase of a Client's life. It only grows.
 type phase int32
 
 const (
@@ -132,7 +131,6 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	return c.Close()
 }
 
-// endWaiting makes every call that waits in line return ErrClosed.
 func (c *Client) endWaiting() {
 	c.life.acquiring.End()
 	c.queues.dismissAll()
@@ -167,7 +165,7 @@ func (c *Client) Close() error {
 		c.stopAlarms()
 	}
 	c.events.send(EventClosed, Event{})
-	c.events.drain(closeBudget)
+	c.events.Drain(closeBudget)
 	err := c.backend.Close()
 	close(c.life.closed)
 	return err

@@ -104,7 +104,7 @@ func within(dir string, these ...string) bool {
 var backends = []string{"memlock", "bridge", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock", "natslock", "s3lock"}
 
 // ofCore are the internal packages that the core is built on.
-var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock"}
+var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock", "internal/dispatch", "internal/stall"}
 
 // forBackends are the packages that a backend may import.
 var forBackends = []string{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 const opAdopt = "adopt"
@@ -41,7 +42,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if err := l.Err(); err != nil {
 		return "", err
 	}
-	h, err := l.beginDetach()
+	h, outlives, err := l.beginDetach()
 	if err != nil {
 		return "", err
 	}
@@ -50,7 +51,7 @@ func (c *Client) detach(ctx context.Context, l *Lease) (Handle, error) {
 	if err != nil {
 		return "", err
 	}
-	if l.outlivesProcess() {
+	if outlives {
 		return text, l.endDetached()
 	}
 	c.life.beginWork()
@@ -76,8 +77,7 @@ func (c *Client) detacher() (driver.Detacher, error) {
 	d, ok := c.backend.(driver.Detacher)
 	switch {
 	case !ok:
-		return nil, invalid("the %s backend cannot pass a lock to another process: its claims end with their process",
-			c.info.Name)
+		return nil, errNotDetached
 	case !c.life.open():
 		return nil, ErrClosed
 	}
@@ -102,7 +102,6 @@ func (c *Client) Detached(h Handle) *Detached {
 	return &Detached{c, h}
 }
 
-// errNotDetached is of the methods of a nil Detached.
 var errNotDetached = invalid("the store cannot pass a lock to another process: its claims end with their process")
 
 // Adopt returns the lease of a handle. The lock keeps its token and its place, and this
@@ -123,7 +122,7 @@ func (d *Detached) Adopt(ctx context.Context, opts ...LeaseOption) (*Lease, erro
 	if d == nil {
 		return nil, wrap(opAdopt, "", errNotDetached)
 	}
-	r := request{op: opAdopt, key: d.h.Key(), capacity: driver.RW, weight: driver.RW, try: true}
+	r := request{op: opAdopt, key: d.h.Key(), takes: adoptTakes, capacity: driver.RW, weight: driver.RW, try: true}
 	a := newAcquisition(ctx, d.c, r)
 	defer a.free()
 	all := make([]Option, len(opts))
@@ -151,12 +150,8 @@ func (a *acquisition) adopt(text Handle, opts []Option) (*Lease, error) {
 	return a.lockAlone()
 }
 
-// lostHandle returns the loss of the lease that a handle stands for.
 func lostHandle(h *handle, err error) error {
-	reason, _ := goneDetail(err)
-	if reason == "" {
-		reason = "it has ended, or another process has adopted it"
-	}
+	reason := cmp.Or(goneOf(err).Reason, "it has ended, or another process has adopted it")
 	return &lossError{kind: ErrBroken, key: h.ticket.Key, token: h.token, detail: reason}
 }
 
@@ -179,15 +174,15 @@ func (d *Detached) Renew(ctx context.Context, ttl time.Duration) (left time.Dura
 		defer call.End()
 		lease := p.ticket.TTL
 		err := renewOne(call, c.backend, p.ticket)
-		gone, noticed := noticeOf(err)
+		gone := goneOf(err)
 		switch {
-		case noticed:
+		case gone.Left > 0:
 			lease = gone.Left
 		case err != nil:
 			return p.failure(ctx, c, err)
 		}
 		left = max(time.Duration(sent+believed(lease)-c.clock.Now()), 0)
-		if noticed {
+		if gone.Left > 0 {
 			notice = &Break{Reason: gone.Reason, Notice: left}
 		}
 		return nil
@@ -202,7 +197,6 @@ func (d *Detached) Release(ctx context.Context) error {
 	return d.do("release", func(c *Client, p *handle) error { return p.leave(ctx, c, driver.Exit{}) })
 }
 
-// leave takes the claim out of the line.
 func (p *handle) leave(ctx context.Context, c *Client, e driver.Exit) error {
 	e.Tombstone = p.uncertain
 	p.ticket.TTL = tombstoneTTL(p.ticket.TTL)
@@ -238,7 +232,7 @@ func (p *handle) marked(ctx context.Context, c *Client, m string) error {
 // earlier slot: one lease finishes one slot.
 func (d *Detached) Finish(ctx context.Context, slot time.Time, owner string) error {
 	return d.do("finish", func(c *Client, p *handle) error {
-		if err := cmp.Or(c.info.canOnce(slot), checkOwner(owner)); err != nil {
+		if err := cmp.Or(c.info.canOnce(slot), checkText("Owner", owner, limit.Owner)); err != nil {
 			return err
 		}
 		if !driverutil.Exclusive(&p.ticket.Claim) {
@@ -269,7 +263,6 @@ func (d *Detached) Check(ctx context.Context) (Standing, error) {
 	return found, err
 }
 
-// do calls f with what the handle says.
 func (d *Detached) do(op string, f func(*Client, *handle) error) error {
 	if d == nil {
 		return wrap(op, "", errNotDetached)
@@ -284,7 +277,6 @@ func (d *Detached) do(op string, f func(*Client, *handle) error) error {
 	return wrap(op, d.h.Key(), f(d.c, &p))
 }
 
-// failure returns the error of a request for the handle.
 func (p *handle) failure(ctx context.Context, c *Client, err error) error {
 	if driver.Gone(err) {
 		return lostHandle(p, err)

@@ -129,7 +129,6 @@ func (e *HeldError) Error() string {
 // Is makes a HeldError match ErrNotAcquired.
 func (e *HeldError) Is(target error) bool { return target == ErrNotAcquired }
 
-// clockTime returns the time of day, with the date if it is not today's.
 func clockTime(t time.Time) string {
 	t = t.Local()
 	if now := time.Now(); t.YearDay() == now.YearDay() && t.Year() == now.Year() {
@@ -150,7 +149,6 @@ func printable(s string) string {
 	return strings.ToValidUTF8(shown[:most], "") + "…"
 }
 
-// opError puts the operation and the key around an error.
 type opError struct {
 	op, key string
 	err     error
@@ -195,7 +193,6 @@ func unavailable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// invalid returns ErrInvalid with what is wrong and what to do.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
@@ -224,11 +221,18 @@ const (
 	lossByOperator        // broke it
 )
 
-func lossOf(operator bool) lossBy {
-	if operator {
+func lossOf(g driver.GoneError) lossBy {
+	if g.Broken {
 		return lossByOperator
 	}
 	return lossByOther
+}
+
+// goneOf returns the GoneError in err, a result of a backend, or the zero GoneError. With a time that
+// is Left, it is a notice.
+func goneOf(err error) (g driver.GoneError) {
+	errors.As(err, &g)
+	return g
 }
 
 func (e *lossError) Error() string {
@@ -294,7 +298,6 @@ func (a *acquisition) heldBy(b *driver.BusyError) *HeldError {
 	return h
 }
 
-// describe fills in what b says of the holder.
 func (h *HeldError) describe(b *driver.BusyError) {
 	h.Owner, h.Token, h.Since, h.Left = b.Owner, fence.Token(b.Token), b.Since, b.Left
 	h.Note, h.Trace = b.Note, b.Trace
@@ -307,7 +310,6 @@ type endedError struct{ ctx, why error }
 func (e *endedError) Error() string   { return e.ctx.Error() + " while waiting: " + e.why.Error() }
 func (e *endedError) Unwrap() []error { return []error{e.ctx, e.why} }
 
-// errContext returns the error of a context that has ended, with its cause.
 func errContext(ctx context.Context) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {

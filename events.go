@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/dispatch"
 )
 
 // EventType names what has happened, such as "at risk".
@@ -74,18 +76,13 @@ func LogEvents(l *slog.Logger) func(Event) {
 		add(e.Left != 0, slog.Duration("left", e.Left))
 		add(e.Handoff, slog.Bool("handoff", true))
 		add(e.Dropped != 0, slog.Uint64("dropped", e.Dropped))
-		if e.HeldBy != nil {
-			attrs = append(attrs, slog.String("held_by", e.HeldBy.Error()))
-		}
+		add(e.HeldBy != nil, slog.Any("held_by", e.HeldBy))
 		add(e.Reason != "" && e.Err == nil, slog.String("reason", e.Reason))
-		if e.Err != nil {
-			attrs = append(attrs, slog.String("error", e.Err.Error()))
-		}
+		add(e.Err != nil, slog.Any("error", e.Err))
 		l.LogAttrs(ctx, level, "lock "+string(e.Type), attrs...)
 	}
 }
 
-// levelOf returns how important an event is in a log.
 func levelOf(t EventType) slog.Level {
 	switch t {
 	case EventLost:
@@ -99,7 +96,7 @@ func levelOf(t EventType) slog.Level {
 // sendWaiting reports once that the call waits, and for whom.
 func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 	events := &a.c.events
-	if a.waitNumber != 0 || events.on == nil {
+	if a.waitNumber != 0 || events.On == nil {
 		return
 	}
 	a.waitNumber = a.c.waits.Add(1)
@@ -111,13 +108,12 @@ func (a *acquisition) sendWaiting(inTheWay func() *HeldError) {
 	events.send(EventWaiting, e)
 }
 
-// firstInLine returns who held the key in the last response of the store.
 func (a *acquisition) firstInLine() *HeldError { return a.heldBy(a.blocker) }
 
 // send reports an event of the grant of l, which fill completes. The mutex of the claim is held.
 func (l *Lease) send(t EventType, fill func(*Event)) {
 	cl := l.claim
-	if cl.c.events.on == nil {
+	if cl.c.events.On == nil {
 		return
 	}
 	e := Event{Context: l.ctx.parent, Key: cl.key}
@@ -140,91 +136,32 @@ func (l *Lease) sendEnd(t EventType, now int64, err error) {
 	})
 }
 
-// sendAtRisk reports how much of the lease is left.
 func (l *Lease) sendAtRisk(now int64, err error) {
 	l.send(EventAtRisk, func(e *Event) {
 		e.Left, e.Err = time.Duration(l.claim.deadline.Load()-now), err
 	})
 }
 
-// maxEvents bounds how many events wait for a slow OnEvent.
-const maxEvents = 4096
-
-// dispatcher calls OnEvent with one event after another. Its goroutine ends when no event
-// waits, so an idle Client has none.
+// dispatcher calls OnEvent with one event after another.
 type dispatcher struct {
-	on     func(Event) // nil: no events are wanted
+	dispatch.Dispatcher[Event]
 	owner  string
 	warned sync.Map // texts of the warnings sent so far
-
-	mu      sync.Mutex
-	queue   []Event
-	dropped uint64
-	running chan struct{} // closed when the goroutine ends; nil while none runs
 }
 
 // send queues one event. It may be called under any lock of the core.
 func (d *dispatcher) send(t EventType, e Event) {
-	if d.on == nil {
-		return
-	}
 	e.Type, e.Owner = t, cmp.Or(e.Owner, d.owner)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.queue) >= maxEvents {
-		d.dropped++
-		return
-	}
-	e.Time = cmp.Or(e.Time, time.Now())
-	e.Dropped, d.dropped = d.dropped, 0
-	d.queue = append(d.queue, e)
-	if d.running == nil {
-		d.running = make(chan struct{})
-		go d.run()
-	}
-}
-
-func (d *dispatcher) run() {
-	for {
-		d.mu.Lock()
-		if len(d.queue) == 0 {
-			close(d.running)
-			d.queue, d.running = nil, nil
-			d.mu.Unlock()
-			return
-		}
-		e := d.queue[0]
-		d.queue[0] = Event{}
-		d.queue = d.queue[1:]
-		d.mu.Unlock()
-		d.on(e)
-	}
+	d.Send(e, func(e *Event, dropped uint64) { e.Time, e.Dropped = cmp.Or(e.Time, time.Now()), dropped })
 }
 
 // warnOnce sends a warning unless the same text was sent before.
 func (d *dispatcher) warnOnce(e Event, err error) {
-	if d.on == nil {
+	if d.On == nil {
 		return
 	}
 	if _, sent := d.warned.LoadOrStore(err.Error(), true); !sent {
 		e.Err = err
 		d.send(EventWarning, e)
-	}
-}
-
-// drain waits until no event is left, and at most for limit: OnEvent may have called Close,
-// and then Close waits for it.
-func (d *dispatcher) drain(limit time.Duration) {
-	d.mu.Lock()
-	running := d.running
-	d.mu.Unlock()
-	if running == nil {
-		return
-	}
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-running:
-	case <-t.C:
 	}
 }

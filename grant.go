@@ -11,7 +11,6 @@ import (
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-// held reports whether the grant that l has or shares has not ended.
 func (l *Lease) held() bool {
 	l.claim.mu.Lock()
 	defer l.claim.mu.Unlock()
@@ -39,7 +38,6 @@ func (cl *claim) grantTo(a *acquisition) step {
 	return step{lease: cl.grantLocked(a, now, false)}
 }
 
-// grantLocked gives the claim, which is held, to the call a.
 func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	if cl.used == 0 {
 		cl.turnStart = now
@@ -61,7 +59,6 @@ func (cl *claim) grantLocked(a *acquisition, now int64, handoff bool) *Lease {
 	return l
 }
 
-// begin prepares l for a caller under ctx.
 func (l *Lease) begin(ctx context.Context) {
 	l.releasing.Add(1)
 	l.ctx.lease, l.ctx.outer, l.ctx.parent = l, innermostHold(ctx), ctx
@@ -137,10 +134,10 @@ func (cl *claim) resume(l *Lease) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	now := cl.c.clock.Now()
-	if !l.heldLocked() || cl.lapseLocked(now) || l.terms.progress.renews() || cl.stalledLocked(now) {
+	if !l.heldLocked() || cl.lapseLocked(now) || !l.terms.progress.Stalled() || cl.stalledLocked(now) {
 		return
 	}
-	l.terms.progress.stalled.Store(false)
+	l.terms.progress.End()
 	cl.atRisk = now >= cl.riskAtLocked()
 	cl.retryAt = now
 	cl.planLocked(now)
@@ -270,34 +267,28 @@ func (l *Lease) endRelease(now int64, err error) {
 	l.sendEnd(end, now, err)
 }
 
-// outlivesProcess reports whether the claim of the lease lasts without this process as it is,
-// and has most of its TTL left. A named claim does, where it has a lease of its own.
-func (l *Lease) outlivesProcess() bool {
-	cl := l.claim
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return cl.named && !cl.c.info.SharedLease && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
-}
-
 // beginDetach returns the handle of the lease, or says why it can have none. Until endDetach the
-// grant is not shared: a share would outlive the Detach, with no claim behind it.
-func (l *Lease) beginDetach() (handle, error) {
+// grant is not shared: a share would outlive the Detach, with no claim behind it. outlives reports
+// that the claim lasts without this process as it is, and has most of its TTL left. A named claim
+// does, where it has a lease of its own.
+func (l *Lease) beginDetach() (h handle, outlives bool, err error) {
 	held, cl := l.root(), l.claim
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	switch {
 	case l.ended() != nil:
-		return handle{}, l.ended()
+		return h, false, l.ended()
 	case held.open > 1:
-		return handle{}, invalid("the lease is shared: release the other handles on it before")
+		return h, false, invalid("the lease is shared: release the other handles on it before")
 	case held.detaches:
-		return handle{}, invalid("another Detach of the lease is under way")
+		return h, false, invalid("another Detach of the lease is under way")
 	case l.terms.bounded() || cl.readRare().lockDelay > 0:
-		return handle{}, invalid("MaxHold, MinHold, Progress and LockDelay end with the process of the " +
+		return h, false, invalid("MaxHold, MinHold, Progress and LockDelay end with the process of the " +
 			"holder; leave them out")
 	}
 	held.detaches = true
-	return handle{ticket: cl.ticketLocked(), token: l.token, uncertain: cl.mayEnterLocked()}, nil
+	outlives = cl.named && !cl.c.info.SharedLease && cl.c.clock.Now()-cl.sent < int64(cl.ttl/10)
+	return handle{ticket: cl.ticketLocked(), token: l.token, uncertain: cl.mayEnterLocked()}, outlives, nil
 }
 
 // endDetach lets the grant be shared again, if it is not over.

@@ -48,7 +48,6 @@ const (
 	handleFields
 )
 
-// field returns one field, or "" if h is not a handle.
 func (h Handle) field(i int) string {
 	fields := strings.Split(strings.TrimSpace(string(h)), ".")
 	if len(fields) != handleFields {
@@ -76,7 +75,6 @@ func (h Handle) TTL() time.Duration {
 	return time.Duration(min(h.number(fieldTTL), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
-// write returns the handle as text, for the store that info describes.
 func (h *handle) write(info *driver.Info) (Handle, error) {
 	t := &h.ticket
 	number := func(n int64) string { return strconv.FormatInt(n, 36) }

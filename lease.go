@@ -89,7 +89,6 @@ func (l *Lease) ended() error {
 	return nil
 }
 
-// root returns the lease that has the grant.
 func (l *Lease) root() *Lease {
 	if l.parent != nil {
 		return l.parent
@@ -133,10 +132,7 @@ func (l *Lease) renew(ctx context.Context) error {
 	switch lost := l.ended(); {
 	case lost != nil:
 		return lost
-	case err == nil:
-		return nil
-	}
-	if _, noticed := noticeOf(err); noticed {
+	case err == nil, goneOf(err).Left > 0:
 		return nil
 	}
 	return c.storeError(ctx, err)
@@ -185,7 +181,6 @@ type leaseCtx struct {
 	built *builtCtx
 }
 
-// builtCtx is a context that can be waited for.
 type builtCtx struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -224,7 +219,6 @@ func (x *leaseCtx) Err() error {
 	return x.build().Err()
 }
 
-// build returns the context that can be waited for.
 func (x *leaseCtx) build() context.Context {
 	_ = x.lease.ended() // ends this one, if the grant that it shares has ended
 	x.mu.Lock()
@@ -245,7 +239,6 @@ func (x *leaseCtx) build() context.Context {
 	return x.built.Context
 }
 
-// end ends the lease and its context, unless the lease is over.
 func (x *leaseCtx) end(cause error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -1,6 +1,8 @@
 package fencelock
 
 import (
+	"cmp"
+
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
 )
@@ -39,12 +41,13 @@ func (cl *claim) loseLocked(lost *lossError) {
 	}
 }
 
-// lossLocked describes the loss of the claim by its present holder.
 func (cl *claim) lossLocked(kind error, detail string) *lossError {
-	return cl.loss(kind, cl.holderTokenLocked(), detail)
+	if cl.holder != nil {
+		return cl.loss(kind, cl.holder.token, detail)
+	}
+	return cl.loss(kind, fence.Token(cl.token), detail)
 }
 
-// loss describes the loss of a grant.
 func (cl *claim) loss(kind error, token fence.Token, detail string) *lossError {
 	return &lossError{kind: kind, key: cl.key, token: token, detail: detail}
 }
@@ -61,7 +64,7 @@ func (cl *claim) lapseLocked(now int64) bool {
 	case cl.noticeEndLocked() <= deadline:
 		cl.loseLocked(cl.brokenLocked(cl.rare.notice.reason, lossByOperator))
 	case cl.stalledLocked(deadline):
-		cl.loseLocked(cl.lossLocked(ErrStalled, cl.progressLocked().detail()))
+		cl.loseLocked(cl.lossLocked(ErrStalled, cl.progressLocked().String()))
 	default:
 		cl.loseLocked(cl.lossLocked(ErrExpired, ""))
 	}
@@ -79,12 +82,11 @@ func (cl *claim) goneLocked(reason string, by lossBy) {
 
 // brokenLocked describes the loss of a claim that was broken, or that the store does not have.
 func (cl *claim) brokenLocked(reason string, by lossBy) *lossError {
-	if reason == "" && by == lossByOperator {
-		reason = "an operator broke it"
-	} else if reason == "" {
-		reason = "it was no longer in the store"
+	unknown := "it was no longer in the store"
+	if by == lossByOperator {
+		unknown = "an operator broke it"
 	}
-	lost := cl.lossLocked(ErrBroken, reason)
+	lost := cl.lossLocked(ErrBroken, cmp.Or(reason, unknown))
 	lost.by = by
 	return lost
 }
@@ -105,6 +107,6 @@ func (cl *claim) heardLocked(gone driver.GoneError, at int64) {
 	if gone.Left > 0 {
 		cl.hintNoticeLocked(gone, at, cl.c.clock.Now())
 	} else {
-		cl.goneLocked(gone.Reason, lossOf(gone.Broken))
+		cl.goneLocked(gone.Reason, lossOf(gone))
 	}
 }

@@ -54,12 +54,10 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (Mu
 			for _, held := range m {
 				held.dropMinHold() // nothing runs, so nothing is held apart
 			}
-		}
-		switch {
-		case err != nil && ctx.Err() != nil:
-			go m.Release(ctx) // the caller does not wait for the store any longer
-			return nil, withLoss(err, m.Err())
-		case err != nil:
+			if ctx.Err() != nil {
+				go m.Release(ctx) // the caller does not wait for the store any longer
+				return nil, withLoss(err, m.Err())
+			}
 			return nil, withLoss(err, m.Release(ctx))
 		}
 		m = append(m, l)

@@ -46,12 +46,13 @@ func (c *Client) Once(
 	if err := c.info.canOnce(slot); err != nil {
 		return false, wrap(opOnce, key, err)
 	}
-	l, err := c.acquire(ctx, request{op: opOnce, key: key, capacity: driver.RW, weight: driver.RW}, opts)
+	r := request{op: opOnce, key: key, takes: onceTakes, capacity: driver.RW, weight: driver.RW}
+	l, err := c.acquire(ctx, r, opts)
 	if err != nil {
 		return false, err
 	}
-	cl := l.claim
-	if last, ok := readMark(cl.lastMark()); ok && !last.slot.Before(slot) {
+	t := l.claim.ticket()
+	if last, ok := readMark(t.Mark); ok && !last.slot.Before(slot) {
 		l.dropMinHold() // nothing runs, so nothing is held apart
 		err := l.Release(ctx)
 		if errors.Is(err, ErrLost) || errors.Is(err, ErrUnavailable) {
@@ -75,7 +76,7 @@ func (c *Client) Once(
 	if ferr != nil {
 		return true, withLoss(ferr, l.Release(ctx))
 	}
-	return true, l.releaseWith(ctx, writeMark(run{slot, time.Now(), cl.owner()}))
+	return true, l.releaseWith(ctx, writeMark(run{slot, time.Now(), t.Owner}))
 }
 
 // markTime has one width, so that marks are ordered as their slots are: the store compares bytes,

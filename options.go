@@ -1,8 +1,10 @@
 package fencelock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,24 +74,14 @@ func (o *Options) withDefaults() (Options, error) {
 	if s.Owner == "" {
 		s.Owner = defaultOwner()
 	}
-	if s.TTL == 0 {
-		s.TTL = DefaultTTL
-	}
-	if s.HandOff == 0 {
-		s.HandOff = defaultHandOff
-	}
+	s.TTL, s.HandOff = cmp.Or(s.TTL, DefaultTTL), cmp.Or(s.HandOff, defaultHandOff)
 	if s.Backoff == nil {
 		s.Backoff = ExponentialBackoff(10*time.Millisecond, time.Second)
 	}
-	switch {
-	case !isText(s.Owner):
-		return s, invalid("Options.Owner is not text: it must be UTF-8 without zero bytes")
-	case len(s.Owner) > limit.Owner:
-		return s, invalid("Options.Owner has %d bytes; at most %d", len(s.Owner), limit.Owner)
-	case s.HandOff < 1 || s.HandOff > driver.MaxSpan:
+	if s.HandOff < 1 || s.HandOff > driver.MaxSpan {
 		return s, invalid("Options.HandOff is %d; want 1 to %d, or 0 for the default", s.HandOff, driver.MaxSpan)
 	}
-	return s, checkTTL("Options.TTL", s.TTL)
+	return s, cmp.Or(checkText("Options.Owner", s.Owner, limit.Owner), checkTTL("Options.TTL", s.TTL))
 }
 
 // minTTL catches TTL(30), which is 30 ns, before it reaches a store.
@@ -264,13 +256,7 @@ func Retry(b Backoff) LeaseOption {
 func Note(s string) LeaseOption {
 	return ofLease(optionNote, func(o *callOptions) error {
 		o.note = s
-		switch {
-		case !isText(s):
-			return invalid("Note is not text: it must be UTF-8 without zero bytes")
-		case len(s) > limit.Note:
-			return invalid("Note has %d bytes; at most %d", len(s), limit.Note)
-		}
-		return nil
+		return checkText("Note", s, limit.Note)
 	})
 }
 
@@ -316,18 +302,8 @@ func isClaimID(id string) bool {
 func Owner(s string) LeaseOption {
 	return ofLease(optionOwner, func(o *callOptions) error {
 		o.owner = s
-		return checkOwner(s)
+		return checkText("Owner", s, limit.Owner)
 	})
-}
-
-func checkOwner(s string) error {
-	switch {
-	case !isText(s):
-		return invalid("Owner is not text: it must be UTF-8 without zero bytes")
-	case len(s) > limit.Owner:
-		return invalid("Owner has %d bytes; at most %d", len(s), limit.Owner)
-	}
-	return nil
 }
 
 func checkNotNegative(what string, d time.Duration) error {
@@ -337,8 +313,16 @@ func checkNotNegative(what string, d time.Duration) error {
 	return nil
 }
 
-// isText reports whether every store can keep s as text.
-func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+// checkText refuses text that not every store can keep.
+func checkText(what, s string, most int) error {
+	switch {
+	case !utf8.ValidString(s) || strings.Contains(s, "\x00"):
+		return invalid("%s is not text: it must be UTF-8 without zero bytes", what)
+	case len(s) > most:
+		return invalid("%s has %d bytes; at most %d", what, len(s), most)
+	}
+	return nil
+}
 
 func checkKey(key string) error {
 	switch {
@@ -348,4 +332,44 @@ func checkKey(key string) error {
 		return invalid("the key has %d bytes; at most %d", len(key), limit.Key)
 	}
 	return nil
+}
+
+// Backoff returns how long to pause after a failed request, and whether to try again.
+// attempt counts the failures in a row from 1. last is the newest failure: a transient
+// error of the store, or a *HeldError if the backend keeps no line and is polled. If again
+// is false, the call returns last, as ErrUnavailable or ErrNotAcquired.
+//
+// A pause is at least 1 ms, and no longer than the call may wait. Waiting in line is not a
+// failure: Wait bounds the waiting. Renewals and releases use only the pause, and are
+// repeated as long as a repeat can help. Of the goroutines of one process that queue for a
+// key, only the first sends requests, with its own Backoff.
+//
+// A Backoff that pauses for a second, and gives up after three failures in a row:
+//
+//	func(attempt int, last error) (time.Duration, bool) { return time.Second, attempt < 3 }
+//
+// A Backoff must be safe for concurrent use, and must not call the Client.
+type Backoff func(attempt int, last error) (pause time.Duration, again bool)
+
+// ExponentialBackoff returns a Backoff that doubles the pause from first to longest. It
+// draws each pause from its upper half, so that programs that failed together do not retry
+// together.
+func ExponentialBackoff(first, longest time.Duration) Backoff {
+	return func(attempt int, _ error) (time.Duration, bool) {
+		d := min(first, longest)
+		for ; attempt > 1 && d > 0 && d < longest; attempt-- {
+			d = min(2*d, longest)
+		}
+		return d/2 + rand.N(max(d/2, 0)+1), true
+	}
+}
+
+const (
+	shortestPause = time.Millisecond
+	longestPause  = 24 * time.Hour
+)
+
+func (b Backoff) pauseAfter(attempt int, last error) (pause time.Duration, again bool) {
+	pause, again = b(attempt, last)
+	return min(max(pause, shortestPause), longestPause), again
 }

@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,24 +31,19 @@ func (l *Lease) Release(ctx context.Context) error { return l.releaseWith(ctx, "
 func (l *Lease) releaseWith(ctx context.Context, mark string) error {
 	if l.released.CompareAndSwap(false, true) {
 		defer l.releasing.Done()
-		l.releaseErr = l.releaseOnce(ctx, mark)
-		return l.releaseErr
+		now := l.claim.c.clock.Now()
+		exit, last, err := l.beginRelease(now, mark)
+		if last {
+			err = l.giveBack(ctx, now, exit)
+		}
+		l.releaseErr = err
+		return err
 	}
 	l.releasing.Wait()
 	if mark != "" && l.releaseErr == nil {
 		return wrap(opOnce, l.Key(), fmt.Errorf("%w by f, before the slot could be noted", ErrReleased))
 	}
 	return l.releaseErr
-}
-
-// releaseOnce is the first call of Release.
-func (l *Lease) releaseOnce(ctx context.Context, mark string) error {
-	now := l.claim.c.clock.Now()
-	exit, last, err := l.beginRelease(now, mark)
-	if !last {
-		return err
-	}
-	return l.giveBack(ctx, now, exit)
 }
 
 // giveBack hands the claim of the lease, whose grant ended at time now, to the next goroutine
@@ -95,10 +91,7 @@ func (cl *claim) releaseError(l *Lease, err error) error {
 	case cl.c.clock.Now() >= cl.deadline.Load():
 		return cl.loss(ErrExpired, l.token, "it ran out while it was given back")
 	}
-	reason, _ := goneDetail(err)
-	if reason == "" {
-		reason = "it was no longer in the store when it was released"
-	}
+	reason := cmp.Or(goneOf(err).Reason, "it was no longer in the store when it was released")
 	return cl.loss(ErrBroken, l.token, reason)
 }
 
@@ -171,7 +164,6 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	}
 }
 
-// sendLeave sends one Leave.
 func (c *Client) sendLeave(call *callctx.Call, t driver.Ticket, e driver.Exit) error {
 	defer call.End()
 	return c.backend.Leave(call, t, e)
@@ -235,7 +227,6 @@ func (cl *claim) sendLeaveLocked(now int64) {
 	cl.planLocked(now)
 }
 
-// tryLeave is one try of a scheduled Leave.
 func (cl *claim) tryLeave() {
 	c := cl.c
 	defer c.leaves.Add(-1)

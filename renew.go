@@ -103,7 +103,6 @@ func (c *Client) sendRenewal(r *renewal) {
 // errShort is of a backend that breaks its contract.
 var errShort = errors.New("the backend answered fewer renewals than it was given")
 
-// renewOne renews one claim.
 func renewOne(ctx context.Context, b driver.Backend, t driver.Ticket) error {
 	errs := b.Renew(ctx, []driver.Ticket{t})
 	if len(errs) != 1 {

@@ -1,4 +1,4 @@
-package fencelock
+package stall
 
 import (
 	"runtime"
@@ -22,7 +22,7 @@ func TestTickAndStallSeeEachOther(t *testing.T) {
 // same time.
 func raceTickAndStall(t *testing.T, rounds int) (stalls int) {
 	const limit = 10
-	seen, begun, grants := make([]bool, rounds), make([]bool, rounds), make([]progress, rounds)
+	seen, begun, grants := make([]bool, rounds), make([]bool, rounds), make([]Progress, rounds)
 	var arrived [2]atomic.Int64
 	race := func(me int, f func(i int)) {
 		for i := range rounds { // in step with the other one
@@ -40,8 +40,8 @@ func raceTickAndStall(t *testing.T, rounds int) (stalls int) {
 		grants[i].limit = limit
 	}
 	var both sync.WaitGroup
-	both.Go(func() { race(0, func(i int) { seen[i] = grants[i].tick(limit) }) })
-	both.Go(func() { race(1, func(i int) { begun[i] = grants[i].beginStall(limit) }) })
+	both.Go(func() { race(0, func(i int) { seen[i] = grants[i].Tick(limit) }) })
+	both.Go(func() { race(1, func(i int) { begun[i] = grants[i].Begin(limit) }) })
 	both.Wait()
 	for i := range grants {
 		switch p := &grants[i]; {
@@ -57,17 +57,17 @@ func raceTickAndStall(t *testing.T, rounds int) (stalls int) {
 }
 
 func TestStallBeginsOnce(t *testing.T) {
-	p := &progress{limit: 10}
+	p := &Progress{limit: 10}
 	p.last.Store(5)
 	for _, step := range []struct {
 		now  int64
 		want bool
 	}{{14, false}, {15, true}, {16, false}} {
-		if got := p.beginStall(step.now); got != step.want {
+		if got := p.Begin(step.now); got != step.want {
 			t.Errorf("at %d: %v", step.now, got)
 		}
 	}
-	if !p.tick(20) || !p.tick(12) || p.last.Load() != 20 {
+	if !p.Tick(20) || !p.Tick(12) || p.last.Load() != 20 {
 		t.Errorf("the last Tick is %d, want that of 20", p.last.Load())
 	}
 }

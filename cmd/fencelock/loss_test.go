@@ -71,7 +71,7 @@ func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t, testserver.Persist(true))
 	s := newStage(t, server.URL())
-	holder := s.holds(untilTold+`; exit 6`, "-v", "--ttl", "9s")
+	holder := s.holds(untilTold+`; exit 6`, "-v", "--ttl", "15s")
 	must(t, server.Kill())
 	eventually(t, "a renewal fails", func() bool { return strings.Contains(holder.err.String(), "at risk") })
 	must(t, server.Restart())
@@ -89,7 +89,7 @@ func TestOutageShorterThanTheLeaseIsCarried(t *testing.T) {
 func TestBrokenLockEndsTheCommandWithTheReason(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.start("fencelock", "run", "--ttl", "3s", "n", "--", "sh", "-c",
+		holder := s.start("fencelock", "run", "--ttl", "9s", "n", "--", "sh", "-c",
 			`trap "echo asked >asked; exit 0" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
 		s.pid("pid")
 		s.must("break", "n", "--yes", "--reason", "deploy of web-3", "--token", token(t, s))

@@ -41,7 +41,7 @@ func TestCommandUnderNoticeEndsByItself(t *testing.T) {
 	for _, signal := range []string{"", "HUP"} {
 		t.Run(signal, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {
-				flags := []string{"--ttl", "3s"} // it hears by a renewal, if it has no alarms yet
+				flags := []string{"--ttl", "9s"} // it hears by a renewal, if it has no alarms yet
 				if signal != "" {
 					flags = append(flags, "--on-revoke", signal)
 				}
@@ -67,9 +67,9 @@ func TestCommandThatDoesNotHeedItsNoticeIsEnded(t *testing.T) {
 	for _, flags := range [][]string{{"--on-revoke", "SIGusr1"}, {"--on-loss", "kill", "--on-revoke", "USR1"}} {
 		t.Run(fmt.Sprint(flags), func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {
-				holder := s.traps(append(flags, "--ttl", "3s", "--grace", "1s")...)
-				breaker := s.wants(0, "break", "n", "--yes", "--notice", "6s", "--reason", "enough", "--token", token(t, s))
-				breaker.wantLine(" ends in 6s at the earliest")
+				holder := s.traps(append(flags, "--ttl", "9s", "--grace", "1s")...)
+				breaker := s.wants(0, "break", "n", "--yes", "--notice", "10s", "--reason", "enough", "--token", token(t, s))
+				breaker.wantLine(" ends in 10s at the earliest")
 				eventually(t, "the command is told", func() bool { return s.read("asked") != "" })
 				token(t, s) // it is held
 				holder.wantExit(exitLost)
@@ -86,7 +86,7 @@ func TestCommandThatDoesNotHeedItsNoticeIsEnded(t *testing.T) {
 func TestCommandThatIgnoresLossRunsOnUnderNotice(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.traps("--on-loss", "ignore", "--ttl", "3s")
+		holder := s.traps("--on-loss", "ignore", "--ttl", "9s")
 		s.wants(0, "break", "n", "--yes", "--notice", "1h", "--token", token(t, s))
 		eventually(t, "the notice", func() bool { return strings.Contains(holder.err.String(), "the command runs on") })
 		s.touch("enough")
@@ -108,7 +108,7 @@ func TestRenewByHandleTellsOfTheNotice(t *testing.T) {
 func TestBreakWithDelayKeepsTheNameClosed(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.traps("--ttl", "3s")
+		holder := s.traps("--ttl", "9s")
 		end := []string{"break", "n", "--yes", "--token", token(t, s)}
 		s.wants(0, append(end, "--delay", "1h")...)
 		holder.wantExit(exitLost)

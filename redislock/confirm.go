@@ -10,10 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// mustConfirm reports whether replicas have to confirm a request.
 func (t *transport) mustConfirm(r *request) bool { return t.replicas > 0 && r.durable }
 
-// majority is how many replicas have to confirm.
 func (t *transport) majority() int { return t.replicas/2 + 1 }
 
 // mustWait is how long replicas may take to confirm calls; 0 if none need to.

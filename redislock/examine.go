@@ -87,7 +87,6 @@ func (b *Backend) examine(
 // serverInfo is the answer to INFO.
 type serverInfo string
 
-// field returns a field, or "".
 func (i serverInfo) field(name string) string {
 	for line := range strings.Lines(string(i)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -183,7 +182,6 @@ func unlessRefused(err error) error {
 	return err
 }
 
-// eviction looks at what a full memory does.
 func (s *serverExamination) eviction() {
 	limit, policy := s.info.field("maxmemory"), s.info.field("maxmemory_policy")
 	if limit != "0" && policy != "noeviction" && policy != "" {
@@ -192,7 +190,6 @@ func (s *serverExamination) eviction() {
 	}
 }
 
-// persistence looks at what a restart keeps.
 func (s *serverExamination) persistence() {
 	appends, syncs := s.info.field("aof_enabled"), s.config["appendfsync"]
 	s.Volatile = appends == "0" || syncs != "" && syncs != "always"
@@ -229,7 +226,6 @@ func yesNo(flag string) string {
 	return "no"
 }
 
-// replicas looks at what a failover keeps.
 func (s *serverExamination) replicas() {
 	connected, err := strconv.Atoi(s.info.field("connected_slaves"))
 	if err != nil {
@@ -260,7 +256,6 @@ func (s *serverExamination) replicas() {
 	}
 }
 
-// cluster looks at how long a Cluster takes to replace a master.
 func (s *serverExamination) cluster() {
 	ms, err := strconv.Atoi(s.config["cluster-node-timeout"])
 	if s.info.field("cluster_enabled") != "1" || err != nil {
@@ -277,7 +272,6 @@ func (s *serverExamination) cluster() {
 	}
 }
 
-// user returns the name of the user of the client.
 func (b *Backend) user() string {
 	name := ""
 	switch c := b.rdb.(type) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -294,36 +293,5 @@ func TestBadFenceOptionsAreTheFirstAnswer(t *testing.T) {
 		if err := f.Set(t.Context(), "a", 1, 0, 7); err == nil || errors.Is(err, fence.ErrStale) {
 			t.Errorf("%+v: %v", f, err)
 		}
-	}
-}
-
-// What is accepted never goes back, whoever comes when.
-func TestFencedWritesNeverGoBackUnderConcurrency(t *testing.T) {
-	s, _, f := newFence(t)
-	push := f.Script("return redis.call('RPUSH', KEYS[1], ARGV[1])")
-	const writers, each = 8, 100
-	var wg sync.WaitGroup
-	for w := range writers {
-		wg.Go(func() {
-			for i := range each {
-				tok := fence.Token(1<<53 + i*writers + (w*5)%writers)
-				if err := push.Run(t.Context(), tok, []string{"log"}, tok).Err(); err != nil && !errors.Is(err, fence.ErrStale) {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	log, err := dial(t, s).LRange(t.Context(), "log", 0, -1).Result()
-	if err != nil || len(log) < each/2 {
-		t.Fatalf("%d writes, %v", len(log), err)
-	}
-	last := fence.Token(0)
-	for _, text := range log {
-		tok, err := fence.Parse(text)
-		if err != nil || tok < last {
-			t.Fatalf("%s was let in after %v, %v", text, last, err)
-		}
-		last = tok
 	}
 }

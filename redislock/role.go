@@ -57,13 +57,12 @@ const refuseReplica = "redis.call('HDEL', KEYS[1], '') return redis.error_reply(
 
 // first asks the server alone if its role is not known, or was that of a replica. key is one of a lock.
 func (r *role) first(ctx context.Context, server *redis.Client, key string) error {
-	if r.asked.Load() != nil && !r.replica.Load() {
+	if r == nil || r.asked.Load() != nil && !r.replica.Load() {
 		return nil
 	}
 	c := hello(ctx)
 	err := server.Process(ctx, c)
-	r.read(c)
-	if r.replica.Load() {
+	if r.read(c); r.replica.Load() {
 		return server.Process(ctx, &call{Cmd: *redis.NewCmd(ctx, eval, refuseReplica, 1, key)})
 	}
 	if text := c.text(); text != "" && !begins(refusedForNow, text) {
@@ -105,7 +104,7 @@ func (r *role) refuses() error {
 	return nil
 }
 
-// pipelineToMaster is pipeline, and asks the server for its role.
+// pipelineToMaster is pipeline, and asks the server for its role if that is due.
 func (t *transport) pipelineToMaster(ctx context.Context, server *redis.Client, calls []*call, wait *redis.Cmd) {
 	if err := t.role.first(ctx, server, calls[0].requests[0].key); err != nil {
 		for _, c := range calls {

@@ -37,7 +37,6 @@ var (
 	historyAddScript = loadScript(1, "history_add")
 )
 
-// loadLine loads a script on lines.
 func loadLine(maxLocks int, names ...string) *script {
 	return loadScript(maxLocks, append([]string{"prelude", "claim", "queue"}, names...)...)
 }
@@ -51,7 +50,6 @@ func loadScript(maxLocks int, names ...string) *script {
 	return &script{text: text.String(), sha: redis.NewScript(text.String()).Hash(), maxLocks: maxLocks}
 }
 
-// scriptText returns a file.
 func scriptText(name string) string {
 	b, err := files.ReadFile("script/" + name + ".lua")
 	if err != nil {

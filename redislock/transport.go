@@ -243,20 +243,15 @@ func (t *transport) sendOnce(ctx context.Context, home redis.UniversalClient, ca
 		some[at] = append(some[at], c)
 	}
 	for server, calls := range some {
-		var listens time.Duration
-		if one, ok := server.(*redis.Client); ok {
-			if t.cluster != nil {
-				one = within(one, max(lateAfter<<attempt, 2*t.mustWait(calls)))
-				server = one
-			}
-			listens = one.Options().ReadTimeout
+		one, ok := server.(*redis.Client)
+		if !ok {
+			pipeline(ctx, server, nil, calls, t.waitFor(ctx, calls, 0))
+			continue
 		}
-		wait := t.waitFor(ctx, calls, listens)
-		if one, ok := server.(*redis.Client); ok && t.role.due() {
-			t.pipelineToMaster(ctx, one, calls, wait)
-		} else {
-			pipeline(ctx, server, nil, calls, wait)
+		if t.cluster != nil {
+			one = within(one, max(lateAfter<<attempt, 2*t.mustWait(calls)))
 		}
+		t.pipelineToMaster(ctx, one, calls, t.waitFor(ctx, calls, one.Options().ReadTimeout))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // left. Messages for other claims are dropped.
 type waiterRegistry struct {
 	mu   sync.Mutex
-	byID map[string]*waiter // nil: nothing is known but that its Enter is about to be sent
+	byID map[string]*waiter
 }
 
 // waiter is what is known of one such claim.
@@ -32,10 +32,9 @@ type waiter struct {
 func (r *waiterRegistry) expect(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.byID[id] = nil
+	r.byID[id] = &waiter{}
 }
 
-// forget takes out a claim that waits no more.
 func (r *waiterRegistry) forget(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,26 +66,20 @@ func (r *waiterRegistry) get(id string) waiter {
 func (r *waiterRegistry) notify(id string, change func(*waiter)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, waits := r.byID[id]; !waits {
-		return
+	if w := r.byID[id]; w != nil {
+		change(w)
+		w.wake()
 	}
-	w := r.findLocked(id)
-	change(w)
-	w.wake()
 }
 
-// wakeAll wakes each Await.
 func (r *waiterRegistry) wakeAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.byID {
-		if w != nil {
-			w.wake()
-		}
+		w.wake()
 	}
 }
 
-// wake wakes the Await of a claim, if there is one.
 func (w *waiter) wake() {
 	select {
 	case w.changed <- struct{}{}:
@@ -96,9 +89,9 @@ func (w *waiter) wake() {
 
 // findLocked returns a claim. One that is unknown is added: its standing has to be read.
 func (r *waiterRegistry) findLocked(id string) *waiter {
-	w, waits := r.byID[id]
+	w := r.byID[id]
 	if w == nil {
-		w = &waiter{stale: !waits}
+		w = &waiter{stale: true}
 		r.byID[id] = w
 	}
 	return w

@@ -232,7 +232,7 @@ func TestReportSaysWhoExitedAndWhy(t *testing.T) {
 		{"run n -- true", report{Who: "command", Why: byItself}},
 		{"run n -- sh -c 'exit 3'", report{Who: "command", Why: byItself, Exit: 3, Command: &commandEnd{Exit: 3}}},
 		{"run n -- sh -c 'kill -9 $$'", report{Who: "command", Why: bySignal, Exit: 137, Command: &commandEnd{Exit: 137, Signal: "SIGKILL"}}},
-		{"run --max-hold 2 --grace 1 n -- sleep 9", report{Who: "fencelock", Why: heldToMax, Exit: 124, Command: &commandEnd{Exit: 143, Signal: "SIGTERM"}}},
+		{"run --max-hold 11 --grace 10 n -- sleep 60", report{Who: "fencelock", Why: heldToMax, Exit: 124, Command: &commandEnd{Exit: 143, Signal: "SIGTERM"}}},
 		{"run -n taken -- true", report{Who: "fencelock", Why: notStarted, Exit: 75}},
 		{"run -n -E 4 taken -- true", report{Who: "fencelock", Why: notStarted, Exit: 4}},
 		{"run n -- ./nothing", report{Who: "fencelock", Why: notStarted, Exit: 127}},

@@ -182,8 +182,8 @@ func TestNewQuorumWaitsOutItsQuarantine(t *testing.T) {
 //verify:fault A quorum of five Redis | requests of a free lock and of its release
 func TestRequestsOfAFreeLock(t *testing.T) {
 	t.Parallel()
-	all := ready(t, 5)
-	b := open(t, all)
+	all := readyAs(t, servers(t, 5), lasting) // no renewal comes by itself
+	b := openAs(t, all, lasting)
 	// Without Alarm: whoever holds for a tenth of a second, as a busy machine may make
 	// this test do, would subscribe to it, once.
 	quiet := shared{b}

@@ -40,6 +40,7 @@ type claim struct {
 	Since     time.Time           `json:"since,omitzero"`    // not of an arrival: its store knows
 	TTL       driverutil.Duration `json:"ttl"`
 	WaitTTL   driverutil.Duration `json:"wait_ttl,omitempty"` // of an arrival
+	After     int64               `json:"after,omitempty"`    // of a message, as in driver.Claim
 	Until     time.Time           `json:"until,omitzero"`     // of a claim whose lease is in the document
 	Lent      bool                `json:"lent,omitempty"`     // the lease is in a record
 	Mark      text                `json:"mark,omitempty"`     // as of the grant
@@ -87,6 +88,7 @@ func (c *claim) claim(key string) *line.Claim {
 			Key: key, ID: string(c.ID), Owner: c.Owner, Note: c.Note, Trace: c.Trace,
 			LockDelay: time.Duration(c.LockDelay), Capacity: c.Capacity, Weight: c.Weight,
 			TTL: time.Duration(c.TTL), WaitTTL: time.Duration(c.WaitTTL), Span: max(c.Span, 1), Named: c.Named,
+			After: c.After,
 		},
 		Token: c.Token, Since: c.Since, Mark: string(c.Mark), Granted: c.Granted,
 		Lingering: c.Lingering, Noticed: c.Noticed, Node: c.Node,

@@ -115,6 +115,7 @@ func (b *Backend) asks(c *driver.Claim, a *Arrival) *Arrival {
 		return nil
 	}
 	d := describe(c, b.node)
+	d.After = c.After
 	return note(c.ID, message{Enter: &d})
 }
 

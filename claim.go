@@ -41,7 +41,7 @@ const (
 // order is localQueues.mu, claim.mu, then any of that of the schedule, that of the events, leaseCtx.mu.
 //
 // A Client may hold a hundred thousand claims, so the fields that few claims use are in
-// rareFields: they are 224 of 572 bytes of BenchmarkHeldLease.
+// rareFields: they are 224 of 556 bytes of BenchmarkHeldLease.
 type claim struct {
 	c       *Client
 	queue   *localQueue // where its goroutines queue; nil if it serves one call only
@@ -54,24 +54,24 @@ type claim struct {
 
 	entry agenda.Entry // in the schedule, which guards it
 
-	mu       sync.Mutex // guards everything below
-	state    claimState
-	others   othersInLine
-	holder   *Lease        // has the grant; nil if no call has it
-	token    int64         // the first of its span; 0 before the store has responded
-	ttl      time.Duration // as the store grants it; of a claim that waits, as it waits
-	sent     int64         // when the last Enter or Renew that succeeded was sent
-	leaseEnd int64         // when the lease has certainly ended in the store
-	retryAt  int64         // next renewal, or next background Leave
-	failures int32         // failed renewals or Leaves in a row
+	mu      sync.Mutex // guards everything below
+	state   claimState
+	others  othersInLine
+	granted bool // by the store
+	// uncertain: an Enter of this ID may still arrive, so Leave must leave a tombstone.
+	uncertain bool
+	atRisk    bool          // reported by EventAtRisk
+	holder    *Lease        // has the grant; nil if no call has it
+	token     int64         // the first of its span; 0 before the store has responded
+	ttl       time.Duration // as the store grants it; of a claim that waits, as it waits
+	sent      int64         // when the last Enter or Renew that succeeded was sent
+	leaseEnd  int64         // when the lease has certainly ended in the store
+	retryAt   int64         // next renewal, or next background Leave
+	failures  int32         // failed renewals or Leaves in a row
 	turn
 	rare *rareFields
 
 	renewing <-chan struct{} // closed when the scheduled renewal under way has ended; nil without one
-
-	granted   bool // by the store
-	uncertain bool // an Enter of this ID may still arrive, so Leave must leave a tombstone
-	atRisk    bool // reported by EventAtRisk
 }
 
 // wish describes how a claim asks for its key. It never changes.

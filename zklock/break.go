@@ -153,7 +153,9 @@ func (b *Backend) hear(s *session, c *claim, at position) error {
 	})
 	if broken != nil {
 		b.run(func(context.Context) {
-			_, _ = s.multi(&zk.DeleteRequest{Path: record, Version: broken.Version})
+			// Not if the node has changed, or is gone: that record says why, and may have the version of this one.
+			unchanged := &zk.CheckVersionRequest{Path: at.node, Version: f.stat.Version}
+			_, _ = s.multi(unchanged, &zk.DeleteRequest{Path: record, Version: broken.Version})
 		})
 	}
 	return nil

@@ -3,11 +3,13 @@ package zklock
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -90,4 +92,40 @@ func TestNoticeToAWaiterThatHasJustBeenGranted(t *testing.T) {
 	next = steps.Granted(t, b, next)
 	hasNotice(t, renew(b, next))
 	steps.Leave(t, b, next)
+}
+
+// TestReasonStaysThoughThatOfTheNoticeIsClearedAwayLate: a holder that hears of a notice twice clears its record away
+// twice, and the second time an operator has broken the claim.
+func TestReasonStaysThoughThatOfTheNoticeIsClearedAwayLate(t *testing.T) {
+	_, b, other := twoSessions(t)
+	session, err := b.session(t.Context())
+	steps.Must(t, err)
+	session.listens.Do(func() {})
+	clears, cleared := make(chan struct{}), make(chan struct{}, 8)
+	session.send = func(ops ...any) ([]zk.MultiResponse, error) {
+		if !slices.ContainsFunc(ops, func(op any) bool {
+			d, ok := op.(*zk.DeleteRequest)
+			return ok && strings.Contains(d.Path, brokenDir)
+		}) {
+			return session.zk.Multi(ops...)
+		}
+		<-clears
+		defer func() { cleared <- struct{}{} }()
+		return session.zk.Multi(ops...)
+	}
+	k := steps.Hold(t, b, steps.Claim("k"))
+	steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "please", Notice: time.Minute}))
+	hasNotice(t, renew(b, k))
+	c := b.claims.find(driverutil.Ref(k.Key, k.ID))
+	steps.Must(t, b.hear(session, c, c.state().at))
+	clears <- struct{}{}
+	<-cleared
+	steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "now"}))
+	clears <- struct{}{}
+	<-cleared
+	close(clears)
+	var gone driver.GoneError
+	if err := renew(b, k); !errors.As(err, &gone) || gone.Reason != "now" {
+		t.Errorf("Renew returned %v; want the reason of the second Break", err)
+	}
 }

@@ -24,20 +24,28 @@ func comparisons(page string) (all []comparison, err error) {
 		"hot key, 64 goroutines: hand-overs/s, × rueidislock, 1 key",
 		"4 processes × 8: hand-overs/s, × rueidislock, 1 key",
 		"4 processes × 8, HandOff 1: hand-overs/s, × rueidislock, 1 key",
-		"512 keys: pairs/s, × bsm/redislock, autopipelined",
 	} {
 		if all[i].times, err = figureBelow(page, "## Targets", name, 2); err != nil {
 			return nil, err
 		}
 	}
-	const free = "**Free lock: one goroutine"
-	ours, err := figureBelow(page, free, "fencelock", 1)
+	const free, keys = "**Free lock: one goroutine", "**512 goroutines, 512 keys**"
+	ours, theirs, err := rows(page, keys, "bsm/redislock, autopipelined")
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := figureBelow(page, free, "bsm/redislock", 1)
-	all[4].times = theirs / ours
+	all[3].times = ours / theirs // pairs a second
+	ours, theirs, err = rows(page, free, "bsm/redislock")
+	all[4].times = theirs / ours // a time
 	return all, err
+}
+
+// rows returns the first figures of fencelock and of another library in a table.
+func rows(page, title, other string) (ours, theirs float64, err error) {
+	if ours, err = figureBelow(page, title, "fencelock", 1); err == nil {
+		theirs, err = figureBelow(page, title, other, 1)
+	}
+	return ours, theirs, err
 }
 
 // speed returns a picture of the comparisons as bars on a logarithmic scale: to the right of 1

@@ -60,7 +60,7 @@ func figureBelow(page, title, row string, column int) (float64, error) {
 // drawStores returns a picture of what a lock costs on each store, on a logarithmic scale.
 func drawStores(all []store) picture {
 	return picture{name: "stores", width: 600, height: 92 + 78*len(all), draw: func(c *canvas) {
-		const left, decade, least = 126, 160, 10.0 // µs at the left end
+		const left, decade, least = 126, 140, 10.0 // µs at the left end
 		c.add(`<rect x="20" y="18" width="14" height="14" fill="%s"/>`, c.holds)
 		c.text(42, 31, "start", c.ink, c.say("free lock and release", "空闲的锁：加锁加释放"))
 		c.add(`<rect x="260" y="18" width="14" height="14" fill="%s"/>`, c.waits)

@@ -283,7 +283,7 @@ func TestLostMasterUnderLoad(t *testing.T) {
 				// One that wakes up serves what has come meanwhile before it hears that it
 				// is the master no more.
 				l.twoMasters = how == "hung"
-				keeper := client(t, g, ttl, nil)
+				keeper := client(t, g, 30*time.Second, nil) // longer than any failover
 				kept := lock(t, keeper, keys[0]+" kept")
 				l.goesOn("the start")
 				m := g.master(kept.Key())

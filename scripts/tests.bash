@@ -30,8 +30,8 @@ name_failed() {
 } >&2
 
 # run tests packages with the flags in the array flags, with the race detector. All is compiled before the first test
-# begins: a compiler takes the processors from the tests. The time limit is for a busy machine. What go vet finds,
-# make lint finds.
+# begins, and on the disk: a compiler takes the processors from the tests, and gigabytes that it has written hold up the
+# servers of the tests for seconds. The time limit is for a busy machine. What go vet finds, make lint finds.
 run() { # NAME WORKSPACE FOLDER PACKAGE...
 	local name=$1 workspace=$2 folder=$3 begun=$SECONDS package packages=()
 	shift 3
@@ -43,7 +43,7 @@ run() { # NAME WORKSPACE FOLDER PACKAGE...
 	(
 		cd "$folder" && export GOWORK=$workspace &&
 			go list -test -export -race "${unraced[@]}" ${tags[@]+"${tags[@]}"} "${packages[@]}" >/dev/null &&
-			go test -race -vet=off "${unraced[@]}" ${tags[@]+"${tags[@]}"} -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@" | tee "$printed"
+			sync && go test -race -vet=off "${unraced[@]}" ${tags[@]+"${tags[@]}"} -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@" | tee "$printed"
 	) || name_failed "${folder#.}"
 	echo "== $name: $((SECONDS - begun)) s"
 }

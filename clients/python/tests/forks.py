@@ -46,8 +46,9 @@ class Pipe:
 
 
 def fork_of_a_server() -> int:
-    """Forks as the master of uWSGI does: no hook of Python runs."""
-    return int(ctypes.CDLL(None).fork())
+    """Forks as the master of uWSGI does: no hook of Python runs, and the interpreter's lock is held. Without it, as with
+    CDLL, the fork may wait forever for another thread of its parent to give that lock back."""
+    return int(ctypes.PyDLL(None).fork())
 
 
 def in_fork(what: Callable[[], object], fork: Callable[[], int] = fork) -> Any:

@@ -19,16 +19,18 @@ import (
 )
 
 // formats are the locks of other libraries that the old store of a bridge may have, and the schemes of their stores.
-var formats = map[string][]string{
-	"setnx":           {"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"},
-	"redis-semaphore": {"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"},
-	"redisson":        {"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"},
-	"shedlock":        {"postgres", "postgresql", "mysql", "mariadb"},
-	"advisory":        {"postgres", "postgresql"},
-	"symfony":         {"postgres", "postgresql"},
-	"get_lock":        {"mysql", "mariadb"},
-	"mutex":           {"etcd", "etcds"},
-}
+var (
+	onRedis    = []string{"redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
+	onPostgres = []string{"postgres", "postgresql"}
+	onMySQL    = []string{"mysql", "mariadb"}
+
+	formats = map[string][]string{
+		"setnx": onRedis, "redis-semaphore": onRedis, "redisson": onRedis,
+		"shedlock": slices.Concat(onPostgres, onMySQL),
+		"advisory": onPostgres, "symfony": onPostgres, "get_lock": onMySQL,
+		"mutex": {"etcd", "etcds"},
+	}
+)
 
 // formatParameter names one of formats in the URL of the old store of a bridge.
 const formatParameter = "format="
@@ -120,7 +122,7 @@ func (u *URL) openFormat(ctx context.Context, c *Config) (*Store, error) {
 		db.SetConnMaxLifetime(connLife)
 		s.ping, s.close = db.PingContext, func() { _ = db.Close() }
 		dialect := sqlforeign.Postgres
-		if !strings.HasPrefix(u.Scheme, "postgres") {
+		if slices.Contains(onMySQL, u.Scheme) {
 			dialect = sqlforeign.MySQL
 		}
 		switch u.format {

@@ -2,17 +2,16 @@ package swaplock_test
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -172,45 +171,22 @@ func TestFarClientGetsItsShare(t *testing.T) {
 // process far away, and in each near one. The store has messages, or arrivals.
 func share(t *testing.T, c driver.Claim, nearby int, messages bool) (far, near int64) {
 	toy := newToy()
-	var granted [2]atomic.Int64
-	var all sync.WaitGroup
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
+	var backends []driver.Backend
 	for i := range 1 + nearby {
-		store, count := newDistant(toy, time.Millisecond), &granted[1]
+		store := newDistant(toy, time.Millisecond)
 		if i == 0 {
-			store.way, count = 20*time.Millisecond, &granted[0]
+			store.way = 20 * time.Millisecond
 		}
 		b := swaplock.New(store)
 		if messages {
 			b = swaplock.New(notes{store, toy, store.way})
 		}
 		defer b.Close()
-		for range 4 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					if err := takeTurn(ctx, b, c, count); err != nil && ctx.Err() == nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
+		backends = append(backends, b)
 	}
-	all.Wait()
-	return granted[0].Load(), granted[1].Load() / int64(max(nearby, 1))
-}
-
-func takeTurn(ctx context.Context, b *swaplock.Backend, c driver.Claim, granted *atomic.Int64) error {
-	c.ID = rand.Text()
-	ticket, err := b.Enter(ctx, c)
-	for err == nil && !ticket.Granted {
-		ticket, err = b.Await(ctx, ticket)
-	}
-	if err != nil {
-		return err
-	}
-	granted.Add(1)
-	return b.Leave(ctx, ticket, driver.Exit{})
+	return steps.Share(ctx, t, c, backends...)
 }
 
 // A process gives its lock up. Its swap is lost, because another has broken the claim that would be

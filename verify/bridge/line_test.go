@@ -3,10 +3,12 @@ package bridge
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/bridge"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/sqllock/foreign"
 )
@@ -35,18 +37,13 @@ func TestBridgeWaitsInTheLineOfTheServer(t *testing.T) {
 			db := c.open(t)
 			await := func(want int) { // until so many wait
 				t.Helper()
-				for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // real time: as programs do
+				testserver.Eventually(t, time.Minute, fmt.Sprint(want, " wait in the line of the server"), func() bool {
 					var n int
 					if err := db.QueryRowContext(t.Context(), c.counts).Scan(&n); err != nil {
 						t.Fatal(err)
 					}
-					if n == want {
-						return
-					}
-					if time.Now().After(end) {
-						t.Fatalf("%d wait; want %d", n, want)
-					}
-				}
+					return n == want
+				})
 			}
 			other := func() (func() error, error) {
 				release, _, err := inSession(t.Context(), db, c.take, c.free, "order/42")

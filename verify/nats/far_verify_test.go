@@ -5,8 +5,6 @@ package nats_test
 import (
 	"context"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,38 +44,11 @@ func share(t *testing.T, c driver.Claim, nearby int) (far, near int64) {
 	proxy.Delay(40 * time.Millisecond) // there and back
 	there := here
 	there.URL = "nats://" + proxy.Addr()
-	var granted [2]atomic.Int64
-	var all sync.WaitGroup
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // real time: what the servers do meanwhile counts
 	defer cancel()
-	for i := range 1 + nearby {
-		p, count := here, &granted[1]
-		if i == 0 {
-			p, count = there, &granted[0]
-		}
-		b := p.open(t)
-		for range 4 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					if err := takeTurn(ctx, b, steps.Another(c), count); err != nil && ctx.Err() == nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
+	backends := []driver.Backend{there.open(t)}
+	for range nearby {
+		backends = append(backends, here.open(t))
 	}
-	all.Wait()
-	return granted[0].Load(), granted[1].Load() / int64(max(nearby, 1))
-}
-
-func takeTurn(ctx context.Context, b driver.Backend, c driver.Claim, granted *atomic.Int64) error {
-	ticket, err := b.Enter(ctx, c)
-	for err == nil && !ticket.Granted {
-		ticket, err = b.Await(ctx, ticket)
-	}
-	if err != nil {
-		return err
-	}
-	granted.Add(1)
-	return b.Leave(ctx, ticket, driver.Exit{})
+	return steps.Share(ctx, t, c, backends...)
 }

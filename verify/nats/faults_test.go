@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fencelock/fencelock/driver"
@@ -72,15 +71,7 @@ func TestTokensRiseAcrossALostBucket(t *testing.T) {
 	_, p := own(t)
 	a, b := p.open(t), p.open(t)
 	holder := enter(t, a, steps.Claim("k"))
-	nc, err := nats.Connect(p.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := p.jetStream(t)
 	if err := js.DeleteStream(t.Context(), "KV_"+p.Bucket); err != nil {
 		t.Fatal(err)
 	}
@@ -102,15 +93,7 @@ func TestWriteWaitsForABucketThatIsBeingMade(t *testing.T) {
 	if err := b.Leave(t.Context(), first, driver.Exit{}); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(p.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := p.jetStream(t)
 	stream, err := js.Stream(t.Context(), "KV_"+p.Bucket)
 	if err != nil {
 		t.Fatal(err)
@@ -138,15 +121,7 @@ func TestWriteWaitsForABucketThatIsBeingMade(t *testing.T) {
 func TestBucketOfAnOperator(t *testing.T) {
 	t.Parallel()
 	_, p := own(t)
-	nc, err := nats.Connect(p.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := p.jetStream(t)
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: p.Bucket})
 	if err != nil {
 		t.Fatal(err)

@@ -54,6 +54,21 @@ func (p place) backend(nc *nats.Conn) (*natslock.Backend, error) {
 	return natslock.New(js, &natslock.Options{Bucket: p.Bucket, Replicas: p.Replicas}), nil
 }
 
+// jetStream returns what an operator uses.
+func (p place) jetStream(t *testing.T) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
 // open gives each view a connection of its own, as two processes have.
 func (p place) open(t *testing.T) driver.Backend {
 	t.Helper()

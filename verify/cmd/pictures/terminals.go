@@ -19,11 +19,8 @@ type line struct {
 	typed    bool
 }
 
-const backup = `#!/bin/sh
-echo "backup starts, token $FENCELOCK_TOKEN"
-read go
-echo "backup done"
-`
+// job is what a reader can paste: it ends when somebody presses Enter.
+const job = `echo "begin, token $FENCELOCK_TOKEN"; read key; echo end`
 
 // record builds the command and runs it in two terminals on one lock. The second one waits for
 // the first, which works until the second waits.
@@ -37,16 +34,13 @@ func record(ctx context.Context) ([]line, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the command: %w\n%s", err, out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "backup.sh"), []byte(backup), 0o755); err != nil {
-		return nil, err
-	}
 	var r recording
 	first, err := r.run(ctx, dir, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer first.stop()
-	if err := first.shows(ctx, "backup starts"); err != nil {
+	if err := first.shows(ctx, "begin"); err != nil {
 		return nil, err
 	}
 	second, err := r.run(ctx, dir, 1)
@@ -85,8 +79,8 @@ type session struct {
 }
 
 func (r *recording) run(ctx context.Context, dir string, terminal int) (*session, error) {
-	r.add(line{terminal, "fencelock run nightly -- ./backup.sh", true})
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "fencelock"), "run", "nightly", "--", "./backup.sh")
+	r.add(line{terminal, "fencelock run nightly -- sh -c '" + job + "'", true})
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "fencelock"), "run", "nightly", "--", "sh", "-c", job)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "FENCELOCK_URL=sqlite:"+filepath.Join(dir, "locks.db"))
 	out, in, err := os.Pipe()
@@ -137,7 +131,7 @@ func (s *session) finish(ctx context.Context) error {
 	if err := s.stdin.Close(); err != nil {
 		return err
 	}
-	if err := s.shows(ctx, "backup done"); err != nil {
+	if err := s.shows(ctx, "end"); err != nil {
 		return err
 	}
 	return s.cmd.Wait()

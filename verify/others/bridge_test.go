@@ -63,6 +63,9 @@ var thereAndBack = []int{0, 1, 2, 1, 0}
 // fencelock from store to store. Processes are killed with kill -9 and stopped past their leases, and both stores
 // are restarted. FENCELOCK_MOVE_FOR is how long; 30 s if it is not set.
 func TestFleetsOfRealProgramsMove(t *testing.T) {
+	if _, err := os.Stat("adapters/node/node_modules"); err != nil {
+		t.Fatalf("two fleets need packages of Node.js: %v; make verify WHAT=others installs them, or run npm ci there", err)
+	}
 	redis := func() *testserver.Server { return testserver.Redis(t, testserver.Persist(true)) }
 	setnx := [][]string{goAdapter("redsync"), goAdapter("bsm"), python("redis-py"), node("redlock")}
 	postgresStore := append(slices.Clone(symfony[:2]), "symfony-postgres", "{ttl}")

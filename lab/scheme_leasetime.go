@@ -50,7 +50,7 @@ var leaseTimeWithoutWatchdog = Experiment{
 		a.step("takes the lock with a TTL of 3s; the work takes longer", "以 3 秒的 TTL 拿到锁；活儿更长",
 			func() { a.locksAs("Lock(TTL(3s))") })
 		s.step("more than 3s pass", "过了 3 秒多", a.outlives)
-		b.step("A was renewed, and holds it", "A 已续租，仍然持有", b.refused)
+		b.step("A was renewed, and holds it", "A 已续期，仍然持有", b.refused)
 		passesOn(a, b)
 	},
 }

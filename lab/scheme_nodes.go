@@ -175,6 +175,7 @@ func (s *stage) member(name string, reachesAll bool) *user {
 		wire.Refuse()
 	}
 	u := s.userOn(quorumlock.New(members, &quorumlock.Options{Names: []string{"1", "2", "3"}}), wire, name, name)
+	u.ttl = 4 * lease // its first renewal, which joins the nodes that it lacks, comes after the play
 	s.holds = func() []Text { return s.each(s.lines) }
 	return u
 }

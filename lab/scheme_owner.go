@@ -106,7 +106,7 @@ func slowRelease(s *stage) {
 	a.step("has finished; its release is on its way for long", "干完了，释放请求在路上耽搁很久", a.isCutOff, a.releasesSlowly,
 		s.empties)
 	b.step("the lease of A has ended: takes the lock", "A 的租约已结束：拿到锁", b.locks)
-	a.step("now its release arrives, and finds nothing of its own", "释放请求这时才到，发现自己的占位没了",
+	a.step("now its release arrives, and finds nothing of its own", "释放请求这时才到，发现自己的锁请求没了",
 		a.wire.Resume, a.arrives)
 	c.step("B still holds it", "B 还持有着", c.refused)
 	passesOn(b, c)
@@ -148,7 +148,7 @@ var noWatchdog = Experiment{
 		a.ttl = watchedLease
 		a.step("takes the lock for 3s; the work takes longer", "拿到锁 3 秒；活儿更长", a.locks)
 		s.step("more than 3s pass", "过了 3 秒多", a.outlives)
-		b.step("A was renewed, and holds it", "A 已续租，仍然持有", b.refused)
+		b.step("A was renewed, and holds it", "A 已续期，仍然持有", b.refused)
 		a.step("has finished", "干完了", a.releases)
 		b.step("now it is free", "现在空闲了", b.tries)
 	},

@@ -60,7 +60,7 @@ var goroutineID = Experiment{
 		one, another, third := &process{}, &process{}, &process{}
 		a.step("goroutine 1 takes the lock", "goroutine 1 拿到锁", a.locks(one.lock))
 		s.passes(10*time.Second, "10s pass", "过了 10 秒")
-		a.step("its watchdog is goroutine 2: “not mine”, and does not renew", "看门狗是 goroutine 2：“不是我的”，不续租", func() {
+		a.step("its watchdog is goroutine 2: “not mine”, and does not renew", "看门狗是 goroutine 2：“不是我的”，不续期", func() {
 			s.want(!one.renew(a), "the watchdog renewed")
 		})
 		b.step("is goroutine 1 of another process: “mine already”", "另一个进程的 goroutine 1：“本来就是我的”",
@@ -75,7 +75,7 @@ var goroutineID = Experiment{
 		a.step("takes the lock for 3s, as “goroutine 1”", "以 “goroutine 1” 之名拿到锁 3 秒", a.locks)
 		b.step("has the same name, and is refused", "名字相同，仍被拒绝", b.refused)
 		s.step("more than 3s pass", "过了 3 秒多", a.outlives)
-		b.step("A was renewed, and holds it", "A 已续租，仍然持有", b.refused)
+		b.step("A was renewed, and holds it", "A 已续期，仍然持有", b.refused)
 		passesOn(a, b)
 	},
 }

@@ -126,7 +126,7 @@ var sharedStopChannel = Experiment{
 		s.turnTo(firstKey)
 		a.lease = first
 		s.step("more than 3s pass", "过了 3 秒多", a.outlives)
-		b.step("A was renewed, and holds it", "A 已续租，仍然持有", b.refused)
+		b.step("A was renewed, and holds it", "A 已续期，仍然持有", b.refused)
 		passesOn(a, b)
 	},
 }

@@ -43,7 +43,7 @@ func TestHeldErrorText(t *testing.T) {
 		}{
 			{fencelock.HeldError{Key: "k"}, "k is held by somebody else"},
 			{fencelock.HeldError{Key: "k", Standing: fencelock.Standing{Owner: "o"}}, "k is held by o"},
-			{fencelock.HeldError{Key: "k", Standing: fencelock.Standing{Owner: "o"}, Ahead: 1}, "k is held by o, 1 ahead, the holder"},
+			{fencelock.HeldError{Key: "k", Standing: fencelock.Standing{Owner: "o"}, Ahead: 1}, "k is held by o"},
 			{
 				fencelock.HeldError{Key: "orders/42", Ahead: 2, Standing: fencelock.Standing{Owner: "web-3/812", Note: "note", Since: today}},
 				"orders/42 is held by web-3/812 (note) since " + today.Format("15:04:05") + ", 2 ahead with the holder",

@@ -117,10 +117,7 @@ func (e *HeldError) Error() string {
 	if !e.Since.IsZero() {
 		b.WriteString(" since " + clockTime(e.Since))
 	}
-	switch {
-	case e.Ahead == 1:
-		b.WriteString(", 1 ahead, the holder")
-	case e.Ahead > 1:
+	if e.Ahead > 1 {
 		fmt.Fprintf(&b, ", %d ahead with the holder", e.Ahead)
 	}
 	return b.String()

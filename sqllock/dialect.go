@@ -15,10 +15,9 @@ const (
 	_ Dialect = iota
 	// SQLite is SQLite 3.37 or later, on a file system of this host.
 	SQLite
-	// Postgres is PostgreSQL 12 or later; it is tested with PostgreSQL 15.
+	// Postgres is PostgreSQL 12 or later.
 	Postgres
-	// MySQL is MariaDB 10.6 or later. MySQL 8.0.29 or later should do as well, but has not
-	// been tested.
+	// MySQL is MariaDB 10.6 or later, or MySQL. The package comment says which versions are tested.
 	MySQL
 )
 

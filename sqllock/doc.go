@@ -136,7 +136,7 @@
 //
 // MariaDB must be 10.6 or later. MariaDB 10.11 and 11.8 and MySQL 9.7 are tested, with
 // github.com/go-sql-driver/mysql. MySQL 8.0.29 or later has every feature that this package
-// uses, but has not been tested. The tables use InnoDB.
+// uses, but MySQL 8 has not been tested. The tables use InnoDB.
 //
 // The statements are as on PostgreSQL. One that changes nothing is followed by a question
 // whether its session was in a transaction, and a claim that waits is told its place by

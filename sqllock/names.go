@@ -95,9 +95,12 @@ func (c *config) checkFormat(format string) error {
 		return permanent(fmt.Errorf("%s: the table %smeta %w: run the DDL of this version again", c.name,
 			c.names.prefix, errNoFormat))
 	case "1":
+		next := "drop these tables, or use another Prefix"
+		if c.name == "sqlite" {
+			next = "delete the file with its -wal and -shm, or name another file"
+		}
 		return permanent(fmt.Errorf("%s: the tables %s* have format 1, of an earlier fencelock, and this program "+
-			"knows format %s: end all programs that use them, then drop these tables (a SQLite file: delete it with "+
-			"its -wal and -shm), or use another Prefix or another file", c.name, c.names.prefix, tableFormat))
+			"knows format %s: end all programs that use them, then %s", c.name, c.names.prefix, tableFormat, next))
 	}
 	return permanent(fmt.Errorf("%s: the tables %s* have format %s, and this program knows format %s: use the "+
 		"fencelock that made them, or another Prefix", c.name, c.names.prefix, format, tableFormat))

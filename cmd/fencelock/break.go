@@ -115,7 +115,7 @@ func (c *cli) breakGrant(name string, f breakFlags) error {
 	}
 	what := "was ended"
 	if f.notice.d > 0 && claim.Granted && !claim.Lingering {
-		what = "ends in " + span(f.notice.d) + " at the earliest, unless its holder releases it before"
+		what = "ends in " + span(f.notice.d) + ", or sooner if its holder releases it"
 	}
 	say("%s: the grant with token %s of %s %s", quote(name), f.token, plain(claim.Owner), what)
 	return nil

@@ -79,6 +79,9 @@ could not reach the store. Times are those of the hosts that wrote them.`,
 			if err != nil {
 				return explain(s.store, args[0], err)
 			}
+			if len(entries) == 0 {
+				say("%s has no history: those who hold it write one only with --history or %s=1", quote(args[0]), envHistory)
+			}
 			return showHistory(c.out, entries, asJSON)
 		},
 	}
@@ -155,9 +158,6 @@ func showHistory(w *terminal.Output, entries []history.Entry, asJSON bool) error
 		return writeJSON(w, views, true)
 	}
 	if len(entries) == 0 {
-		if isTerminal(os.Stdout) {
-			say("nothing is remembered; see fencelock history --help")
-		}
 		return nil
 	}
 	table := [][]string{{"GRANTED", "WAITED", "HELD", "END", "OWNER", "TOKEN", "NOTE"}}

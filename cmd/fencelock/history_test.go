@@ -104,6 +104,7 @@ func TestHistoryIsWrittenWhenAsked(t *testing.T) {
 	if g := s.history("off"); len(g) != 0 {
 		t.Errorf("a history that nobody wants has %+v", g)
 	}
+	s.wants(0, "history", "off").wantLine(`"off" has no history`, "FENCELOCK_HISTORY=1")
 	s.write("fencelock.toml", "url = "+fmt.Sprintf("%q", s.url)+"\nhistory = true\n")
 	for _, line := range []string{
 		"FENCELOCK_URL= fencelock run n -- true",

@@ -245,7 +245,7 @@ func (h *holding) onEvent(s *store) func(fencelock.Event) {
 		case e.Type == fencelock.EventWarning:
 			say("%s on %s: %v", name, s, e.Err)
 		case e.Type == fencelock.EventWaiting && tellsWaiting:
-			say("waiting for %s, %s", name, heldBy(h.inTheWay(e.HeldBy)))
+			say("waiting for %s, %s", name, waitsFor(h.inTheWay(e.HeldBy)))
 		case !h.f.verbose:
 		case e.Type == fencelock.EventAcquired:
 			say("%s is held on %s with token %s, after %s in line", name, s, e.Token, span(e.Took))

@@ -21,7 +21,7 @@ func newLs(c *cli) *cobra.Command {
 		SuggestFor: []string{"list", "status"},
 		Short:      "Show who holds what, and who waits",
 		Long: `ls shows every name that somebody holds or waits for, one line per holder and per
-waiter, in the order of the line. -o json prints one array.`,
+waiter, in the order of the line. A waiter has its token before its grant. -o json prints one array.`,
 		Args: onePrefix,
 		RunE: func(_ *cobra.Command, args []string) error {
 			asJSON, err := c.json()

@@ -29,6 +29,8 @@ func TestMigrateRefusesTheNextPhaseWhileTheOneBeforeRuns(t *testing.T) {
 			t.Errorf("migrate %s: %s; want the stage %s", args, got, stage)
 		}
 	}
+	s.wants(exitUsage, "migrate", "--from", "redis://127.0.0.1?format=setnx", "--to", urls["new"]).
+		wantLine("does not see programs of another library (setnx)")
 	shows(0, "none")
 	old := run("old")
 	shows(0, "old")

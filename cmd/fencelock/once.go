@@ -304,7 +304,7 @@ func (h *holding) slotPassed(at time.Time) error {
 	return h.f.notAcquired(fail(exitNotAcquired, "%s", text))
 }
 
-const slotForm = "2006-01-02 15:04:05 MST"
+const slotForm = "2006-01-02 15:04:05 -07:00"
 
 // sayDone says when the slot was done, and by whom, as far as the store knows.
 func (h *holding) sayDone(at time.Time) {

@@ -47,7 +47,7 @@ func TestCommandUnderNoticeEndsByItself(t *testing.T) {
 				}
 				holder := s.traps(flags...)
 				breaker := s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(t, s))
-				breaker.wantLine(`"n": the grant with token `, " ends in 10m00s at the earliest, unless its holder releases it")
+				breaker.wantLine(`"n": the grant with token `, " ends in 10m00s, or sooner if its holder releases it")
 				if signal == "" {
 					holder.wantExit(4)
 				} else {
@@ -69,7 +69,7 @@ func TestCommandThatDoesNotHeedItsNoticeIsEnded(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {
 				holder := s.traps(append(flags, "--ttl", "9s", "--grace", "1s")...)
 				breaker := s.wants(0, "break", "n", "--yes", "--notice", "10s", "--reason", "enough", "--token", token(t, s))
-				breaker.wantLine(" ends in 10s at the earliest")
+				breaker.wantLine(" ends in 10s, or sooner")
 				eventually(t, "the command is told", func() bool { return s.read("asked") != "" })
 				token(t, s) // it is held
 				holder.wantExit(exitLost)

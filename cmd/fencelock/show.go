@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,36 +42,21 @@ func newShow(c *cli) *cobra.Command {
 	return cmd
 }
 
-// lastTokenOf says whose the last token of a line is. It need not be the holder's: each
-// claim draws one as it joins.
-func lastTokenOf(l fencelock.Line) string {
-	for _, c := range l.Claims {
-		switch {
-		case !c.HasToken(l.Last):
-		case c.Granted:
-			return "of the holder " + plain(c.Owner)
-		default:
-			return "of the waiter " + plain(c.Owner)
-		}
-	}
-	return "of a claim that has left"
-}
-
 func showLine(w io.Writer, l fencelock.Line) error {
 	if len(l.Claims) == 0 {
 		fmt.Fprintf(w, "%s is free\n", quote(l.Key))
+		if l.Last > 0 {
+			fmt.Fprintf(w, "last token: %s\n", l.Last)
+		}
 	} else if err := showTable(w, []fencelock.Line{l}); err != nil {
 		return err
-	}
-	if l.Last > 0 {
-		fmt.Fprintf(w, "last token: %s, %s\n", l.Last, lastTokenOf(l))
 	}
 	if !l.Done.IsZero() {
 		slot := "once forever"
 		if !l.Slot.IsZero() {
-			slot = l.Slot.UTC().Format(time.RFC3339)
+			slot = l.Slot.Local().Format(slotForm)
 		}
-		fmt.Fprintf(w, "last slot done: %s, at %s by %s\n", slot, l.Done.UTC().Format(time.RFC3339), plain(l.DoneBy))
+		fmt.Fprintf(w, "last slot done: %s, at %s by %s\n", slot, l.Done.Local().Format(slotForm), plain(l.DoneBy))
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (w *waitingLine) draw() {
 	if w.over {
 		return
 	}
-	text := fmt.Sprintf("fencelock: waiting for %s for %s, %s", w.name, span(time.Since(w.began)), heldBy(&w.holder))
+	text := fmt.Sprintf("fencelock: waiting for %s for %s, %s", w.name, span(time.Since(w.began)), waitsFor(&w.holder))
 	width := terminalWidth(os.Stderr)
 	if width == 0 {
 		width = 80 // a terminal that does not say

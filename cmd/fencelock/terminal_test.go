@@ -288,7 +288,7 @@ func TestWaitingLineIsLive(t *testing.T) {
 	b.answers("stty cols 150; TERM=xterm fencelock run n -- echo my''turn", "\r\x1b[Kfencelock: waiting for \"n\" for 2s, held by ")
 	b.shows(", 2 ahead with the holder")
 	s.touch("enough")
-	b.shows(", 1 ahead, the holder")
+	b.shows("; you are next")
 	s.touch("over")
 	b.shows("\r\x1b[Kmyturn")
 	holder.wait()

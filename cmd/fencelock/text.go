@@ -48,13 +48,18 @@ func heldBy(h *fencelock.HeldError) string {
 	if !h.Since.IsZero() {
 		b.WriteString(" since " + clockTime(h.Since))
 	}
-	switch {
-	case h.Ahead == 1:
-		b.WriteString(", 1 ahead, the holder")
-	case h.Ahead > 1:
+	if h.Ahead > 1 {
 		fmt.Fprintf(&b, ", %d ahead with the holder", h.Ahead)
 	}
 	return b.String()
+}
+
+// waitsFor says who is in the way of one who waits in line.
+func waitsFor(h *fencelock.HeldError) string {
+	if h != nil && h.Ahead == 1 {
+		return heldBy(h) + "; you are next"
+	}
+	return heldBy(h)
 }
 
 // clockTime is the time of day, with the date if it is not today's.

@@ -51,7 +51,7 @@ func TestSlotOfAWrongClockIsTold(t *testing.T) {
 		}
 		s.must("once", "job", "--slot", "9000-01-01T00:00Z", "--", "true")
 		code, p = s.run("fencelock", "once", "job", "--slot", "hour", "--", "sh", "-c", "echo ran >again")
-		p.wantLine("cannot run any more, because a later one is done: finished at ", ", as slot 9000-01-01 00:00:00 UTC, which is still to come: until then nothing runs")
+		p.wantLine("cannot run any more, because a later one is done: finished at ", ", as slot 9000-01-01 00:00:00 +00:00, which is still to come: until then nothing runs")
 		if code != exitNotAcquired || s.read("again") != "" {
 			t.Errorf("exit %d, or it ran: %s", code, p.err.String())
 		}

@@ -275,7 +275,7 @@ func TestFileOfAnEarlierFormatIsRefused(t *testing.T) {
 		s.do(t, "INSERT INTO fencelock_meta (name, value) VALUES ('format', 1)")
 		s.do(t, "CREATE TABLE fencelock_claim (key BLOB NOT NULL)")
 		b := s.polling(t)
-		refusal(t, b, "format 1, of an earlier fencelock", "format 2", "end all programs", "drop these tables")
+		refusal(t, b, "format 1, of an earlier fencelock", "format 2", "end all programs", "delete the file")
 		if n := ask[int](t, s, "SELECT count(*) FROM sqlite_master WHERE name = 'fencelock_swap'"); n != 0 {
 			t.Error("a refused file has new tables")
 		}

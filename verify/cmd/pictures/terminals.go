@@ -145,7 +145,7 @@ func terminals(lines []line) map[string]string {
 	files := map[string]string{}
 	for _, t := range themes {
 		for _, chinese := range []bool{false, true} {
-			c := &canvas{theme: t, chinese: chinese, width: 600}
+			c := &canvas{theme: t, chinese: chinese, width: 480}
 			drawTerminals(c, lines)
 			files[fileName("terminals", t, chinese)] = c.svg()
 		}
@@ -153,7 +153,7 @@ func terminals(lines []line) map[string]string {
 	return files
 }
 
-const perLine = 66 // characters that fit into a terminal of the picture
+const perLine = 51 // characters that fit into a terminal of the picture
 
 func drawTerminals(c *canvas, lines []line) {
 	y := 10
@@ -165,7 +165,7 @@ func drawTerminals(c *canvas, lines []line) {
 			if l.terminal != terminal {
 				continue
 			}
-			text.sized(580, y, 12, "end", c.muted, fmt.Sprint(i+1))
+			text.sized(462, y, 12, "end", c.muted, fmt.Sprint(i+1))
 			for _, part := range wrap(l) {
 				colour := c.ink
 				if l.typed {
@@ -176,7 +176,7 @@ func drawTerminals(c *canvas, lines []line) {
 				y += 20
 			}
 		}
-		c.box(10, top, 580, y-top-4, c.band, c.rule)
+		c.box(10, top, 460, y-top-4, c.band, c.rule)
 		c.sized(28, top+24, 13, "start", c.muted, title)
 		c.body.WriteString(text.body.String())
 		y += 10

@@ -236,7 +236,7 @@ func (a *acquisition) next() step {
 	case stateWaiting:
 		return a.await()
 	case stateHeld:
-		return a.takeGrant()
+		return a.takeGrant(a.c.clock.Now())
 	}
 	if lost := a.claim.endedForGood(); lost != nil {
 		return refuse(lost)
@@ -245,12 +245,12 @@ func (a *acquisition) next() step {
 	return step{outcome: outcomeGone}
 }
 
-func (a *acquisition) takeGrant() step {
+func (a *acquisition) takeGrant(now int64) step {
 	var s step
 	if a.queue != nil {
-		s = a.queue.grantFront(a)
+		s = a.queue.grantFront(a, now)
 	} else {
-		s = a.claim.grantTo(a)
+		s = a.claim.grantTo(a, now)
 	}
 	if s.outcome == outcomeRetry {
 		return a.renewGrant()
@@ -313,14 +313,15 @@ func (a *acquisition) enter() step {
 	if err != nil {
 		return a.enterFailed(err)
 	}
-	s := a.claim.entered(&d, &t, sent)
+	now := a.c.clock.Now()
+	s := a.claim.entered(&d, &t, sent, now)
 	if s.outcome != outcomeWaiting {
 		return s
 	}
 	a.answered, a.lastErr, a.attempt = true, nil, 0
 	if t.Granted {
 		a.short = a.short && t.TTL < a.fullTTL+a.lockDelay
-		return a.takeGrant()
+		return a.takeGrant(now)
 	}
 	a.blocker, a.ahead = t.Head, t.Ahead
 	if a.queue != nil {

@@ -24,8 +24,7 @@ func (cl *claim) settled(err error) error {
 }
 
 // entered notes t, the store's response to d: the claim is in line.
-func (cl *claim) entered(d *driver.Claim, t *driver.Ticket, sent int64) step {
-	now := cl.c.clock.Now()
+func (cl *claim) entered(d *driver.Claim, t *driver.Ticket, sent, now int64) step {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	if delay := cl.readRare().lockDelay; t.TTL > 0 && t.TTL <= delay {

@@ -1,7 +1,6 @@
 package fencelock
 
 import (
-	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,13 +129,16 @@ func (cl *claim) writeRare() *rareFields {
 }
 
 // requestLocked returns the claim as an Enter sends it.
-func (cl *claim) requestLocked() driver.Claim {
+func (cl *claim) requestLocked() (d driver.Claim) {
 	rare := cl.readRare()
-	d := driver.Claim{
-		Key: cl.key, ID: cl.id, Owner: cmp.Or(rare.owner, cl.c.options.Owner), Note: rare.note,
+	d = driver.Claim{
+		Key: cl.key, ID: cl.id, Owner: rare.owner, Note: rare.note,
 		Trace: rare.trace, LockDelay: rare.lockDelay,
 		Capacity: int64(cl.capacity), Weight: int64(cl.weight), TTL: cl.ttl,
 		Span: int64(cl.span), Named: cl.named,
+	}
+	if d.Owner == "" {
+		d.Owner = cl.c.options.Owner
 	}
 	if cl.state == stateNew && rare.longestTTL > cl.ttl {
 		d.TTL, d.WaitTTL = rare.longestTTL, cl.ttl
@@ -161,8 +163,8 @@ func (cl *claim) ticketLocked() driver.Ticket {
 // leaveTicketLocked returns the claim as a Leave sends it. A tombstone lasts for its TTL: an Enter that
 // arrives afterwards is granted for no longer than it was kept out, except for a named claim,
 // whose tombstone is bounded.
-func (cl *claim) leaveTicketLocked() driver.Ticket {
-	t := cl.ticketLocked()
+func (cl *claim) leaveTicketLocked() (t driver.Ticket) {
+	t = cl.ticketLocked()
 	t.TTL = max(t.TTL, cl.readRare().longestTTL)
 	if cl.named {
 		t.TTL = tombstoneTTL(t.TTL)

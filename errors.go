@@ -227,7 +227,11 @@ func lossOf(g driver.GoneError) lossBy {
 
 // goneOf returns the GoneError in err, a result of a backend, or the zero GoneError. With a time that
 // is Left, it is a notice.
-func goneOf(err error) (g driver.GoneError) {
+func goneOf(err error) driver.GoneError {
+	if err == nil {
+		return driver.GoneError{} // without the allocation of g
+	}
+	var g driver.GoneError
 	errors.As(err, &g)
 	return g
 }
@@ -240,9 +244,7 @@ func (e *lossError) Error() string {
 	return s
 }
 
-func (e *lossError) Is(target error) bool {
-	return target == ErrLost || target == e.kind
-}
+func (e *lossError) Is(target error) bool { return target == ErrLost || target == e.kind }
 
 // withLoss adds released, the result of a Release, to the error of the work, if it is a loss
 // that the work does not report itself. A release that could not be confirmed is not a failure

@@ -22,10 +22,9 @@ func (l *Lease) heldLocked() bool { return l.claim.holder == l.root() }
 // grantTo gives the claim to the call a. The outcome is gone if the claim was lost meanwhile,
 // refused if the Client is closed, and retry if the lease must be renewed first: less than two
 // thirds of it are left, or it is not of its full length yet. A claim under notice is not renewed.
-func (cl *claim) grantTo(a *acquisition) step {
+func (cl *claim) grantTo(a *acquisition, now int64) step {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	now := cl.c.clock.Now()
 	switch {
 	case !cl.c.life.open(): // Close may have ended all grants already
 		return refuse(ErrClosed)

@@ -97,9 +97,7 @@ func (l *Lease) root() *Lease {
 }
 
 // TTL returns the length of the lease, as the store keeps it. It costs no round trip.
-func (l *Lease) TTL() time.Duration {
-	return l.claim.ticket().TTL
-}
+func (l *Lease) TTL() time.Duration { return l.claim.ticket().TTL }
 
 // Renew extends the lease to a full TTL now, in addition to the automatic renewal, and also
 // while the holder is stalled. It does not count as a Tick. Under the notice of a Break the lease

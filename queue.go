@@ -133,10 +133,10 @@ func (q *localQueue) becomeFrontLocked(a *acquisition) {
 
 // grantFront makes the front the holder of the claim, as claim.grantTo does. claimLost takes
 // the same mutex, so it sees the loss of this grant.
-func (q *localQueue) grantFront(a *acquisition) step {
+func (q *localQueue) grantFront(a *acquisition, now int64) step {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	s := a.claim.grantTo(a)
+	s := a.claim.grantTo(a, now)
 	if s.outcome == outcomeGranted {
 		q.hasFront = false
 		q.refuseTriesLocked()
@@ -236,11 +236,9 @@ func (qs *localQueues) dismissAll() {
 // claim itself.
 func (q *localQueue) heldByLocked(ahead int) *HeldError {
 	h := &HeldError{Key: q.key, Ahead: max(ahead, 1)}
-	cl := q.claim
-	if cl == nil {
-		return h
+	if q.claim != nil {
+		q.claim.describeTo(h)
 	}
-	cl.describeTo(h)
 	return h
 }
 

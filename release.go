@@ -64,7 +64,7 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 	defer c.life.endWork()
 	c.life.endGrant()
 	budget := min(time.Duration(cl.deadline.Load()-now), closeBudget)
-	renewing, err := cl.leave(ctx, exit, budget)
+	renewing, err := cl.leave(ctx, exit, now, budget)
 	if outcome == nextAfterLeave {
 		cl.queue.wakeAfterLeave()
 	}
@@ -131,21 +131,20 @@ func leaveDecided(err error) bool {
 }
 
 // leave takes the claim out of the line. It tries at least once, and until budget has
-// passed. The end of ctx does not stop it. What the store has not confirmed by then goes on
+// passed since start, which is now. The end of ctx does not stop it. What the store has not confirmed by then goes on
 // in the background. The error is nil if the store confirmed it, GoneError if the store no
 // longer had the claim, ErrGranted if e spares a grant, anything else if the outcome is
 // unknown. renewing is the end of the renewal that was under way, if one was.
-func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration) (
+func (cl *claim) leave(ctx context.Context, e driver.Exit, start int64, budget time.Duration) (
 	renewing <-chan struct{}, err error,
 ) {
 	c, linger := cl.c, e.Linger
 	t, e, renewing := cl.beginLeave(e)
-	start := c.clock.Now()
 	until, unknown := start+int64(budget), false
 	for attempt, now := 1, start; ; attempt, now = attempt+1, c.clock.Now() {
 		e.Linger = cl.lingerLeft(linger, start)
 		timeout := max(min(time.Duration(until-now), leaveTimeout(t.TTL)), time.Millisecond)
-		err := c.sendLeave(c.life.leaving.DetachedCall(ctx, now, timeout), t, e)
+		err := c.sendLeave(c.life.leaving.DetachedCall(ctx, now, timeout), &t, e)
 		switch {
 		case attempt > 1 && driver.Gone(err):
 			return renewing, nil // an earlier try took the claim out, or its lease has run out
@@ -164,9 +163,9 @@ func (cl *claim) leave(ctx context.Context, e driver.Exit, budget time.Duration)
 	}
 }
 
-func (c *Client) sendLeave(call *callctx.Call, t driver.Ticket, e driver.Exit) error {
+func (c *Client) sendLeave(call *callctx.Call, t *driver.Ticket, e driver.Exit) error {
 	defer call.End()
-	return c.backend.Leave(call, t, e)
+	return c.backend.Leave(call, *t, e)
 }
 
 // lingerLeft returns the rest of a linger that was d long at time at.
@@ -232,7 +231,7 @@ func (cl *claim) tryLeave() {
 	defer c.leaves.Add(-1)
 	t, e := cl.scheduledLeave()
 	call := c.life.leaving.Call(context.Background(), c.clock.Now(), leaveTimeout(t.TTL))
-	cl.leaveAnswered(c.sendLeave(call, t, e))
+	cl.leaveAnswered(c.sendLeave(call, &t, e))
 }
 
 // leaveOld takes a claim out of the line that has ended, in the background, unless the store cannot
@@ -245,7 +244,7 @@ func (a *acquisition) leaveOld(old *claim) {
 	}
 	t, e, _ := old.beginLeave(driver.Exit{})
 	now := a.c.clock.Now()
-	if err := a.c.sendLeave(a.call(now, leaveTimeout(t.TTL)), t, e); !leaveDecided(err) {
+	if err := a.c.sendLeave(a.call(now, leaveTimeout(t.TTL)), &t, e); !leaveDecided(err) {
 		old.leaveLater(now, 0, driver.Exit{})
 	}
 }
@@ -262,6 +261,6 @@ func (a *acquisition) giveUp() (granted bool) {
 	if cl.giveUp(a.ctx.Err() != nil || a.c.life.acquiring.Err() != nil || a.lastErr != nil) {
 		return false
 	}
-	_, err := cl.leave(a.ctx, driver.Exit{IfWaiting: cl.named}, min(closeBudget, a.enterTTL/3))
+	_, err := cl.leave(a.ctx, driver.Exit{IfWaiting: cl.named}, a.c.clock.Now(), min(closeBudget, a.enterTTL/3))
 	return errors.Is(err, driver.ErrGranted)
 }

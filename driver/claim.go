@@ -32,6 +32,8 @@ type Claim struct {
 	// and the claim outlives the process that entered it until its lease ends. Only a Detacher is
 	// asked for such claims, and one Backend for no two claims with one ID at a time.
 	Named bool
+	// NoWait asks for a grant now or not at all.
+	NoWait bool
 	// Owner and Note are text shown to people, and Trace is text for other programs: UTF-8 without
 	// zero bytes, at most 256, 1024 and 256 bytes.
 	Owner, Note, Trace string
@@ -47,8 +49,6 @@ type Claim struct {
 	// a claim that it does not grant. A claim that it grants gets TTL, or WaitTTL where that is
 	// simpler: its ticket says which, and the core renews it if that is too short.
 	WaitTTL time.Duration
-	// NoWait asks for a grant now or not at all.
-	NoWait bool
 	// Span is how many tokens to reserve, 1 to MaxSpan.
 	Span int64
 	// Ballot is 0, or the very token that this claim must get. Only a Member gets one.

@@ -49,6 +49,9 @@ func (e GoneError) Error() string {
 
 // Gone reports whether err says that a claim is gone. It is false for a claim under notice.
 func Gone(err error) bool {
+	if err == nil {
+		return false // without the allocation of g
+	}
 	var g GoneError
 	return errors.As(err, &g) && g.Left == 0
 }

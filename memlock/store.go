@@ -86,10 +86,12 @@ func (s *Store) Alarm(f func(id string, gone driver.GoneError)) (stop func()) {
 
 // now begins a step. The last one is over.
 func (s *Store) now() *line.Step {
-	t := time.Now()
-	clear(s.at.News)
-	s.at = line.Step{Wall: t, Mono: t.Sub(s.start), News: s.at.News[:0]}
-	return &s.at
+	at := &s.at
+	at.Wall = time.Now()
+	at.Mono = at.Wall.Sub(s.start)
+	clear(at.News)
+	at.News = at.News[:0]
+	return at
 }
 
 // waiter returns what is closed when there is news of c.

@@ -30,7 +30,7 @@ const (
 	firstPause   = 50 * time.Millisecond
 	longPause    = 200 * time.Millisecond // a call does not wait for the end of a longer one
 	longestPause = 15 * time.Second
-	lookAround   = 100 * time.Millisecond
+	lookAround   = time.Second // a busy server takes as long to close a connection that it has no room for
 )
 
 // crowds are shared by all Backends with the same servers: a command that waits for room opens one

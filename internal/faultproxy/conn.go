@@ -65,7 +65,7 @@ func (c *conn) passRequests() {
 		if q.Data, q.Asks, err = c.proxy.framer.Request(r, first); err != nil {
 			return
 		}
-		action := c.proxy.judge(&q)
+		action := c.judge(&q)
 		if !c.prepare(action, q.Asks) {
 			if action == HalveRequest {
 				_, _ = c.server.Write(q.Data[:len(q.Data)/2])
@@ -92,6 +92,14 @@ func (c *conn) passRequests() {
 			return
 		}
 	}
+}
+
+// judge is what becomes of a request.
+func (c *conn) judge(q *Request) Action {
+	if aside := c.proxy.framer.Aside; q.First && aside != nil && aside(q.Data) {
+		return Pass
+	}
+	return c.proxy.judge(q)
 }
 
 // prepare has the answers treated as the action demands. It returns false if the server is

@@ -18,6 +18,9 @@ type Framer struct {
 	Request func(r *bufio.Reader, first bool) (message []byte, asks bool, err error)
 	// Answer reads the next message of a server; last says that it completes an answer.
 	Answer func(r *bufio.Reader) (message []byte, last bool, err error)
+	// Aside, if set, tells the first message of a connection that belongs to the protocol beside the one that is
+	// tested: it is passed on, and is no Request of a test.
+	Aside func(message []byte) bool
 }
 
 // orPieces is f with what it lacks: what is read at once is a message.
@@ -112,16 +115,31 @@ func (r Request) Args() []string {
 }
 
 // ZooKeeper has a length before each message. An event of a watch, with the xid -1, is no
-// answer. After the first message, Data[4:8] is the xid of a request and Data[8:12] its type.
+// answer. After the first message, Data[4:8] is the xid of a request and Data[8:12] its type. A word of
+// four letters, such as ruok, has no length, nor has the text that answers it.
 var ZooKeeper = Framer{
-	Request: func(r *bufio.Reader, _ bool) ([]byte, bool, error) {
+	Request: func(r *bufio.Reader, first bool) ([]byte, bool, error) {
+		if first && isText(r) {
+			m, err := more(r, nil, 4)
+			return m, false, err
+		}
 		m, err := prefixed(r, 0, 0)
 		return m, true, err
 	},
+	Aside: func(m []byte) bool { return len(m) == 4 },
 	Answer: func(r *bufio.Reader) ([]byte, bool, error) {
+		if isText(r) {
+			return piece(r)
+		}
 		m, err := prefixed(r, 0, 0)
 		return m, len(m) < 8 || int32(binary.BigEndian.Uint32(m[4:])) != -1, err
 	},
+}
+
+// isText reports whether what follows is text and not the length of a message, which is less than 1<<24.
+func isText(r *bufio.Reader) bool {
+	head, err := r.Peek(1)
+	return err == nil && head[0] >= 'A'
 }
 
 // GRPC is HTTP/2, frame by frame. A request or an answer is complete with the frame that ends its

@@ -10,8 +10,16 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
+)
+
+// The steps that are the same for every store.
+var (
+	must       = steps.Must
+	ok         = steps.OK
+	tookAtMost = steps.TookAtMost
 )
 
 // tap is a backend that a test can look at and interfere with: each hook, if set,
@@ -177,22 +185,6 @@ func client(t *testing.T, b driver.Backend, o *fencelock.Options) *fencelock.Cli
 	return c
 }
 
-// ok reports err unless it is nil.
-func ok(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// must is ok, and ends the test.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // errOf is the error of a call whose other result does not matter.
 func errOf[T any](_ T, err error) error { return err }
 
@@ -238,14 +230,6 @@ func rises[T ~int64](t testing.TB, before, after T) {
 	t.Helper()
 	if after <= before {
 		t.Errorf("token %v was granted after %v", after, before)
-	}
-}
-
-// tookAtMost checks that start was no longer ago.
-func tookAtMost(t *testing.T, start time.Time, most time.Duration) {
-	t.Helper()
-	if d := time.Since(start); d > most {
-		t.Errorf("it took %v; want at most %v", d, most)
 	}
 }
 

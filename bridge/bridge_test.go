@@ -15,9 +15,12 @@ import (
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/faulty"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/memlock"
 )
+
+var noWait = steps.NoWait
 
 // pair is two stores and programs of the three phases.
 type pair struct {
@@ -397,11 +400,6 @@ func TestSurveySeesThePhaseOfEachProgram(t *testing.T) {
 		}
 		p.leave(p.b, first)
 	})
-}
-
-func noWait(c driver.Claim) driver.Claim {
-	c.NoWait = true
-	return c
 }
 
 func TestOpenRefusesStoresThatCannotBeBridged(t *testing.T) {

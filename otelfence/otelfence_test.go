@@ -16,11 +16,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/otelfence"
 )
+
+var must = steps.Must
 
 // process is a program with the OpenTelemetry SDK and a Client.
 type process struct {
@@ -52,13 +55,6 @@ func (p *process) client(store *memlock.Store, name string) *fencelock.Client {
 	})
 	p.t.Cleanup(func() { c.Close() })
 	return c
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // job holds key for d, under a span of its own.

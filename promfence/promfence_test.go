@@ -15,11 +15,14 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/promfence"
 )
+
+var must = steps.Must
 
 var bg = context.Background()
 
@@ -101,13 +104,6 @@ func client(t *testing.T, b driver.Backend, reg prometheus.Registerer, opts ...p
 	c := testclient.New(t, b, &fencelock.Options{TTL: 30 * time.Second, OnEvent: on})
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func lock(t *testing.T, c *fencelock.Client, opts ...fencelock.Option) *fencelock.Lease {

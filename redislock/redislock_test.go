@@ -28,6 +28,9 @@ var (
 	wait_      = steps.Wait
 	tookAtMost = steps.TookAtMost
 	wantGone   = steps.Gone
+	eventually = steps.Eventually
+	noWait     = steps.NoWait
+	leave      = steps.Leave
 )
 
 // TestLaws holds the backend to the laws of package driver.
@@ -205,12 +208,6 @@ func ask(t testing.TB, s *testserver.Server, words ...string) string {
 	return answer
 }
 
-// eventually waits until what is said holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, 20*time.Second, what, holds)
-}
-
 // mutex is an exclusive claim that lasts longer than a test.
 func mutex(key string) driver.Claim {
 	return driver.Claim{
@@ -224,13 +221,6 @@ func slots(key string, weight, size int64) driver.Claim {
 	c := mutex(key)
 	c.Weight, c.Capacity = weight, size
 	return c
-}
-
-func leave(t testing.TB, b *Backend, k driver.Ticket) {
-	t.Helper()
-	if err := b.Leave(context.Background(), k, driver.Exit{}); err != nil {
-		t.Fatalf("Leave on %q: %v", k.Key, err)
-	}
 }
 
 // granted awaits a grant, and says how long that took.

@@ -321,11 +321,6 @@ func everyCall(t *testing.T, b *Backend, key string, check func(name string, err
 	}
 }
 
-func noWait(c driver.Claim) driver.Claim {
-	c.NoWait = true
-	return c
-}
-
 func TestDurationsThatTheCoreNeverSendsDoNoHarm(t *testing.T) {
 	_, b, _ := served(t)
 	k := hold(t, b, mutex("key"))

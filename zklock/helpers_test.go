@@ -20,6 +20,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
+var eventually = steps.Eventually
+
 func renew(b *Backend, k driver.Ticket) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -31,12 +33,6 @@ func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// eventually waits until what is said holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, 20*time.Second, what, holds)
 }
 
 // after returns a channel that says when d has passed.

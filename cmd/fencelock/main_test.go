@@ -21,8 +21,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
+
+var tookAtMost = steps.TookAtMost
 
 // binary is the program under test, built once per run of the tests. raced is the same
 // with the race detector, if the tests have it: for the scripts only, because it is too
@@ -91,14 +94,6 @@ const patience = 3 * time.Minute
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	testserver.Eventually(t, patience, what, ok)
-}
-
-// tookAtMost checks that start was no longer ago.
-func tookAtMost(t testing.TB, start time.Time, most time.Duration) {
-	t.Helper()
-	if d := time.Since(start); d > most {
-		t.Errorf("it took %v; want at most %v", d, most)
-	}
 }
 
 // buffer is a bytes.Buffer for several goroutines.

@@ -7,15 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/storeurl"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = steps.Must
 
 func TestBareNumbersAreSeconds(t *testing.T) {
 	for text, want := range map[string]time.Duration{

@@ -165,3 +165,15 @@ func Adopt(t testing.TB, b driver.Backend, ticket driver.Ticket, by driver.Claim
 	}
 	return got
 }
+
+// Eventually waits until what is said holds.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); !holds(); <-tick.C {
+		if time.Since(began) > patience {
+			t.Fatalf("it did not come to pass within %v that %s", patience, what)
+		}
+	}
+}

@@ -9,9 +9,12 @@ import (
 
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/quorumlock"
 )
+
+var until = steps.Eventually
 
 func config(t *testing.T, s *testserver.Server, pairs ...string) {
 	t.Helper()
@@ -20,11 +23,6 @@ func config(t *testing.T, s *testserver.Server, pairs ...string) {
 		_, err := s.Ask("CONFIG", "SET", name, value)
 		must(t, err)
 	}
-}
-
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, 20*time.Second, what, holds)
 }
 
 func TestRedis(t *testing.T) {

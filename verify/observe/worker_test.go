@@ -22,10 +22,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/otelfence"
 	"github.com/fencelock/fencelock/promfence"
 	"github.com/fencelock/fencelock/redislock"
 )
+
+var must = steps.Must
 
 // workerStore names the store of a worker. It makes the test binary a worker.
 const workerStore = "FENCELOCK_OBSERVE_STORE"
@@ -179,11 +182,4 @@ func (w *worker) end() map[string]span {
 		byName[s.Name] = s
 	}
 	return byName
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
+
+var must = steps.Must
 
 // lateStore is a store whose client is told that a request broke off, while the request is under
 // way and arrives later. What the client and its driver send again goes another way.
@@ -136,11 +139,4 @@ func isFree(t *testing.T, c *fencelock.Client, key string) {
 		t.Fatalf("%s: nobody holds the lock, and a wait answered %v", key, err)
 	}
 	must(t, l.Release(t.Context()))
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

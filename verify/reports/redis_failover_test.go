@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
+
+var eventually = steps.Eventually
 
 // One address leads to the master (a name, a load balancer). A failover gives it to the former
 // replica, and cuts no connection: the pool is connected to a server that is a replica now.
@@ -90,9 +93,4 @@ func replicaOf(t *testing.T, s, master *testserver.Server) {
 		info, err := master.Ask("INFO", "replication")
 		return err == nil && strings.Contains(info, "state=online")
 	})
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, 15*time.Second, what, holds)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -22,6 +21,7 @@ var (
 	hold   = steps.Hold
 	wait   = steps.Wait
 	gone   = steps.Gone
+	until  = steps.Eventually
 )
 
 // claim is an exclusive claim with a long lease.
@@ -141,12 +141,6 @@ func unsure(t testing.TB, what string, err error) {
 }
 
 func permanent(err error) bool { return errors.Is(err, driver.ErrPermanent) }
-
-// until waits for a condition.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	testserver.Eventually(t, 15*time.Second, what, cond)
-}
 
 func pause(d time.Duration) {
 	timer := time.NewTimer(d)

@@ -6,9 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/driver/health"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -75,35 +73,6 @@ func TestExamineNamesEachMissingRight(t *testing.T) {
 			t.Errorf("without %s the remedy is %q", without, f.Remedy)
 		}
 		must(t, rdb.Close())
-	}
-}
-
-// A master of which too few replicas are there grants nothing with Options.Replicas.
-func TestExamineCountsReplicas(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	found(t, examine(t, connect(t, s, &Options{Replicas: 2}), time.Minute), "redis-replicas-missing", health.Error)
-}
-
-func TestExamineAMemberThatIsNotDurable(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	durable := &Options{Member: &ballot.Membership{Durable: true}}
-	e := examine(t, connect(t, s, durable), time.Minute)
-	found(t, e, "redis-not-durable", health.Error)
-	if !e.Volatile {
-		t.Error("it is not said to be volatile")
-	}
-	for _, f := range examine(t, connect(t, s, &Options{Member: &ballot.Membership{}}), time.Minute).Findings {
-		t.Errorf("a member with a quarantine has %+v", f)
-	}
-	must(t, s.Restart(testserver.Persist(true)))
-	e = examine(t, connect(t, s, durable), time.Minute)
-	if len(e.Findings) > 0 || e.Volatile {
-		t.Errorf("a durable member: %+v", e)
-	}
-	if len(e.Hosts) != 1 || e.Hosts[0] != "127.0.0.1" || !e.ServerTime {
-		t.Errorf("it is described as %+v", e)
 	}
 }
 

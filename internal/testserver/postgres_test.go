@@ -1,44 +1,12 @@
 package testserver
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
-
-func TestPostgresAnswersAndKeepsItsPlaceAfterARestart(t *testing.T) {
-	var s, front *Server
-	t.Run("while the test runs", func(t *testing.T) {
-		s = Postgres(t, Password(`it's a "secret"`))
-		addr, pid := s.Addr(), s.Pid()
-		if want := "postgres://postgres:it%27s%20a%20%22secret%22@" + addr + "/postgres?sslmode=disable"; s.URL() != want {
-			t.Errorf("URL() = %q, want %q", s.URL(), want)
-		}
-		front = PgBouncer(t, s)
-		if want := "postgres://postgres@" + front.Addr() + "/postgres?sslmode=disable"; front.URL() != want {
-			t.Errorf("URL() = %q, want %q", front.URL(), want)
-		}
-		check(t, s.Kill())
-		if err := postgresAnswers(t.Context(), s); err == nil {
-			t.Error("a killed server answers")
-		}
-		check(t, s.Restart())
-		check(t, postgresAnswers(t.Context(), s))
-		if s.Addr() != addr || s.Pid() == pid {
-			t.Errorf("restarted as process %d on %s, was %d on %s", s.Pid(), s.Addr(), pid, addr)
-		}
-		check(t, postgresAnswers(t.Context(), front))
-	})
-	for _, s := range []*Server{s, front} {
-		if c, err := net.Dial("tcp", s.Addr()); err == nil {
-			c.Close()
-			t.Errorf("%s still listens after its test ended", s.kind.name)
-		}
-	}
-}
 
 // TestStoppedPostgresLeavesNoSharedMemory looks for what a killed server leaves to the
 // system, which has room for some thousand of that, and then no server starts any more.

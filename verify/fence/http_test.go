@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
@@ -81,44 +80,5 @@ func TestHandlersWriteStandsTogetherWithItsMark(t *testing.T) {
 		if r, _ := put(h, "", 1<<62+1); r.StatusCode != 200 {
 			t.Errorf("after a panic: %s", r.Status)
 		}
-	})
-}
-
-func TestServicesOverOneDatabaseNeverGoBack(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, d database, level sql.IsolationLevel) {
-		table, db := newTable(t, d)
-		var mu sync.Mutex
-		counts := map[int]int{}
-		var services [4]http.Handler
-		for w := range services {
-			services[w] = fence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				tx, token := fence.TxFrom(r.Context()), fence.TokenFrom(r.Context())
-				var before fence.Token
-				if err := tx.QueryRow(`SELECT token FROM doc WHERE id = 1`).Scan(&before); err != nil || before > token {
-					t.Errorf("%v was let in and finds %v, %v", token, before, err)
-				}
-				if _, err := tx.Exec(d.sql(`UPDATE doc SET n = n + 1, token = ? WHERE id = 1`), token); err != nil {
-					t.Error(err)
-				}
-			}), table.Marks(db, &sql.TxOptions{Isolation: level}), func(*http.Request) string { return "doc" },
-				&fence.HandlerOptions{Failed: func(_ *http.Request, err error) {
-					if !again(err) {
-						t.Error(err)
-					}
-				}})
-		}
-		fourWriters(20, func(w int, token fence.Token) {
-			r, _ := put(services[w], "", token)
-			mu.Lock()
-			defer mu.Unlock()
-			counts[r.StatusCode]++
-		})
-		var n int
-		steps.Must(t, db.QueryRow(`SELECT n FROM doc WHERE id = 1`).Scan(&n))
-		if n != counts[200] || counts[200]+counts[412]+counts[503] != 80 {
-			t.Errorf("the row counts %d; the answers were %v", n, counts)
-		}
-		t.Log(counts)
 	})
 }

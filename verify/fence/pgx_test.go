@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -93,32 +92,11 @@ func newPgxMarks(t *testing.T, level pgx.TxIsoLevel, mode pgx.QueryExecMode) pgx
 	return p
 }
 
-func (p pgxMarks) begin(t *testing.T) pgx.Tx {
-	t.Helper()
-	tx, err := p.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: p.level})
-	steps.Must(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return tx
-}
-
 func (p pgxMarks) advance(t *testing.T, resource string, token fence.Token) error {
 	t.Helper()
 	return pgx.BeginTxFunc(t.Context(), p, pgx.TxOptions{IsoLevel: p.level}, func(tx pgx.Tx) error {
 		return fence.AdvancePgx(t.Context(), p.table, tx, resource, token)
 	})
-}
-
-// start runs AdvancePgx, which must wait for another transaction.
-func (p pgxMarks) start(t *testing.T, tx pgx.Tx, token fence.Token) <-chan error {
-	t.Helper()
-	result := make(chan error, 1)
-	go func() { result <- fence.AdvancePgx(context.Background(), p.table, tx, "a", token) }()
-	select {
-	case err := <-result:
-		t.Fatalf("token %v did not wait: %v", token, err)
-	case <-time.After(200 * time.Millisecond):
-	}
-	return result
 }
 
 func TestPgxTableRefusesSmallerTokensOnly(t *testing.T) {
@@ -139,67 +117,6 @@ func TestPgxTableRefusesSmallerTokensOnly(t *testing.T) {
 		p.table = fence.NewTable(fence.SQLite, "")
 		if err := p.advance(t, "a", 1); err == nil || !strings.Contains(err.Error(), "fence.Postgres") {
 			t.Errorf("a table of SQLite: %v", err)
-		}
-	})
-}
-
-func TestPgxRolledBackWriteWasNotSeen(t *testing.T) {
-	t.Parallel()
-	eachPgx(t, func(t *testing.T, p pgxMarks) {
-		steps.Must(t, p.advance(t, "a", 5))
-		for _, resource := range []string{"a", "new"} {
-			tx := p.begin(t)
-			steps.Must(t, fence.AdvancePgx(t.Context(), p.table, tx, resource, 9))
-			steps.Must(t, tx.Rollback(t.Context()))
-			well(t, resource, p.advance(t, resource, 7))
-		}
-	})
-}
-
-func TestPgxNewHolderWaitsForTheOldOnesTransaction(t *testing.T) {
-	t.Parallel()
-	eachPgx(t, func(t *testing.T, p pgxMarks) {
-		old, new := p.begin(t), p.begin(t)
-		steps.Must(t, fence.AdvancePgx(t.Context(), p.table, old, "a", 7))
-		result := p.start(t, new, 9)
-		steps.Must(t, old.Commit(t.Context()))
-		err := <-result
-		if err == nil {
-			err = new.Commit(t.Context())
-		} else if p.level == pgx.ReadCommitted || errors.Is(err, fence.ErrStale) {
-			t.Errorf("the new holder got %v", err)
-		}
-		if again(err) {
-			steps.Must(t, new.Rollback(t.Context()))
-			err = p.advance(t, "a", 9)
-		}
-		well(t, "the new holder", err)
-		stale(t, "the old holder, again", p.advance(t, "a", 7))
-	})
-}
-
-func TestPgxOldHolderIsRefusedWhenTheNewOneCommits(t *testing.T) {
-	t.Parallel()
-	eachPgx(t, func(t *testing.T, p pgxMarks) {
-		for _, commits := range []bool{false, true, true} { // the mark is not there at first
-			new, old := p.begin(t), p.begin(t)
-			steps.Must(t, fence.AdvancePgx(t.Context(), p.table, new, "a", 9))
-			result := p.start(t, old, 7)
-			end := new.Rollback
-			if commits {
-				end = new.Commit
-			}
-			steps.Must(t, end(t.Context()))
-			switch err := <-result; {
-			case commits && !errors.Is(err, fence.ErrStale) && !again(err):
-				t.Errorf("the old holder got %v after the new one", err)
-			case !commits && err != nil:
-				t.Errorf("refused for a mark that was taken back: %v", err)
-			}
-			_ = old.Rollback(t.Context())
-			if err := p.advance(t, "a", 7); commits != errors.Is(err, fence.ErrStale) {
-				t.Errorf("commit %v, the old holder, again: %v", commits, err)
-			}
 		}
 	})
 }

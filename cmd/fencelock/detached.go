@@ -192,8 +192,8 @@ func newRenew(c *cli) *cobra.Command {
 			}
 			left, notice, err := s.Detached(h).Renew(ctx, ttl.d)
 			if notice != nil {
-				say("%s will be broken in %s%s; finish the work and release it", quote(h.Key()), span(left.Round(time.Second)),
-					because(notice.Reason))
+				say("%s will be broken in %s%s; finish the work and release it", quote(h.Key()),
+					span(left.Round(time.Second)), because(notice.Reason))
 			}
 			return err
 		})

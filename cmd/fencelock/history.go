@@ -80,7 +80,8 @@ could not reach the store. Times are those of the hosts that wrote them.`,
 				return explain(s.store, args[0], err)
 			}
 			if len(entries) == 0 {
-				say("%s has no history: those who hold it write one only with --history or %s=1", quote(args[0]), envHistory)
+				say("%s has no history: those who hold it write one only with --history or %s=1",
+					quote(args[0]), envHistory)
 			}
 			return showHistory(c.out, entries, asJSON)
 		},

@@ -116,8 +116,8 @@ func (c *cli) migrate(m *migration) error {
 func (c *cli) twoStores(m *migration) (stores [2]*store, err error) {
 	for i, raw := range []string{m.from, m.to} {
 		if u, err := url.Parse(raw); err == nil && u.Query().Has("format") {
-			return stores, usage("migrate does not see programs of another library (%s): before you deploy the new store, "+
-				"check with your deployment tool that none is left", u.Query().Get("format"))
+			return stores, usage("migrate does not see programs of another library (%s): before you deploy the "+
+				"new store, check with your deployment tool that none is left", u.Query().Get("format"))
 		}
 		if stores[i], err = c.storeAt(raw, []string{"--from", "--to"}[i]); err != nil {
 			return stores, err

@@ -52,7 +52,8 @@ func (j *job) passRevocation() {
 		what = "the command gets " + s.String()
 	}
 	reason, end := j.lease.Revocation()
-	say("%s will be broken in %s%s; %s", quote(j.f.name), span(time.Until(end).Round(time.Second)), because(reason), what)
+	left := time.Until(end).Round(time.Second)
+	say("%s will be broken in %s%s; %s", quote(j.f.name), span(left), because(reason), what)
 	if s.signal != nil {
 		j.c.Signal(s.signal)
 	}

@@ -62,8 +62,9 @@ KILL reaches every process that the command has started, in whatever session: su
 script and setsid hide nothing. If fencelock is killed (-9) or stopped for too long, a watchdog
 process kills them in time, and the lock ends by its --ttl. Continued, fencelock exits with 79.
 A job stopped with Ctrl-Z keeps its lock until its --ttl is over, and is killed then. A command
-that hangs, or is stopped by itself, keeps its lock: --progress with --stall ends that. That is so on Linux. On macOS and other Unix
-systems KILL reaches the process group only, and nothing else is waited for or named.
+that hangs, or is stopped by itself, keeps its lock: --progress with --stall ends that. That
+is so on Linux. On macOS and other Unix systems KILL reaches the process group only, and
+nothing else is waited for or named.
 
 Out of reach are: processes that run as a user whom fencelock may not signal, as under sudo
 (fencelock says at once which), and a machine that pauses as a whole. If both fencelock and

@@ -26,8 +26,9 @@ type job struct {
 	status *child.Status // how the command ended; others that it started may live on
 	phase  phase
 	why    reason
-	err    error     // what ended the lease, or threatened to
-	killAt time.Time // when everything is killed, once it was asked to end
+	err    error         // what ended the lease, or threatened to
+	killAt time.Time     // when everything is killed, once it was asked to end
+	past   time.Duration // from the end of the lease until then
 
 	watchdogEnd time.Time // the end of the lease that the watchdog knows
 	announced   bool      // that others outlive the command
@@ -210,7 +211,7 @@ func (j *job) leaseEnded(err error) {
 
 // end asks the group to end, and gives it d to do so.
 func (j *job) end(d time.Duration) {
-	j.phase = ending
+	j.phase, j.past = ending, time.Since(j.lease.Deadline())
 	d = min(d, j.f.grace.d)
 	if d > 0 && !(j.f.loss == lossKill && j.why.loss()) {
 		j.c.Terminate()
@@ -302,7 +303,7 @@ func (j *job) forward(s os.Signal) {
 
 // replaceWatchdog puts another watchdog in place of one that ended or was stopped.
 func (j *job) replaceWatchdog(g child.LostWatchdog) {
-	if j.c.Late() {
+	if j.c.Late() > 0 {
 		j.phase = killed
 		return
 	}
@@ -374,12 +375,16 @@ type outcome struct {
 	status *child.Status
 	why    reason
 	err    error
+	over   time.Duration // from the end of the lease to that of the command
 }
 
 // outcome is asked after the release, whose error counts: a lock that was lost is
 // noticed by then at the latest.
 func (j *job) outcome(release error) outcome {
-	o := outcome{status: j.status, why: j.why, err: j.err}
+	o := outcome{status: j.status, why: j.why, err: j.err, over: j.past}
+	if late := j.c.Late(); late > 0 {
+		o.over = late - j.f.margin()/2
+	}
 	lost := release
 	if err := j.lease.Err(); err != nil && !errors.Is(err, fencelock.ErrReleased) {
 		lost = err
@@ -393,9 +398,9 @@ func (j *job) outcome(release error) outcome {
 		}
 		o.why = lockLost
 	case o.why != "":
-	case j.c.Late() && j.maxLeft() <= j.f.grace.d:
+	case j.c.Late() > 0 && j.maxLeft() <= j.f.grace.d:
 		o.why = heldToMax
-	case j.c.Late():
+	case j.c.Late() > 0:
 		o.why, o.err = lockLost, errors.New("fencelock was stopped for too long, and its watchdog ended the command "+
 			"in time")
 	case o.status.Signal != 0:
@@ -411,6 +416,9 @@ func (o outcome) exit(f *holdFlags, token string) error {
 	how := "the command ended with " + statusText(*o.status)
 	switch o.why {
 	case lockLost:
+		if o.over > 0 {
+			how += ", " + span(o.over) + " after the lease: another holder may have begun before"
+		}
 		return fail(exitLost, "%s (token %s) was lost while the command ran: %s; %s",
 			quote(f.name), token, lossText(o.err), how)
 	case stalled:
@@ -434,16 +442,4 @@ func statusText(s child.Status) string {
 		return s.Name
 	}
 	return fmt.Sprintf("exit code %d", s.Code)
-}
-
-// lossText is why a lock was lost, without the name, which is said already.
-func lossText(err error) string {
-	if err == nil {
-		return "the reason is unknown"
-	}
-	text := err.Error()
-	if _, why, ok := strings.Cut(text, " was lost: "); ok {
-		return why
-	}
-	return text
 }

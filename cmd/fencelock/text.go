@@ -88,3 +88,15 @@ func span(d time.Duration) string {
 	}
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
+
+// lossText is why a lock was lost, without the name, which is said already.
+func lossText(err error) string {
+	if err == nil {
+		return "the reason is unknown"
+	}
+	text := err.Error()
+	if _, why, ok := strings.Cut(text, " was lost: "); ok {
+		return why
+	}
+	return text
+}

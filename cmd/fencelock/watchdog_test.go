@@ -43,7 +43,30 @@ func TestStoppedHolderHasNoRunningCommandWhenTheNextOneBegins(t *testing.T) {
 		holder.signal("CONT")
 		holder.wantExit(exitLost)
 		holder.wantLine("was lost while the command ran", "SIGKILL")
+		if text := holder.err.String(); strings.Contains(text, "after the lease") {
+			t.Errorf("a command that was killed in time is said to have run on: %s", text)
+		}
 	})
+}
+
+// Nobody is left to kill the command while fencelock and its watchdog are both stopped.
+func TestHolderThatWasStoppedWithItsWatchdogSaysThatItRanOn(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "5s", "n", "--", "sh", "-c", stubborn)
+	s.pid("pid")
+	holder.signal("STOP")
+	dogs := watchdogs(t, holder.cmd.Process.Pid)
+	for _, pid := range dogs {
+		must(t, unix.Kill(pid, unix.SIGSTOP))
+	}
+	s.wants(0, "run", "-w", "120", "n", "--", "true")
+	for _, pid := range dogs {
+		must(t, unix.Kill(pid, unix.SIGCONT))
+	}
+	holder.signal("CONT")
+	holder.wantExit(exitLost)
+	holder.wantLine("was lost while the command ran", "SIGKILL", " after the lease: another holder may have begun before")
 }
 
 func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {

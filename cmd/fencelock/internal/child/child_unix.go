@@ -41,7 +41,7 @@ type Child struct {
 	changed      chan struct{}
 	noGroup      atomic.Bool // no process of the group is left
 	nothing      atomic.Bool // no descendant is left
-	late         atomic.Bool
+	late         atomic.Int64
 	by           syscall.Signal // ended the command; set before Exited tells
 }
 
@@ -233,7 +233,7 @@ func (k *Child) listen(w *watchdog) {
 		}
 		switch op {
 		case sayLate:
-			k.late.Store(true)
+			k.late.Store(value)
 		case sayEnded:
 			if status := unix.WaitStatus(value); status.Stopped() || children.forget(k.group) {
 				k.ended(status)
@@ -287,9 +287,9 @@ func (k *Child) Extend() {
 	}
 }
 
-// Late reports whether the watchdog killed the command because the deadline had
-// passed. It says so before it kills, so ask after Exited.
-func (k *Child) Late() bool { return k.late.Load() }
+// Late returns how long after the deadline the watchdog killed the command, or 0 if it did
+// not. It says so before it kills, so ask after Exited.
+func (k *Child) Late() time.Duration { return time.Duration(k.late.Load()) }
 
 // ReplaceWatchdog starts another watchdog in place of the lost one. The new one is not a
 // parent of the command: if this process is killed, it reaches only the group. It does

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -92,7 +93,7 @@ func Start(c Command) (*Child, error) {
 // Extend, Late, ReplaceWatchdog, Stop and Continue are about watchdogs and terminals that do not
 // exist here.
 func (k *Child) Extend()                            {}
-func (k *Child) Late() bool                         { return false }
+func (k *Child) Late() time.Duration                { return 0 }
 func (k *Child) ReplaceWatchdog(LostWatchdog) error { return nil }
 func (k *Child) Stop(os.Signal) bool                { return false }
 func (k *Child) Continue()                          {}

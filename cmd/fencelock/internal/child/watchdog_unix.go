@@ -38,7 +38,7 @@ const (
 const (
 	sayReady   = 1 + iota // once: it watches, and this is the group
 	sayFailed             // instead: the system's error
-	sayLate               // it is about to kill, because the deadline passed
+	sayLate               // it is about to kill, this long after the deadline
 	sayEnded              // how the command ended, or that it was stopped: a wait status
 	sayNoGroup            // no process of the group is left
 	sayNothing            // no descendant is left
@@ -206,7 +206,7 @@ func (w *watcher) step() (done bool) {
 			return true
 		}
 	case now() >= w.deadline:
-		w.say(sayLate, 0)
+		w.say(sayLate, max(now()-w.deadline, 1))
 		w.deadline = never
 		w.kill()
 	}

@@ -149,11 +149,39 @@ func (b *Backend) leaveKnown(ctx context.Context, t *driver.Ticket, e driver.Exi
 	if st == nil || e.Tombstone || e.IfWaiting || e.Linger != 0 || !st.alone && time.Since(st.sent) > knownFor {
 		return errPart
 	}
+	if st.arrivedAlone(t.ID) && e.Mark == "" && !b.claims.others(t.Key) {
+		return b.leaveAlone(ctx, t, st)
+	}
 	now := *st
 	if !st.sent.IsZero() {
 		now.wall = st.read.Add(time.Since(st.sent)) // what ends by then is seen by the store
 	}
 	return b.once(ctx, t.Key, &now, leave)
+}
+
+// arrivedAlone reports whether there is nothing in line but the claim with id, which has arrived.
+func (st *State) arrivedAlone(id string) bool {
+	return st.alone && st.Holder == id && len(st.Document) == 0 && len(st.Arrivals) == 1
+}
+
+// leaveAlone is the step by which the claim of t leaves a line in which it has arrived and nobody else is, in this
+// process or in the store: nothing is left but the counter and the mark.
+func (b *Backend) leaveAlone(ctx context.Context, t *driver.Ticket, st *State) error {
+	if err := b.ended(ctx); err != nil {
+		return err
+	}
+	version, err := b.store.Swap(ctx, t.Key, &Change{
+		If: st.Version, IfLast: st.Last, Before: st.Expires, Arrivals: 1,
+		Content: Content{Last: st.Last, Mark: st.Mark, MarkedBy: st.MarkedBy},
+	})
+	switch {
+	case err != nil:
+		return b.failed(ctx, err)
+	case version == "":
+		return errPart
+	}
+	b.forget(st.Now)
+	return nil
 }
 
 // once runs f on a line that was seen before, without a read. It returns errPart if that is nil, or not

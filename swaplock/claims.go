@@ -113,12 +113,12 @@ func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
 	}
 	cs.versions[key] = r.Version
 	now, quiet := time.Now(), r.quiet()
-	whole := r.whole()
+	whole := sync.OnceValue(r.whole)
 	for _, o := range owned {
 		c := r.Find(o.ID)
 		switch {
 		case c != nil && c.Granted:
-			o.line = whole
+			o.line = whole()
 			o.holds(c, now)
 			if c.Noticed && o.notice != c.Expires && cs.alarms.Len() > 0 {
 				o.notice = c.Expires
@@ -156,10 +156,13 @@ func (cs *claims) leaving(ref driverutil.ClaimRef, leaves bool) {
 	}
 }
 
-// leave forgets a claim.
+// leave forgets a claim, and has who awaits it look.
 func (cs *claims) leave(ref driverutil.ClaimRef) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	if o := cs.byKey[ref.Key][ref.ID]; o != nil {
+		o.poke()
+	}
 	if delete(cs.byKey[ref.Key], ref.ID); len(cs.byKey[ref.Key]) == 0 {
 		delete(cs.byKey, ref.Key)
 		delete(cs.versions, ref.Key)

@@ -1,11 +1,14 @@
 package swapsql
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -48,6 +51,20 @@ ON CONFLICT (lock_key) DO UPDATE SET version = excluded.version, last = excluded
 	open_until = excluded.open_until, capacity = excluded.capacity
 WHERE f.line = '' AND f.arrivals = '' AND f.marked_by = x'' AND f.version < excluded.version
 	AND f.last < excluded.came`
+
+	// Servers take a lock by a row that is there: a statement that could do more costs twice as much. The last
+	// condition of MariaDB and MySQL reads the clock, and what is assigned goes by what it was then.
+	takePostgres = `UPDATE fencelock_swap f SET version = n.now, last = n.now + ? - 1, holder = ?, expires = n.now + ?,
+	arrivals = '{"token":' || n.now || ',"at":' || n.now || ?::text, came = n.now, open_until = n.now * ? + ?,
+	capacity = ?
+FROM (SELECT {now} AS now) n WHERE f.lock_key = ? AND f.line = '' AND f.arrivals = '' AND f.mark = ''
+	AND f.version < n.now AND f.last < n.now RETURNING n.now`
+	takeMySQL = `UPDATE fencelock_swap SET version = LAST_INSERT_ID(), last = LAST_INSERT_ID() + ? - 1, holder = ?,
+	expires = LAST_INSERT_ID() + ?,
+	arrivals = CONCAT('{"token":', LAST_INSERT_ID(), ',"at":', LAST_INSERT_ID(), ?), came = LAST_INSERT_ID(),
+	open_until = LAST_INSERT_ID() * ? + ?, capacity = ?
+WHERE lock_key = ? AND LENGTH(line) + LENGTH(arrivals) + LENGTH(mark) = 0 AND {alone}
+	AND GREATEST(version, last) < LAST_INSERT_ID({now})`
 
 	// MariaDB and MySQL return one number: what has become of the claim, and its token. It is chosen first, because
 	// what comes behind an assignment may or may not see it. A key with a mark is left to a swap.
@@ -189,25 +206,31 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	case a.Blind:
 		late = always
 	}
-	quoted, wait := `"`+a.ID+`"`, a.WaitTTL.Microseconds()
-	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
-	switch {
-	case s.d.args == literals:
-		return s.arriveMySQL(ctx, key, quoted, append(insert, late, quoted, quoted, wait, text))
-	case s.d.args == marks && !a.Behind:
-		if p, err := s.take(ctx, key, len(text), insert); p != nil || err != nil {
-			return p, err
-		}
-	case s.takes != nil && !a.Behind:
-		p, err := s.takeInBatch(ctx, key, a.ID, batchArg{
-			Span: a.Span, Lease: lease, Tail: text, Full: full, Open: open, Capacity: a.Capacity,
-		})
-		if p != nil || err != nil {
+	left := s.left.take(key)
+	if s.takes != nil && !a.Behind {
+		arg := batchArg{Span: a.Span, Lease: lease, Tail: text, Full: full, Capacity: a.Capacity}
+		if p, err := s.takeInBatch(ctx, key, a.ID, arg); p != nil || err != nil {
 			return p, err
 		}
 	}
+	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
 	s.under.Add(1)
 	defer s.under.Add(-1)
+	if left || s.d.args == marks && !a.Behind {
+		if p, err := s.take(ctx, key, len(text), insert); p != nil || err != nil {
+			return p, err
+		}
+	}
+	return s.arriveAny(ctx, key, a, insert, late)
+}
+
+// arriveAny takes a free lock, or puts a claim behind all others.
+func (s *Store) arriveAny(ctx context.Context, key string, a *swaplock.Arrival, insert []any, late int64,
+) (*swaplock.Place, error) {
+	quoted, wait, text := `"`+a.ID+`"`, a.WaitTTL.Microseconds(), insert[4]
+	if s.d.args == literals {
+		return s.arriveMySQL(ctx, key, quoted, append(insert, late, quoted, quoted, wait, text))
+	}
 	q := s.statement("enter the line of", key, arriveAnySQL,
 		append(insert, text, wait, late, quoted, quoted, []byte(a.ID))...)
 	q.Keeps, q.Writes = false, true
@@ -251,20 +274,69 @@ func (r *placeRow) place(q *Statement, span int64) *swaplock.Place {
 	return p
 }
 
-// take takes a lock on SQLite that is free, has no mark, and was last wanted before now. The statement returns no row,
-// which costs as much as the rest of it: all that it writes is known from the clock.
+// take takes a lock that is free, has no mark, and was last wanted before now. All that it writes is known from the
+// clock: on SQLite the statement returns no row, which costs as much as the rest of it.
 func (s *Store) take(ctx context.Context, key string, tail int, args []any) (p *swaplock.Place, err error) {
-	st := s.statement("enter the line of", key, takeSQL, args...)
+	text, now := takeSQL, int64(0)
+	switch s.d.args {
+	case numbers:
+		text, args = takePostgres, slices.Concat(args[1:], args[:1])
+	case literals:
+		text, args = takeMySQL, slices.Concat(args[1:], args[:1])
+	}
+	st := s.statement("enter the line of", key, text, args...)
 	st.Keeps, st.Writes = false, true
+	switch s.d.args {
+	case numbers:
+		st.Row = func(scan func(to ...any) error) error { return scan(&now) }
+	case literals:
+		st.Inserted = &now
+	}
 	n, err := s.conns.Run(ctx, st)
 	if n == 0 || err != nil {
 		return nil, err
 	}
-	length := len(`{"token":,"at":`) + 2*len(strconv.FormatInt(st.Clock, 10)) + tail
+	return s.taken(cmp.Or(now, st.Clock), tail, st.Opening), nil
+}
+
+// taken is the place of the only claim in line, which arrived at now.
+func (s *Store) taken(now int64, tail int, opening int64) *swaplock.Place {
+	length := len(`{"token":,"at":`) + 2*len(strconv.FormatInt(now, 10)) + tail
 	return &swaplock.Place{
-		Token: st.Clock, At: fromMicros(st.Clock), Granted: true, Lost: lostBefore(st.Opening),
-		Version: version{number: st.Clock, opening: st.Opening, ends: []int{length}}.String(),
-	}, nil
+		Token: now, At: fromMicros(now), Granted: true, Lost: lostBefore(opening),
+		Version: version{number: now, opening: opening, ends: []int{length}}.String(),
+	}
+}
+
+// leftFree has keys whose lines this process has left empty since it last entered them. Another process may have
+// entered since.
+type leftFree struct {
+	mu   sync.Mutex
+	keys map[string]struct{}
+}
+
+// mostLeft is how many keys are remembered.
+const mostLeft = 4096
+
+func (l *leftFree) add(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.keys) >= mostLeft {
+		clear(l.keys)
+	}
+	if l.keys == nil {
+		l.keys = make(map[string]struct{})
+	}
+	l.keys[key] = struct{}{}
+}
+
+// take reports whether key is there, and takes it out.
+func (l *leftFree) take(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, left := l.keys[key]
+	delete(l.keys, key)
+	return left
 }
 
 // always is longer than any time that is left, in µs.
@@ -302,13 +374,10 @@ func (s *Store) arriveMySQL(ctx context.Context, key, quoted string, args []any)
 	if _, err := s.conns.Run(ctx, q); err != nil || got == 0 {
 		return nil, err
 	}
-	p := &swaplock.Place{Token: got / 4, At: fromMicros(got / 4), Granted: got%4 == 1}
-	if p.Granted {
-		text := args[4].(string)
-		length := len(`{"token":`) + len(`,"at":`) + 2*len(strconv.FormatInt(p.Token, 10)) + len(text)
-		p.Version = version{number: p.Token, ends: []int{length}}.String()
-		return p, nil
+	if got%4 == 1 {
+		return s.taken(got/4, len(args[4].(string)), 0), nil
 	}
+	p := &swaplock.Place{Token: got / 4, At: fromMicros(got / 4)}
 	p.Ahead, p.Open = 1, p.At.Add(time.Second)
 	q = s.statement("read the line of", key, placeMySQL, quoted, []byte(key), quoted)
 	q.Row = func(scan func(to ...any) error) error {

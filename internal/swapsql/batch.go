@@ -17,15 +17,14 @@ import (
 // nobody has locked, so it waits for nobody, and returns what it has done; the rest goes by statements of their own.
 const (
 	// Each row is looked up by its key: the planner would read the whole table for a condition that it thinks is rare.
-	takeManySQL = `WITH b AS (SELECT l.lock_key, v.*, {now} AS now FROM json_to_recordset(?::json)
-	AS v (k text, i text, n int, span bigint, lease bigint, tail text, f int, open bigint, capacity bigint),
-	LATERAL (SELECT lock_key FROM fencelock_swap WHERE lock_key = decode(v.k, 'hex') AND line = '' AND arrivals = ''
-		FOR UPDATE SKIP LOCKED) l)
-UPDATE fencelock_swap f SET version = GREATEST(f.version + 1, b.now), last = GREATEST(f.last + 1, b.now) + b.span - 1,
-	holder = decode(b.i, 'hex'), expires = b.now + b.lease, came = b.now, open_until = b.now * b.f + b.open,
-	arrivals = '{"token":' || GREATEST(f.last + 1, b.now) || ',"at":' || b.now || b.tail, capacity = b.capacity
-FROM b WHERE f.lock_key = b.lock_key RETURNING b.n, f.last, f.came, f.version, f.open_until, {hex}f.mark{/hex},
-	{hex}f.marked_by{/hex}, 1, length(f.arrivals), 6`
+	takeManySQL = `WITH b AS (SELECT l.lock_key, v.*, n.now FROM (SELECT {now} AS now) n, json_to_recordset(?::json)
+	AS v (k text, i text, n int, span bigint, lease bigint, tail text, f int, capacity bigint),
+	LATERAL (SELECT lock_key FROM fencelock_swap f WHERE lock_key = decode(v.k, 'hex') AND line = '' AND arrivals = ''
+		AND mark = '' AND version < n.now AND last < n.now FOR UPDATE SKIP LOCKED) l)
+UPDATE fencelock_swap f SET version = b.now, last = b.now + b.span - 1, holder = decode(b.i, 'escape'),
+	expires = b.now + b.lease, came = b.now, open_until = (b.now + b.lease) * b.f, capacity = b.capacity,
+	arrivals = '{"token":' || b.now || ',"at":' || b.now || b.tail
+FROM b WHERE f.lock_key = b.lock_key RETURNING b.n, b.now`
 	freeManySQL = `WITH b AS (SELECT l.lock_key, v.* FROM json_to_recordset(?::json)
 	AS v (k text, n int, number bigint, taken int, last bigint, before bigint),
 	LATERAL (SELECT lock_key FROM fencelock_swap f WHERE lock_key = decode(v.k, 'hex') AND f.version = v.number
@@ -48,6 +47,7 @@ const (
 type batcher struct {
 	s          *Store
 	what, text string
+	columns    int  // of the rows that text returns: the number of a call, and when it was done
 	keeps      bool // as in Statement
 
 	mu      sync.Mutex
@@ -62,21 +62,20 @@ type batched struct {
 	over chan struct{}   // closed when the batch is over, and all below is set
 
 	done   bool
-	place  *swaplock.Place // of a claim that has taken a lock
-	resent bool            // as in Statement
-	err    error           // of the batch
+	now    int64 // when it was done, of a claim that has taken a lock
+	resent bool  // as in Statement
+	err    error // of the batch
 }
 
 // batchArg is the row of a call.
 type batchArg struct {
 	Key      string `json:"k"`           // in hex
-	ID       string `json:"i,omitempty"` // in hex
+	ID       string `json:"i,omitempty"` // letters and digits
 	N        int    `json:"n"`
 	Span     int64  `json:"span,omitempty"`
 	Lease    int64  `json:"lease,omitempty"`
 	Tail     string `json:"tail,omitempty"`
 	Full     int64  `json:"f"`
-	Open     int64  `json:"open"`
 	Capacity int64  `json:"capacity,omitempty"`
 	Number   int64  `json:"number,omitempty"`
 	Taken    int64  `json:"taken"`
@@ -166,17 +165,12 @@ func (b *batcher) send(calls []*batched) {
 			c.done = false
 		}
 	}
+	var n, now int64
+	to := []any{&n, &now}[:b.columns]
 	q.Row = func(scan func(to ...any) error) error {
-		var n int
-		to := []any{&n}
-		var p placeRow
-		if !b.keeps {
-			to = append(to, p.columns(b.s)...)
-		}
 		err := scan(to...)
-		if n < len(calls) && err == nil {
-			c := calls[n]
-			c.done, c.place = true, p.place(q, c.Span)
+		if err == nil && n < int64(len(calls)) {
+			calls[n].done, calls[n].now = true, now
 		}
 		return err
 	}
@@ -190,19 +184,18 @@ func (b *batcher) send(calls []*batched) {
 
 // takeInBatch takes the lock of key for the claim with id in a batch, if many calls are under way and the lock is free.
 func (s *Store) takeInBatch(ctx context.Context, key, id string, arg batchArg) (*swaplock.Place, error) {
-	arg.Key, arg.ID = hex.EncodeToString([]byte(key)), hex.EncodeToString([]byte(id))
+	arg.Key, arg.ID = hex.EncodeToString([]byte(key)), id
 	c, err := s.takes.run(ctx, arg)
-	if err != nil {
+	if err != nil || !c.done {
 		return nil, err
 	}
-	return c.place, nil
+	return s.taken(c.now, len(arg.Tail), 0), nil
 }
 
-// freeInBatch has c done in a batch, if it leaves an empty line and many calls are under way.
+// freeInBatch has c done in a batch, if it leavesFree and many calls are under way.
 func (s *Store) freeInBatch(ctx context.Context, key string, number, taken int64, c *swaplock.Change) (done bool,
 	err error) {
-	if len(c.Document)+len(c.Lend)+len(c.Drop)+len(c.Mark)+len(c.MarkedBy) > 0 || c.Holder != "" || c.IfLast == 0 ||
-		!c.Ended.IsZero() || c.Before.IsZero() || c.Last != c.IfLast {
+	if s.frees == nil || !leavesFree(c) {
 		return false, nil
 	}
 	got, err := s.frees.run(ctx, batchArg{

@@ -57,6 +57,9 @@ func arrived() []any {
 	return []any{int64(7), int64(7), int64(7), int64(9), "", "", int64(1), int64(40), int64(6)}
 }
 
+// took is the row of a batch for a call that has taken a lock.
+func took(n int64) []any { return []any{n, int64(7)} }
+
 // outcome holds the results of a call.
 type outcome struct {
 	p   *swaplock.Place
@@ -130,7 +133,7 @@ func (x *batchTest) batch(keys ...string) (st *fakeStatement, done []<-chan outc
 	for _, key := range keys {
 		done = append(done, x.arrive(x.t.Context(), key))
 	}
-	first.rows = [][]any{append([]any{int64(0)}, arrived()...)}
+	first.rows = [][]any{took(0)}
 	first.answer <- nil
 	if got := <-lead; got.err != nil || got.p == nil || !got.p.Granted || got.p.Token != 7 {
 		x.t.Fatalf("a call in a batch returned %+v, %v", got.p, got.err)
@@ -162,7 +165,7 @@ func TestBatchWhatIsLeftOutIsSentAlone(t *testing.T) {
 		if got := st.keys(); !slices.Equal(got, hexKeys("k", "l")) {
 			t.Fatalf("the batch has %q", got)
 		}
-		st.rows = [][]any{append([]any{int64(1)}, arrived()...)} // another transaction has locked k
+		st.rows = [][]any{took(1)} // another transaction has locked k
 		st.answer <- nil
 		if got := <-done[1]; got.p == nil || got.err != nil {
 			t.Errorf("the call on l returned %v, %v", got.p, got.err)
@@ -245,7 +248,7 @@ func TestBatchCallerThatLeavesEndsNoOther(t *testing.T) {
 		if st.ctx.Err() != nil {
 			t.Error("the batch has ended with one of its callers")
 		}
-		st.rows = [][]any{append([]any{int64(0)}, arrived()...), append([]any{int64(1)}, arrived()...)}
+		st.rows = [][]any{took(0), took(1)}
 		st.answer <- nil
 		if got := <-stays; got.p == nil || got.err != nil {
 			t.Errorf("the other call returned %v, %v", got.p, got.err)

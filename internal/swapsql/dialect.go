@@ -73,7 +73,7 @@ var (
 			"{rows}", "VALUES (", "{ends}", ")",
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = max(fencelock_lease.ending, " +
 				"excluded.ending), came = excluded.came, renewals = fencelock_lease.renewals + 1",
-			"{stamp}", "came = {clock}, ", "{came}", "{clock}",
+			"{stamp}", "came = {clock}, ", "{came}", "{clock}", "{lazily}", "",
 			"{told}", "substr(? || news, 1, 300)", "{untold}", "substr((version + 1) || ' ;' || news, 1, 300)",
 		},
 	}
@@ -96,6 +96,7 @@ var (
 			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +
 				"excluded.ending), renewals = fencelock_lease.renewals + 1",
 			"{stamp}", "", "{came}", "0",
+			"{lazily}", " FROM (SELECT set_config('synchronous_commit', 'off', true)) lazily",
 			"{told}", "substr(?::text || news, 1, 300)", "{untold}", "substr((version + 1) || ' ;' || news, 1, 300)",
 		},
 	}
@@ -111,6 +112,7 @@ var (
 			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{txt}", "", "{int}", "",
 			"{sure}", "", "{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
 			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}", "{stamp}", "", "{came}", "0",
+			"{lazily}", "", "{no}", "X''",
 			"{told}", "LEFT(CONCAT(?, news), 300)", "{untold}", "LEFT(CONCAT(version + 1, ' ;', news), 300)",
 		},
 	}

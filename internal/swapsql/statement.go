@@ -81,8 +81,9 @@ func query(ctx context.Context, conn *sql.Conn, text string, args []any) (*Resul
 	defer rows.Close()
 	columns, err := rows.Columns()
 	r := &Result{}
+	to := make([]any, len(columns))
 	for err == nil && rows.Next() {
-		values, to := make([]any, len(columns)), make([]any, len(columns))
+		values := make([]any, len(columns))
 		for i := range values {
 			to[i] = &values[i]
 		}
@@ -144,6 +145,10 @@ func scan(values, to []any) (err error) {
 
 // scanInto takes NULL for zero.
 func scanInto[T any](to *T, v any) error {
+	if same, ok := v.(T); ok {
+		*to = same
+		return nil
+	}
 	var n sql.Null[T]
 	err := n.Scan(v)
 	*to = n.V

@@ -30,6 +30,7 @@ type Store struct {
 
 	under        atomic.Int64 // statements under way that take or write a line
 	takes, frees *batcher     // on PostgreSQL
+	left         leftFree
 }
 
 // Options of a Store.
@@ -47,8 +48,8 @@ func New(conns Conns, d *Dialect, o Options) *Store {
 		s.node = strconv.FormatUint(rand.Uint64(), 36)
 	}
 	if d.notifies {
-		s.takes = &batcher{s: s, what: "enter the lines of some locks", text: takeManySQL}
-		s.frees = &batcher{s: s, what: "leave the lines of some locks", text: freeManySQL, keeps: true}
+		s.takes = &batcher{s: s, what: "enter the lines of some locks", text: takeManySQL, columns: 2}
+		s.frees = &batcher{s: s, what: "leave the lines of some locks", text: freeManySQL, columns: 1, keeps: true}
 	}
 	return s
 }

@@ -23,13 +23,15 @@ const (
 	setSQL = ` SET {stamp}expires = CASE WHEN holder = ? THEN {max}(expires, ?) ELSE ? END, holder = ?,
 	version = ?, last = {max}(last, ?), mark = ?, marked_by = ?, line = ?,
 	arrivals = substr(arrivals, ?), open_until = ?, capacity = ?, news = {told}`
-	ifSQL   = ` WHERE lock_key = ? AND version = ? AND {alone}`
-	lastSQL = ` AND last = ?`
-	// A line that is left empty does not wait for the disk: if the server crashes within a second, the lock is held
-	// until its lease ends.
-	lazySQL   = ` FROM (SELECT set_config('synchronous_commit', 'off', true)) lazily`
+	ifSQL     = ` WHERE lock_key = ? AND version = ? AND {alone}`
+	lastSQL   = ` AND last = ?`
 	endedSQL  = ` AND expires = ?`
 	beforeSQL = ` AND {now} < ?`
+	// A line that is left empty does not wait for the disk: if the server crashes within a second, the lock is held
+	// until its lease ends.
+	leaveFreeSQL = `UPDATE fencelock_swap SET {stamp}expires = 0, holder = {no}, version = ?, line = '',
+	arrivals = substr(arrivals, ?), open_until = 0, capacity = 0{lazily}
+WHERE lock_key = ? AND version = ? AND last = ? AND {now} < ? AND {alone}`
 
 	// On PostgreSQL one statement changes several tables.
 	swappedSQL = `WITH swapped AS (%s RETURNING 1)`
@@ -61,24 +63,16 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	if err != nil || c.Arrivals > len(v.ends) {
 		return "", err // a key is read before as many arrivals are taken
 	}
-	if s.d.args == literals && len(c.Lend) > 0 {
-		var args []any
-		for _, l := range slices.SortedFunc(slices.Values(c.Lend), byID) {
-			args = append(args, []byte(key), []byte(l.ID))
-		}
-		text := fmt.Sprintf(noLeaseSQL, oneLeaseSQL+strings.Repeat(" UNION ALL"+oneLeaseSQL, len(c.Lend)-1))
-		if _, err := s.write(ctx, "make leases of", key, text, args...); err != nil {
-			return "", err
-		}
+	if err := s.makeLeases(ctx, key, c.Lend); err != nil {
+		return "", err
 	}
 	taken := 0 // bytes of arrivals
 	if c.Arrivals > 0 {
 		taken = v.ends[c.Arrivals-1]
 	}
-	if s.frees != nil {
-		if done, err := s.freeInBatch(ctx, key, v.number, int64(taken), c); done || err != nil {
-			return version{number: v.number + 1}.String(), err
-		}
+	if done, err := s.freeInBatch(ctx, key, v.number, int64(taken), c); done || err != nil {
+		s.left.add(key)
+		return version{number: v.number + 1}.String(), err
 	}
 	s.under.Add(1)
 	defer s.under.Add(-1)
@@ -88,11 +82,35 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	if n == 0 || err != nil {
 		return "", lost(st, err)
 	}
+	if leavesFree(c) && s.d.args != marks {
+		s.left.add(key)
+	}
 	next := version{number: v.number + 1, opening: v.opening, ends: v.ends[c.Arrivals:]}
 	for i := range next.ends {
 		next.ends[i] -= taken
 	}
 	return next.String(), nil
+}
+
+// leavesFree reports whether c leaves nothing in the line of a key without a mark. Then no lease in a record ends, and
+// there is nobody to tell.
+func leavesFree(c *swaplock.Change) bool {
+	return len(c.Document)+len(c.Holder)+len(c.Mark)+len(c.MarkedBy)+len(c.Lend)+len(c.Drop) == 0 &&
+		c.IfLast != 0 && c.IfLast == c.Last && c.Ended.IsZero() && !c.Before.IsZero()
+}
+
+// makeLeases makes rows on MariaDB and MySQL, whose UPDATE makes none.
+func (s *Store) makeLeases(ctx context.Context, key string, ls []swaplock.Lease) error {
+	if s.d.args != literals || len(ls) == 0 {
+		return nil
+	}
+	var args []any
+	for _, l := range slices.SortedFunc(slices.Values(ls), byID) {
+		args = append(args, []byte(key), []byte(l.ID))
+	}
+	text := fmt.Sprintf(noLeaseSQL, oneLeaseSQL+strings.Repeat(" UNION ALL"+oneLeaseSQL, len(ls)-1))
+	_, err := s.write(ctx, "make leases of", key, text, args...)
+	return err
 }
 
 // insert writes the first row of key, and one that makes leases in two steps: there is nobody in line yet.
@@ -133,6 +151,12 @@ func errResent(key string) error {
 
 // swap is the statement of a swap.
 func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Statement {
+	if leavesFree(c) {
+		st := s.statement("write the line of", key, leaveFreeSQL, seen+1, taken+1, []byte(key), seen, c.Last,
+			c.Before.UnixMicro())
+		st.Writes = true
+		return st
+	}
 	b := &builder{s: s, key: []byte(key)}
 	holder, expires := []byte(c.Holder), micros(c.Expires)
 	b.add("UPDATE fencelock_swap")
@@ -143,9 +167,6 @@ func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Stateme
 		ascii(c.Document), taken+1, floorMicros(c.Open), c.Capacity, told(seen+1, c))
 	if s.d.args == literals && len(c.Lend)+len(c.Drop) > 0 {
 		b.leases(c)
-	}
-	if s.d.notifies && len(c.Document) == 0 && c.Holder == "" && c.Mark == "" {
-		b.add(lazySQL)
 	}
 	b.add(ifSQL, b.key, seen)
 	if c.IfLast != 0 {

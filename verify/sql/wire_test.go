@@ -243,8 +243,8 @@ func TestFirstRenewalOfALongLineIsOneStep(t *testing.T) {
 
 // texts are what the statements of a step have in them.
 var texts = map[string][]string{
-	"enter": {"INSERT INTO fencelock_swap"}, "renew": {"renewals = renewals + 1", "renewals = l.renewals + 1"},
-	"leave": {"SET expires = CASE"}, "break": {"SET expires = CASE"},
+	"enter": {`'{"token":'`}, "renew": {"renewals = renewals + 1", "renewals = l.renewals + 1"},
+	"leave": {"SET expires = CASE", "SET expires = 0"}, "break": {"SET expires = CASE"},
 }
 
 // isOf reports whether a request has a statement of a step.

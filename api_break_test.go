@@ -144,25 +144,6 @@ func TestBreakOfAWaitingClaimEndsTheWaiting(t *testing.T) {
 	}
 }
 
-func TestBreakLetsTheNextOneIn(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		l := w.lock(a, "k")
-		local := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
-		remote := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-		start := time.Now()
-		must(t, a.Break(bg, "k", l.Token(), fencelock.Break{}))
-		r := w.got(remote.wait())
-		w.release(r)
-		n := w.got(local.wait())
-		w.release(n)
-		took(t, start, 0)
-		if r.Token() <= l.Token() || n.Token() <= r.Token() {
-			t.Errorf("tokens %v, %v, %v", l.Token(), r.Token(), n.Token())
-		}
-	})
-}
-
 func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)

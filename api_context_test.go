@@ -146,25 +146,6 @@ func TestContextEndsAtTheDeadlineWithADeadNetwork(t *testing.T) {
 	}
 }
 
-func TestDeadlineMovesWithEachRenewal(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := w.lock(w.client(&fencelock.Options{TTL: 30 * time.Second}), "k")
-		last := l.Deadline()
-		for range 10 {
-			time.Sleep(10*time.Second + time.Millisecond)
-			d := l.Deadline()
-			if !d.After(last) {
-				t.Errorf("after another third of the lease it is %v, was %v", d, last)
-			}
-			if left := time.Until(d); left < 20*time.Second/2 || left > 30*time.Second {
-				t.Errorf("left %v", left)
-			}
-			last = d
-		}
-		w.release(l)
-	})
-}
-
 // A lease that was handed on inside the process descends from the ctx of the one who
 // got it, not from that of the one who gave it.
 func TestHandedOnLeaseDescendsFromItsOwnCaller(t *testing.T) {

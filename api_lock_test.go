@@ -270,33 +270,6 @@ func TestLinesYieldsWhatHasThePrefix(t *testing.T) {
 	})
 }
 
-func TestManyGoroutinesMayUseOneClientAndOneLease(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "shared")
-		var wg sync.WaitGroup
-		for i := range 20 {
-			wg.Go(func() {
-				l.Err()
-				l.Token()
-				l.Deadline()
-				l.Context().Err()
-				_ = l.String()
-				ok(t, l.Renew(bg))
-				other, err := c.Lock(bg, fmt.Sprint("k", i%4))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				other.Release(bg)
-				c.Line(bg, "shared")
-			})
-		}
-		wg.Wait()
-		w.release(l)
-	})
-}
-
 func TestLeaseDescribesItself(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.lock(w.client(nil), "orders/42")

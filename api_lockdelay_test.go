@@ -170,37 +170,6 @@ func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
 	})
 }
 
-func TestASecondBreakEndsOrProlongsTheLockDelay(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Delay: lockDelay}))
-		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Delay: time.Hour}))
-		time.Sleep(lockDelay)
-		w.taken("k")
-		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
-		w.taken("k")
-		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Delay: -1}))
-		w.free("k")
-		w.is(c.Break(bg, "k", l.Token(), fencelock.Break{Delay: time.Hour}), fencelock.ErrNoClaim)
-	})
-}
-
-func TestBreakOfAWaiterHasNoLockDelay(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c, other := w.client(nil), w.client(nil)
-		l := w.lock(c, "k")
-		waits := w.begin(func() (*fencelock.Lease, error) { return other.Lock(bg, "k") })
-		line, err := c.Line(bg, "k")
-		ok(t, err)
-		must(t, c.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Delay: time.Hour}))
-		_, err = waits.wait()
-		w.is(err, fencelock.ErrBroken)
-		w.release(l)
-		w.free("k")
-	})
-}
-
 func TestLockDelayOfABreakThatCannotBe(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.MinTTL, w.store.info.MaxTTL = time.Second, time.Minute

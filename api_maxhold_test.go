@@ -93,25 +93,6 @@ func TestMaxHoldEndsAllHandles(t *testing.T) {
 	})
 }
 
-func TestNoRenewalSendsNone(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		start := time.Now()
-		l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
-		w.store.taken() // the grant came with a renewal to the full length
-		<-l.Context().Done()
-		if d := time.Since(start); d < 59*time.Minute || d > time.Hour {
-			t.Errorf("ended after %v", d)
-		}
-		w.is(l.Err(), fencelock.ErrLost, fencelock.ErrExpired)
-		if steps := w.store.taken(); slices.Contains(steps, "renew") {
-			t.Errorf("steps %q", steps)
-		}
-		time.Sleep(time.Until(start.Add(time.Hour)))
-		w.free("k")
-	})
-}
-
 // A waiter that would hold for six hours is, while it waits, a waiter like any other:
 // if it dies, the line goes on after one normal lease.
 func TestDeadWaiterForALeaseWithoutRenewalDoesNotJamTheLine(t *testing.T) {
@@ -193,20 +174,6 @@ func TestLeaseWithoutRenewalThatWaitedIsFullOnItsGrant(t *testing.T) {
 			})
 		}
 	}
-}
-
-func TestLeaseWithoutRenewalReleasesLikeAnyOther(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour), fencelock.MinHold(time.Minute))
-		w.release(l)
-		w.taken("k")
-		time.Sleep(time.Minute)
-		w.free("k")
-		l = w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
-		w.release(l)
-		w.free("k")
-	})
 }
 
 func TestLeaseWithoutRenewalOnABackendThatCannotQueue(t *testing.T) {

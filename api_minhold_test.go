@@ -118,21 +118,6 @@ func TestMinHoldSurvivesDoAndClose(t *testing.T) {
 	})
 }
 
-// A MinHold longer than the lease: the store counts on by itself, nothing is renewed.
-func TestMinHoldMayBeLongerThanTheLease(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(&fencelock.Options{TTL: time.Second})
-		l := w.lock(c, "k", fencelock.MinHold(time.Hour))
-		w.release(l)
-		w.store.taken()
-		time.Sleep(time.Hour - 1)
-		w.steps()
-		w.taken("k")
-		time.Sleep(time.Nanosecond)
-		w.free("k")
-	})
-}
-
 func TestMinHoldNeedsABackendThatKeepsIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.Linger = false

@@ -105,23 +105,6 @@ func TestEventsCarryTheCall(t *testing.T) {
 	})
 }
 
-func TestDoOfReadersAndPermits(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		errWork := errors.New("work")
-		f := func(ctx context.Context, l *fencelock.Lease) error {
-			if fencelock.Held(ctx, "k") != l {
-				t.Error("the context does not carry the lease")
-			}
-			return errWork
-		}
-		w.is(w.got(c.RLock(bg, "k")).Do(bg, f), errWork)
-		w.free("k")
-		w.is(w.got(c.Acquire(bg, "k", 2, 3)).Do(bg, f), errWork)
-		w.free("k")
-	})
-}
-
 // A loss is told once, also if f returns it itself.
 func TestLossIsToldOnce(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -156,26 +156,6 @@ func TestLostAnswers(t *testing.T) {
 	steps.Leave(t, near, next)
 }
 
-func TestOutageIsAnErrorAndHeals(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	p := faultproxy.Start(t, x.server.Addr(), faultproxy.Framer{})
-	far, near := backend(t, dial(t, clientv3.Config{}, p.Addr()), x.prefix), x.backend()
-	holder := steps.Hold(t, far, steps.Claim("k"))
-	next := steps.Wait(t, near, steps.Claim("k"))
-	p.Refuse()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	began := time.Now()
-	steps.Unknown(t, "Renew without a server", far.Renew(ctx, []driver.Ticket{holder})[0])
-	steps.Unknown(t, "Leave without a server", far.Leave(ctx, holder, driver.Exit{}))
-	steps.TookAtMost(t, began, 3*time.Second)
-	p.Resume()
-	steps.PersistRenew(t, far, holder)
-	steps.Persist(t, "Leave after the outage", func(ctx context.Context) error { return far.Leave(ctx, holder, driver.Exit{}) })
-	steps.Leave(t, near, steps.Granted(t, near, next))
-}
-
 // TestHungMemberDoesNotStopRenewals: a client asks its members in turn, so of the two
 // requests that a renewal is, one meets the member that hangs.
 func TestHungMemberDoesNotStopRenewals(t *testing.T) {

@@ -39,31 +39,6 @@ func TestRenewMovesToALongerLease(t *testing.T) {
 	}
 }
 
-// TestWaiterThatGivesUpGrantsNobody: the claim before a waiter is a waiter too. When it
-// leaves, the holder is still there.
-func TestWaiterThatGivesUpGrantsNobody(t *testing.T) {
-	_, a, b := sceneOfTwo(t)
-	holder, quits, last := steps.Hold(t, a, steps.Claim("k")), steps.Wait(t, a, steps.Claim("k")), steps.Wait(t, b, steps.Claim("k"))
-	answer := make(chan driver.Ticket, 1)
-	go func() {
-		now, err := b.Await(steps.Soon(t), last)
-		if err != nil {
-			t.Error(err)
-		}
-		answer <- now
-	}()
-	sleep(100 * time.Millisecond)
-	steps.Leave(t, a, quits)
-	if now := <-answer; now.Granted || now.Ahead != 1 || now.Head == nil || now.Head.Token != holder.Token {
-		t.Errorf("after the one before it gave up a waiter is told %+v; want it to wait for the holder", now)
-	}
-	done := steps.Await(t, b, last) // it watches the holder now
-	sleep(100 * time.Millisecond)
-	steps.Leave(t, a, holder)
-	last = steps.Within(t, time.Minute, done)
-	steps.Leave(t, b, last)
-}
-
 // TestTryThatIsAlwaysOvertakenGivesUp: while a claim looks whether a semaphore has room for
 // it, another joins, each time.
 func TestTryThatIsAlwaysOvertakenGivesUp(t *testing.T) {
@@ -94,22 +69,6 @@ func TestTryThatIsAlwaysOvertakenGivesUp(t *testing.T) {
 	for _, held := range append(others, ticket) {
 		steps.Leave(t, near, held)
 	}
-}
-
-// TestRepeatedEnterRenewsTheLease: the caller counts from its repeat.
-func TestRepeatedEnterRenewsTheLease(t *testing.T) {
-	x, b := sceneOfOne(t)
-	const long = 8 * time.Second
-	c := steps.TTL(steps.Claim("k"), long)
-	steps.Hold(t, b, c)
-	sleep(long / 5)
-	sent := time.Now()
-	k := steps.Hold(t, b, c)
-	sleep(time.Until(sent.Add(k.Left - 200*time.Millisecond)))
-	if n := len(claims(t, x.backend(), "k")); n != 1 && time.Since(sent) < k.Left {
-		t.Errorf("the claim is gone %v after a repeat that promised %v", time.Since(sent), k.Left)
-	}
-	steps.Leave(t, b, k)
 }
 
 // TestTicketOfAnotherBackendIsRenewed hangs on a lease that this one does not know.

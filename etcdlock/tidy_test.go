@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -246,26 +245,6 @@ func TestUnreadableLineIsNotJoined(t *testing.T) {
 			t.Errorf("after an Enter that was refused for %s the line has %v", name, names)
 		}
 		x.remove(x.prefix+"k/", clientv3.WithPrefix())
-	}
-}
-
-// TestKeysOfOneLineAreNotAnothers lists the names that etcd has.
-func TestKeysOfOneLineAreNotAnothers(t *testing.T) {
-	x, b := sceneOfOne(t)
-	keys := []string{"a", "a/", "a/b", "a%2F", "a%", "/", "a\x00", "ä", "a b"}
-	var ts []driver.Ticket
-	for _, key := range keys {
-		ts = append(ts, steps.Hold(t, b, steps.NoWait(steps.Claim(key))))
-	}
-	names := x.keys("")
-	for _, n := range names {
-		line := n[:strings.LastIndexByte(n, '/')+1]
-		if i := slices.IndexFunc(names, func(other string) bool { return other != n && strings.HasPrefix(other, line) }); i >= 0 {
-			t.Errorf("the line of %q holds %q too", n, names[i])
-		}
-	}
-	for _, k := range ts {
-		steps.Leave(t, b, k)
 	}
 }
 

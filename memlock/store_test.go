@@ -317,40 +317,6 @@ func TestTombstoneIsProlongedAndNeverShortened(t *testing.T) {
 	})
 }
 
-func TestLongLineKeepsItsOrderAndItsSums(t *testing.T) {
-	s := New()
-	const n = 3000
-	queue := make([]driver.Ticket, n)
-	for i := range queue {
-		queue[i] = enter(t, s, wish("k", i))
-		if queue[i].Ahead != i {
-			t.Fatalf("claim %d has %d ahead", i, queue[i].Ahead)
-		}
-	}
-	for i := 1; i < n; i += 3 {
-		leave(t, s, queue[i], driver.Exit{}) // from the middle
-	}
-	q := s.lines["k"]
-	for i := 2; i < n; i += 3 {
-		if got, want := q.Ahead(q.Find(queue[i].ID)), i-(i+1)/3; got != want {
-			t.Fatalf("claim %d has %d ahead; want %d", i, got, want)
-		}
-	}
-	for i := range queue {
-		if i%3 == 1 {
-			continue
-		}
-		now, err := s.Await(t.Context(), queue[i])
-		if err != nil || !now.Granted {
-			t.Fatalf("claim %d: granted %v, error %v, when all before it have left", i, now.Granted, err)
-		}
-		leave(t, s, now, driver.Exit{})
-	}
-	if len(q.Claims) != 0 {
-		t.Errorf("the empty line is %+v", q)
-	}
-}
-
 func TestFreeLockCostsFewAllocations(t *testing.T) {
 	s, ctx, c := New(), context.Background(), wish("k", 1)
 	allocs := testing.AllocsPerRun(1000, func() {

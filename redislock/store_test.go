@@ -320,24 +320,3 @@ func everyCall(t *testing.T, b *Backend, key string, check func(name string, err
 		}
 	}
 }
-
-func TestDurationsThatTheCoreNeverSendsDoNoHarm(t *testing.T) {
-	_, b, _ := served(t)
-	k := hold(t, b, mutex("key"))
-	for _, d := range []time.Duration{-1, 0, 1, maxTTL * 2, -1 << 62, 1<<63 - 1} {
-		r := k
-		r.TTL = d
-		if err := renewOne(b, r); err != nil {
-			t.Errorf("Renew with a lease of %v: %v", d, err)
-		}
-	}
-	for _, d := range []time.Duration{-1, 1, maxTTL * 2} {
-		if err := b.Leave(t.Context(), k, driver.Exit{Linger: d}); err != nil {
-			t.Errorf("Leave with a linger of %v: %v", d, err)
-		}
-		k = enter(t, b, mutex(fmt.Sprint("key", d)))
-	}
-	if err := b.Leave(t.Context(), k, driver.Exit{Mark: strings.Repeat("m", limit.Mark+1)}); !permanent(err) {
-		t.Errorf("Leave with a long mark answered %v", err)
-	}
-}

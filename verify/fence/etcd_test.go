@@ -1,7 +1,6 @@
 package fence_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -90,44 +89,6 @@ func TestEtcdFenceChecksWhatItIsGiven(t *testing.T) {
 	if _, err := f.Do(t.Context(), "a", 7); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)
 	}
-}
-
-func TestEtcdFenceNeverGoesBackUnderConcurrency(t *testing.T) {
-	t.Parallel()
-	etcd := newEtcd(t)
-	f := etcdlock.NewFence(etcd, nil)
-	fourWriters(25, func(_ int, tok fence.Token) {
-		_, err := f.Do(context.Background(), "busy", tok, clientv3.OpPut("busy", tok.String()))
-		if err != nil && !errors.Is(err, fence.ErrStale) {
-			t.Error(err)
-		}
-	})
-	// The store's history has every write.
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	r, err := etcd.Get(ctx, "busy")
-	if err != nil || len(r.Kvs) != 1 {
-		t.Fatal(r, err)
-	}
-	first := r.Kvs[0].CreateRevision
-	last, n := fence.Token(0), int64(0)
-	for answer := range etcd.Watch(ctx, "busy", clientv3.WithRev(first)) {
-		if answer.Err() != nil {
-			t.Fatal(answer.Err())
-		}
-		for _, e := range answer.Events {
-			tok, err := fence.Parse(string(e.Kv.Value))
-			if err != nil || tok < last {
-				t.Fatalf("%s was let in after %v, %v", e.Kv.Value, last, err)
-			}
-			last = tok
-			n++
-		}
-		if n >= r.Kvs[0].Version {
-			return
-		}
-	}
-	t.Fatalf("the history of %d writes ended after %d", r.Kvs[0].Version, n)
 }
 
 func TestEtcdHoldingIsTrueForTheHolderOnly(t *testing.T) {

@@ -193,40 +193,6 @@ func TestZooKeeperFenceIsNotFooledBetweenReadAndWrite(t *testing.T) {
 	}
 }
 
-func TestZooKeeperFenceNeverGoesBackUnderConcurrency(t *testing.T) {
-	t.Parallel()
-	conn, _ := newZooKeeper(t)
-	createNode(t, conn, "/busy")
-	f := zklock.NewFence(conn, nil)
-	fourWriters(15, func(_ int, tok fence.Token) {
-		_, err := f.Do(context.Background(), "busy", tok,
-			&zk.CreateRequest{Path: "/busy/" + tok.String() + "-", Flags: zk.FlagSequence, Acl: zk.WorldACL(zk.PermAll)})
-		if err != nil && !errors.Is(err, fence.ErrStale) {
-			t.Error(err)
-		}
-	})
-	names, _, err := conn.Children("/busy")
-	if err != nil || len(names) == 0 {
-		t.Fatal(names, err)
-	}
-	// The server has numbered the writes in their order.
-	bySeq := map[string]fence.Token{}
-	for _, n := range names {
-		text, seq, _ := strings.Cut(n, "-")
-		if bySeq[seq], err = fence.Parse(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	last := fence.Token(0)
-	for i := range len(names) {
-		tok, ok := bySeq[fmt.Sprintf("%010d", i)]
-		if !ok || tok < last {
-			t.Fatalf("write %d: %v was let in after %v", i, tok, last)
-		}
-		last = tok
-	}
-}
-
 func TestZooKeeperHoldingIsTrueForTheHolderOnly(t *testing.T) {
 	t.Parallel()
 	conn, addr := newZooKeeper(t)

@@ -68,7 +68,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 			"TTL negative":           {w.store, fencelock.Options{TTL: -1}},
 			"TTL without a unit":     {w.store, fencelock.Options{TTL: 30}},
 			"HandOff negative":       {w.store, fencelock.Options{HandOff: -1}},
-			"HandOff too large":      {w.store, fencelock.Options{HandOff: driver.MaxSpan + 1}},
+			"HandOff too large":      {w.store, fencelock.Options{HandOff: limit.Span + 1}},
 			"no backend":             {nil, fencelock.Options{}},
 			"the backend is owned":   {owned, fencelock.Options{}},
 			"the backend is invalid": {quorumlock.New(nil, nil), fencelock.Options{}},
@@ -154,7 +154,7 @@ func TestSpecialCallsHaveAClaimOfTheirOwn(t *testing.T) {
 func TestExtremesOfOptionsWork(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, o := range []*fencelock.Options{
-			{Owner: strings.Repeat("o", limit.Owner)}, {TTL: time.Millisecond}, {HandOff: 1}, {HandOff: driver.MaxSpan},
+			{Owner: strings.Repeat("o", limit.Owner)}, {TTL: time.Millisecond}, {HandOff: 1}, {HandOff: limit.Span},
 			{TTL: 1<<63 - 1}, {Owner: "\x01\u202e\n"},
 		} {
 			c := w.client(o)

@@ -318,7 +318,7 @@ func (i *storeInfo) breakable(how Break) (Break, error) {
 		return how, invalid("the notice is %v; the %s backend can do at most %v", how.Notice, i.Name, longest)
 	}
 	if how.Notice > 0 {
-		how.Notice = max(how.Notice, i.MinTTL)
+		how.Notice, how.Reason = max(how.Notice, i.MinTTL), cmp.Or(how.Reason, "an operator gave notice")
 	}
 	if how.Delay > 0 {
 		how.Delay = max(how.Delay, i.MinTTL)

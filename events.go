@@ -40,7 +40,8 @@ type Event struct {
 
 	// Standing describes the claim: its Kind, Permits, Size, Owner, Note, Trace and Token. Left is
 	// set by Renewed (what was left as the store responded), AtRisk (what is left now), Revoked (what
-	// is left of the notice) and Broke (the notice).
+	// is left of the notice) and Broke (the notice). Reason is set by Broke, Revoked and Lost: the
+	// reason that was given for a break, or what is known of the loss.
 	Standing
 
 	Wait    uint64        // Waiting, and the Acquired or Refused that ends it: its number in this Client; else 0
@@ -48,7 +49,6 @@ type Event struct {
 	Handoff bool          // Acquired: passed on inside this process, without the store
 	HeldBy  *HeldError    // Waiting, Refused: the holder, as far as known; Acquired: the holder as the wait began
 	Err     error         // Refused, AtRisk, Lost, Released (if not confirmed), Warning: why
-	Reason  string        // Broke, Revoked, Lost: the reason that was given for a break, or what is known of the loss
 	Dropped uint64        // events lost before this one, because OnEvent was too slow
 }
 

@@ -37,6 +37,7 @@ type Standing struct {
 	Lingering   bool          // its holder has left or was broken; MinHold or LockDelay keeps the key taken
 	Since       time.Time     // granted since, or waiting since, by the store's clock
 	Left        time.Duration // of its lease, when it was looked at
+	Reason      string        // of the Break with notice that ends it after Left; empty without one
 }
 
 // HasToken reports whether t is one of the tokens of the claim: one for each holder of its
@@ -54,7 +55,7 @@ func lineOf(d *driver.Line) Line {
 	for _, c := range d.Claims {
 		s := Standing{
 			ID: c.ID, Owner: c.Owner, Note: c.Note, Trace: c.Trace, Token: fence.Token(c.Token), span: c.Span,
-			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left,
+			Granted: c.Granted, Lingering: c.Lingering, Since: c.Since, Left: c.Left, Reason: c.Reason,
 		}
 		s.setKind(c.Capacity, c.Weight)
 		if c.Granted {
@@ -173,7 +174,7 @@ func (c *Client) Break(ctx context.Context, key string, token fence.Token, how B
 		}
 		return wrap(op, key, c.storeError(ctx, err))
 	}
-	e := Event{Context: ctx, Key: key, Standing: Standing{Token: token, Left: how.Notice}, Reason: how.Reason}
+	e := Event{Context: ctx, Key: key, Standing: Standing{Token: token, Left: how.Notice, Reason: how.Reason}}
 	c.events.send(EventBroke, e)
 	gone := driver.GoneError{Reason: how.Reason, Broken: true, Left: how.Notice}
 	for _, cl := range c.schedule.Find(func(cl *claim) bool { return cl.key == key }) {

@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/limit"
 )
 
@@ -78,8 +77,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if s.Backoff == nil {
 		s.Backoff = ExponentialBackoff(10*time.Millisecond, time.Second)
 	}
-	if s.HandOff < 1 || s.HandOff > driver.MaxSpan {
-		return s, invalid("Options.HandOff is %d; want 1 to %d, or 0 for the default", s.HandOff, driver.MaxSpan)
+	if s.HandOff < 1 || s.HandOff > limit.Span {
+		return s, invalid("Options.HandOff is %d; want 1 to %d, or 0 for the default", s.HandOff, limit.Span)
 	}
 	return s, cmp.Or(checkText("Options.Owner", s.Owner, limit.Owner), checkTTL("Options.TTL", s.TTL))
 }

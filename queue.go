@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/clock"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // localQueues are the queues of this process, one for each key that its goroutines ask for
@@ -341,7 +342,7 @@ func (q *localQueue) reserveLocked(cl *claim, now int64) bool {
 	switch {
 	case c.reserver == nil, q.reserving == cl, cl.others != othersUnseen, cl.uncertain, cl.noRenewal:
 		return false
-	case cl.span-cl.used > more, cl.span+more > driver.MaxSpan:
+	case cl.span-cl.used > more, cl.span+more > limit.Span:
 		return false
 	}
 	q.reserving = cl

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // presence says whether a claim is in the line of the new store.
@@ -50,7 +51,7 @@ func spanInOld(d *driver.Claim, span int64) int64 {
 	if driverutil.Exclusive(d) {
 		return span
 	}
-	return min(span+room, driver.MaxSpan)
+	return min(span+room, limit.Span)
 }
 
 // halvesLocked returns the tickets of the claim as the two stores have it.

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -35,7 +36,7 @@ func merge(old, new driver.Line) driver.Line {
 	for _, s := range new.Claims {
 		s.Owner = strings.TrimSuffix(s.Owner, ownerMark)
 		if o := sameClaim(old.Claims, s); o != nil {
-			s.Left = min(s.Left, o.Left)
+			s.Left, s.Reason = min(s.Left, o.Left), cmp.Or(s.Reason, o.Reason)
 		}
 		l.Claims = append(l.Claims, s)
 	}

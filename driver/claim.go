@@ -17,9 +17,6 @@ const maxID = 256
 // Semaphores are smaller.
 const RW = 1 << 20
 
-// MaxSpan is how many tokens one claim may reserve.
-const MaxSpan = 65535
-
 // Claim asks for a place in the line of Key.
 type Claim struct {
 	// Key names the lock: 1 to 1024 bytes, each of any value.
@@ -49,7 +46,7 @@ type Claim struct {
 	// a claim that it does not grant. A claim that it grants gets TTL, or WaitTTL where that is
 	// simpler: its ticket says which, and the core renews it if that is too short.
 	WaitTTL time.Duration
-	// Span is how many tokens to reserve, 1 to MaxSpan.
+	// Span is how many tokens to reserve, 1 to 65535.
 	Span int64
 	// Ballot is 0, or the very token that this claim must get. Only a Member gets one.
 	Ballot int64
@@ -76,7 +73,7 @@ func (c *Claim) invalid(info *Info) error {
 		within("bytes of owner", int64(len(c.Owner)), 0, limit.Owner),
 		within("bytes of note", int64(len(c.Note)), 0, limit.Note),
 		within("bytes of trace", int64(len(c.Trace)), 0, limit.Owner),
-		within("tokens", c.Span, 1, MaxSpan),
+		within("tokens", c.Span, 1, limit.Span),
 		within("of capacity", c.Capacity, 1, RW),
 		within("of weight", c.Weight, 1, c.Capacity),
 		c.invalidTTL(info),
@@ -161,7 +158,8 @@ type Exit struct {
 
 // Break says how Backend.Break ends a claim.
 type Break struct {
-	// Reason is text for people, at most 1024 bytes. The holder gets it with its loss.
+	// Reason is text for people, at most 1024 bytes. The holder gets it with its loss. It is not empty
+	// with a Notice.
 	Reason string
 	// Delay has a granted claim linger for that long from now on, as after Leave with Exit.Linger. Zero
 	// stands for the LockDelay of the claim, if it has one and the backend has Info.Linger. Below zero
@@ -201,4 +199,7 @@ type Standing struct {
 	Lingering bool      // its holder left or was broken, the place stays taken for Left
 	Since     time.Time // granted since, or waiting since
 	Left      time.Duration
+	// Reason is that of the Break under whose notice the claim is: it ends after Left, whatever renews
+	// it. Empty without a notice.
+	Reason string
 }

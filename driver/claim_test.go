@@ -43,7 +43,7 @@ func TestValidateRefusesWhatNoBackendCanKeep(t *testing.T) {
 		{"longer lease for the wait", func(c *driver.Claim, _ *driver.Info) { c.WaitTTL = time.Minute + 1 }},
 		{"negative lease for the wait", func(c *driver.Claim, i *driver.Info) { c.WaitTTL, i.MinTTL = -1, 0 }},
 		{"no span", func(c *driver.Claim, _ *driver.Info) { c.Span = 0 }},
-		{"long span", func(c *driver.Claim, _ *driver.Info) { c.Span = driver.MaxSpan + 1 }},
+		{"long span", func(c *driver.Claim, _ *driver.Info) { c.Span = limit.Span + 1 }},
 		{"negative ballot", func(c *driver.Claim, i *driver.Info) { c.Ballot = -1 }},
 	}
 	for _, test := range tests {
@@ -62,7 +62,7 @@ func TestValidateTakesTheLimitsThemselves(t *testing.T) {
 		Key: strings.Repeat("\xff", limit.Key), ID: strings.Repeat("i", 256),
 		Owner: strings.Repeat("o", limit.Owner), Note: strings.Repeat("n", limit.Note),
 		Trace: strings.Repeat("t", limit.Owner), LockDelay: time.Second,
-		Capacity: driver.RW - 1, Weight: driver.RW - 1, Span: driver.MaxSpan, Ballot: 1,
+		Capacity: driver.RW - 1, Weight: driver.RW - 1, Span: limit.Span, Ballot: 1,
 	}
 	for _, ttl := range []time.Duration{time.Second, time.Hour} {
 		c.TTL = ttl

@@ -49,7 +49,8 @@
 //   - Linger: a claim that left with Linger counts on for that long by the
 //     server's clock, cannot be renewed, and cannot leave again; a late Enter of
 //     its ID returns GoneError. So does a granted claim that was broken with a delay: see Break.Delay.
-//   - Notice: what Break.Notice says, whether or not the claim is renewed.
+//   - Notice: what Break.Notice says, whether or not the claim is renewed. Line shows it to others:
+//     see Standing.Reason.
 //   - WakeAll: whatever removes a claim (Leave, Break, a purge) wakes every claim that it makes granted,
 //     not only the first, and also when the claim removed was itself waiting.
 //   - Kind: the first live claim of a line sets its capacity. Enter with another capacity returns

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // beyond is further than the clocks of any two members may be apart.
@@ -91,7 +92,7 @@ var ballotLaws = []law{
 		w.a.holds(broken).brokenBy(w.b, "over")
 		w.b.outvoted(w.vote(key, broken.Ballot+99))
 
-		expired := lasting(spanning(w.voter(w.key()), driver.MaxSpan), w.lease)
+		expired := lasting(spanning(w.voter(w.key()), limit.Span), w.lease)
 		w.view().holds(expired).crashes().expires()
 		w.b.outvoted(w.vote(expired.Key, expired.Ballot))
 	}), "a claim that was broken, or has expired, may still be writing with its token"},

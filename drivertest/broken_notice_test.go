@@ -67,6 +67,15 @@ var brokenNotices = []breaker{
 		})
 	}, "NoticeEndsTheClaim NoticeLetsTheHolderLeave NoticeOutlivesTheLease " +
 		"NoticeIsNeverShortened NoticeGoesWithAnAdoptedClaim AlarmTellsOfTheNotice Model"},
+	{"a notice is not shown", func(b *broken) { b.shows(func(s *driver.Standing) { s.Reason = "" }) },
+		"NoticeIsShown Model"},
+	{"a notice is shown until a lease is over", func(b *broken) {
+		b.shows(func(s *driver.Standing) {
+			if s.Reason != "" {
+				s.Left += time.Hour
+			}
+		})
+	}, "NoticeIsShown"},
 	{"a notice never ends", func(b *broken) {
 		b.notices(func(_ driver.Standing, _ bool, how *driver.Break) bool {
 			how.Notice *= 10_000

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 func (p *modelRun) enterNew() {
@@ -97,7 +98,7 @@ func (p *modelRun) reserveOne() {
 	if !ok {
 		return
 	}
-	span := min(max(x.Span-50+p.rng.Int64N(400), 1), driver.MaxSpan)
+	span := min(max(x.Span-50+p.rng.Int64N(400), 1), limit.Span)
 	t := x.ticket()
 	t.Granted = true
 	done, err := r.Reserve(p.ctx, t, span)
@@ -339,6 +340,9 @@ func (p *modelRun) compareLine(got driver.Line, want *modelLine, name string) {
 			Lingering: c.lingering,
 			Since:     s.Since,
 			Left:      s.Left,
+		}
+		if c.noticed && !c.lingering {
+			shown.Reason = c.reason
 		}
 		if c.noticed && !p.info.Linger {
 			shown.LockDelay = s.LockDelay // no delay follows

@@ -19,6 +19,15 @@ var noticeLaws = []law{
 		t.hears("out")
 		w.b.holds(noWait(w.claim(key))).follows(t)
 	}), "the store ends the claim when the notice is over, whatever renews it: nobody has to stay for that"},
+	{"NoticeIsShown", nil, func(w *world, key string) {
+		t := w.a.holds(w.claim(key))
+		before := t.stillThere()
+		w.wrongIf(before.Reason != "", "a claim that nobody has broken is shown as %+v", before)
+		t.noticed(w.b, driver.Break{Reason: "at noon", Notice: w.longest()})
+		s := t.stillThere()
+		w.wrongIf(s.Reason != "at noon" || !s.Granted || s.Left <= 0 || s.Left > w.longest()+time.Second,
+			"a claim with a notice of %v is shown as %+v; want its reason", w.longest(), s)
+	}, "another operator who looks must see that the grant ends, when, and why"},
 	{"NoticeIsFollowedByTheDelay", lingers, timed(func(w *world, key string) {
 		long := w.longest()
 		t := w.a.holds(w.claim(key)).noticed(w.b, driver.Break{Reason: "out", Notice: w.lease, Delay: long})

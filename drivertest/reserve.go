@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // A backend may always answer that it has done nothing. Then nothing must have changed.
@@ -47,7 +48,7 @@ var reserveLaws = []law{
 		t := w.a.holds(w.claim(key))
 		waiter := w.b.waits(w.claim(key)).leaves()
 		span := waiter.Token - t.Token + 1
-		if span > driver.MaxSpan { // tokens follow the clock
+		if span > limit.Span { // tokens follow the clock
 			w.voidIf("the second claim", fmt.Errorf("it came %d tokens after the first", span))
 		}
 		w.wrongIf(t.reserves(span), "Reserve was done as far as token %d, which another claim has drawn", waiter.Token)

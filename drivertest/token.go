@@ -3,7 +3,7 @@ package drivertest
 import (
 	"time"
 
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 var tokenLaws = []law{
@@ -19,7 +19,7 @@ var tokenLaws = []law{
 		}
 	}, "the step that orders the line draws the token: two steps could order two claims the other way round"},
 	{"SpanIsReserved", nil, func(w *world, _ string) {
-		for _, span := range []int64{1, 2, 1000, driver.MaxSpan} {
+		for _, span := range []int64{1, 2, 1000, limit.Span} {
 			first := w.a.holds(spanning(w.claim(w.key()), span)).leaves()
 			w.b.holds(w.claim(first.Key)).follows(first)
 		}
@@ -53,7 +53,7 @@ var tokenLaws = []law{
 		w.b.holds(w.claim(first.Key)).follows(first)
 	}, "the holder that an operator ended may still write: its successor's token must be above it"},
 	{"TokensRiseAfterAnExpiredClaim", nil, timed(func(w *world, key string) {
-		first := w.view().holds(spanning(w.short(key), driver.MaxSpan)).crashes().expires()
+		first := w.view().holds(spanning(w.short(key), limit.Span)).crashes().expires()
 		w.b.holds(w.claim(key)).follows(first)
 	}), "a paused holder may write after its lease has ended: then the token alone protects the resource"},
 }

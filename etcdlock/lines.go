@@ -166,6 +166,7 @@ func (r *lineReader) describe(ctx context.Context, key string, keys []*keyValue)
 			Lingering: c.Lingering,
 			Since:     time.UnixMilli(c.Since),
 			Left:      left,
+			Reason:    c.reasonIn(r.b.line(key), keys),
 		})
 	}
 	return d, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -41,6 +42,20 @@ func (r *record) asOf(left time.Duration) time.Duration {
 	}
 	r.Noticed, r.Lingering = false, true
 	return left
+}
+
+// reasonIn returns the reason of the notice that r is under: it is in the tombstone, which is one of keys.
+func (r *record) reasonIn(l line, keys []*keyValue) string {
+	if !r.Noticed {
+		return ""
+	}
+	i := slices.IndexFunc(keys, func(kv *keyValue) bool { return string(kv.Key) == l.tombstone(r.ID) })
+	if i < 0 {
+		return ""
+	}
+	var gone driver.GoneError
+	errors.As(goneFor(keys[i]), &gone)
+	return gone.Reason
 }
 
 // leaseLeft asks how long a lease lasts. etcd tells whole seconds, rounded down.

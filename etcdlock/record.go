@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 type keyValue = mvccpb.KeyValue
@@ -130,7 +131,7 @@ func (r *record) check() error {
 	switch {
 	case r.Weight < 1 || r.Weight > r.Capacity || r.Capacity > driver.RW:
 		return fmt.Errorf("its weight is %d of %d", r.Weight, r.Capacity)
-	case r.Span < 1 || r.Span > driver.MaxSpan:
+	case r.Span < 1 || r.Span > limit.Span:
 		return fmt.Errorf("its span is %d", r.Span)
 	case r.TTL < 0 || r.TTL > int64(math.MaxInt64/time.Second):
 		return fmt.Errorf("its lease is %d s", r.TTL)

@@ -76,7 +76,7 @@ func FuzzValue(f *testing.F) {
 		kv := &keyValue{Key: []byte("k"), Value: value}
 		var r record
 		if decode(kv, &r) == nil {
-			if r.Weight < 1 || r.Weight > r.Capacity || r.Capacity > driver.RW || r.Span < 1 || r.Span > driver.MaxSpan || r.ttl() < 0 || r.left() < 0 {
+			if r.Weight < 1 || r.Weight > r.Capacity || r.Capacity > driver.RW || r.Span < 1 || r.Span > limit.Span || r.ttl() < 0 || r.left() < 0 {
 				t.Errorf("%q is taken for a claim: %+v", value, r)
 			}
 		}

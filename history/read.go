@@ -87,7 +87,7 @@ func joinBreaks(es []record.Entry) []record.Entry {
 		if b.BrokenBy == "" || endedBy(&b, &b) {
 			continue
 		}
-		for j := i - 1; j >= 0 && es[j].Token-b.Token < driver.MaxSpan; j-- {
+		for j := i - 1; j >= 0 && es[j].Token-b.Token < limit.Span; j-- {
 			if g := &es[j]; g.BrokenBy == "" && endedBy(g, &b) {
 				g.Broken, g.BrokenBy, g.BrokenFor = b.Broken, b.BrokenBy, b.BrokenFor
 				es[i].Broken, es[i].BrokenBy, es[i].BrokenFor = time.Time{}, "", ""

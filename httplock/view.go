@@ -22,6 +22,7 @@ type standing struct {
 	Since     time.Time   `json:"since"`
 	LeftMS    int64       `json:"left_ms"`
 	Lingering bool        `json:"lingering,omitempty"`
+	Notice    string      `json:"notice,omitempty"` // why it ends after left_ms
 }
 
 // lineView is a line, as JSON. Its names are those of fencelock show -o json.
@@ -46,7 +47,7 @@ type runView struct {
 func standingOf(c *fencelock.Standing) standing {
 	s := standing{
 		Token: c.Token, Owner: c.Owner, Kind: c.Kind, Permits: c.Permits,
-		Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
+		Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering, Notice: c.Reason,
 	}
 	s.setNote(c.Note)
 	return s

@@ -212,7 +212,7 @@ func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
 		"no ttl":          func(c *driver.Claim) { c.TTL = 0 },
 		"ttl above":       func(c *driver.Claim) { c.TTL = line.MaxTTL + 1 },
 		"no span":         func(c *driver.Claim) { c.Span = 0 },
-		"span above":      func(c *driver.Claim) { c.Span = driver.MaxSpan + 1 },
+		"span above":      func(c *driver.Claim) { c.Span = limit.Span + 1 },
 		"ttl below floor": func(c *driver.Claim) { c.TTL = line.MinTTL - 1 },
 	} {
 		c := wish("k", 1)

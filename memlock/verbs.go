@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -99,9 +100,9 @@ func (s *Store) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error
 // Reserve lengthens the span of t if that claim is alone in line and no token was drawn
 // since.
 func (s *Store) Reserve(ctx context.Context, t driver.Ticket, span int64) (done bool, err error) {
-	if span < 1 || span > driver.MaxSpan {
+	if span < 1 || span > limit.Span {
 		return false, driver.Permanent(fmt.Errorf(
-			"memory: a claim on %q reserves 1 to %d tokens, not %d", t.Key, driver.MaxSpan, span))
+			"memory: a claim on %q reserves 1 to %d tokens, not %d", t.Key, limit.Span, span))
 
 	}
 	err = s.step(ctx, t.Key, func(l *line.Line, _ *line.Step) error {

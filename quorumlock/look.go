@@ -163,6 +163,7 @@ func (m *merger) addCopy(id claimOnLine, s driver.Standing) {
 		m.copies[id] = c
 	}
 	c.left = append(c.left, s.Left)
+	c.standing.Reason = cmp.Or(c.standing.Reason, s.Reason)
 	if s.Since.Before(c.standing.Since) {
 		c.standing.Since = s.Since
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // maxToken is the largest token: Lua counts to there without loss.
@@ -47,7 +48,7 @@ func parseClaim(s string) (c claimText, ok bool) {
 	c.trace = f.take(f.number(" "))
 	f.until(" ")
 	c.note = f.rest
-	sane := c.span >= 1 && c.span <= driver.MaxSpan && c.token >= 1 && c.token < maxToken && c.weight >= 1
+	sane := c.span >= 1 && c.span <= limit.Span && c.token >= 1 && c.token < maxToken && c.weight >= 1
 	return c, !f.bad && sane
 }
 

@@ -96,6 +96,7 @@ func parseLine(key string, answer any) (driver.Line, error) {
 			Lingering: kind == "l",
 			Since:     c.since,
 			Left:      left(now, c.ends),
+			Reason:    r.text(),
 		})
 		r.bad = r.bad || !ok
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
@@ -65,7 +66,7 @@ func TestReserveKeepsTheLeaseAndItsKey(t *testing.T) {
 	k := hold(t, b, mutex("key"))
 	before := line(t, b, "key").Claims[0]
 	left := clock.rdb.PTTL(t.Context(), b.hashName("key")).Val()
-	for _, span := range []int64{2, 15, driver.MaxSpan} {
+	for _, span := range []int64{2, 15, limit.Span} {
 		if done, err := b.Reserve(t.Context(), k, span); !done || err != nil {
 			t.Fatalf("Reserve of %d tokens answered %v, %v", span, done, err)
 		}
@@ -77,8 +78,8 @@ func TestReserveKeepsTheLeaseAndItsKey(t *testing.T) {
 	if now := clock.rdb.PTTL(t.Context(), b.hashName("key")).Val(); now < left-time.Minute {
 		t.Errorf("the key stays for %v, and stayed for %v", now, left)
 	}
-	if done, err := b.Reserve(t.Context(), k, driver.MaxSpan+1); done || !permanent(err) {
-		t.Errorf("Reserve of more than MaxSpan answered %v, %v", done, err)
+	if done, err := b.Reserve(t.Context(), k, limit.Span+1); done || !permanent(err) {
+		t.Errorf("Reserve of more than limit.Span answered %v, %v", done, err)
 	}
 	leave(t, b, k)
 

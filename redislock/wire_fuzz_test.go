@@ -151,7 +151,7 @@ func FuzzReply(f *testing.F) {
 			if refusal(&c, a) == nil {
 				t.Errorf("%#v is no ticket, and no refusal", a)
 			}
-		case got.Token < 1 || got.Token > math.MaxInt64-got.Span || got.Span < 1 || got.Span > driver.MaxSpan:
+		case got.Token < 1 || got.Token > math.MaxInt64-got.Span || got.Span < 1 || got.Span > limit.Span:
 			t.Errorf("%#v is a ticket with token %d of span %d", a, got.Token, got.Span)
 		case got.Left < -2*maxTTL || got.Left > 2*maxTTL || got.Ahead < 0 || soonest < -2*maxTTL || soonest > 2*maxTTL:
 			t.Errorf("%#v is a ticket that makes no sense: %+v, soonest %v", a, got, soonest)

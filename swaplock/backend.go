@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -241,9 +242,9 @@ func (b *Backend) left(key string) *State {
 
 // Reserve lengthens the span of t if that claim is alone in line and nobody has drawn a token since. It costs a step.
 func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-	if span < 1 || span > driver.MaxSpan {
+	if span < 1 || span > limit.Span {
 		return false, driver.Permanent(fmt.Errorf(
-			"%s: a claim on %.80q reserves 1 to %d tokens, not %d", b.info.Name, t.Key, driver.MaxSpan, span))
+			"%s: a claim on %.80q reserves 1 to %d tokens, not %d", b.info.Name, t.Key, limit.Span, span))
 
 	}
 	var done bool

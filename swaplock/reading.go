@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -49,7 +50,7 @@ const (
 )
 
 // lastToken is the largest token behind which there is room for others.
-const lastToken = math.MaxInt64 - driver.MaxSpan
+const lastToken = math.MaxInt64 - limit.Span
 
 // open reads st. A claim without the record that it should have is dead.
 func open(key string, st State) (*reading, error) {
@@ -105,7 +106,7 @@ func unsound(last int64) func(c *line.Claim) bool {
 	return func(c *line.Claim) bool {
 		behind := c.Token > token
 		token = c.Token
-		return !behind || c.Span < 1 || c.Span > driver.MaxSpan || c.Token > last-c.Span+1 ||
+		return !behind || c.Span < 1 || c.Span > limit.Span || c.Token > last-c.Span+1 ||
 			c.Weight < 1 || c.Weight > c.Capacity || c.Capacity > driver.RW
 	}
 }

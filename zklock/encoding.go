@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/escape"
+	"github.com/fencelock/fencelock/internal/limit"
 )
 
 // What is kept where, below the Prefix:
@@ -162,7 +163,7 @@ func read[T claimRecord | markRecord | brokenRecord](node string, data []byte) (
 		return r, otherVersion(node)
 	}
 	c, ok := any(r).(claimRecord)
-	if ok && (c.Span < 1 || c.Span > driver.MaxSpan || c.TTL < 0 || c.TTL > math.MaxInt64/1_000_000) {
+	if ok && (c.Span < 1 || c.Span > limit.Span || c.TTL < 0 || c.TTL > math.MaxInt64/1_000_000) {
 		return r, otherVersion(node)
 	}
 	return r, nil

@@ -98,13 +98,13 @@ func FuzzData(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, czxid int64) {
 		if c, err := read[claimRecord]("/p", data); err == nil {
 			held := found{record: c}
-			if c.Span < 1 || c.Span > driver.MaxSpan || held.left() < 0 {
+			if c.Span < 1 || c.Span > limit.Span || held.left() < 0 {
 				t.Errorf("%q is taken for a claim: %+v", data, c)
 			}
 		}
 		_, _ = read[markRecord]("/p", data)
 		_, _ = read[brokenRecord]("/p", data)
-		if token, err := tokenOf(czxid); err == nil && (token < 1 || token+driver.MaxSpan < token) {
+		if token, err := tokenOf(czxid); err == nil && (token < 1 || token+limit.Span < token) {
 			t.Errorf("transaction %d makes token %d", czxid, token)
 		}
 	})

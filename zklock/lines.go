@@ -99,6 +99,7 @@ func (b *Backend) describeLine(s *session, key string) (driver.Line, error) {
 			Granted: sum <= f.capacity,
 			Since:   time.UnixMilli(f.stat.Ctime),
 			Left:    f.left(),
+			Reason:  f.record.Reason,
 		}
 		if c.Granted {
 			c.Since = f.since(time.UnixMilli(l.stat.Mtime))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/go-zookeeper/zk"
 )
 
@@ -44,7 +45,7 @@ func TestTokensEndWhereTheyWouldOverflow(t *testing.T) {
 		(1<<15 - 1) << 32: (1<<15 - 1) << 48,
 	} {
 		got, err := tokenOf(czxid)
-		if err != nil || got != want || got <= 0 || got+driver.MaxSpan <= got {
+		if err != nil || got != want || got <= 0 || got+limit.Span <= got {
 			t.Errorf("transaction %#x has token %d, error %v; want %d", czxid, got, err, want)
 		}
 	}

@@ -136,7 +136,7 @@ func colours(f *os.File) bool {
 // stateColours are the colours of what a claim does, in the first word that says so, and of
 // severities.
 var stateColours = map[string]string{
-	"held": "32", "holds": "32", "waits": "33", "lingers": "35", "left": "2",
+	"held": "32", "holds": "32", "waits": "33", "lingers": "35", "ends": "35", "left": "2",
 	"error": "31", "warning": "33", "note": "2",
 }
 

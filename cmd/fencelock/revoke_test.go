@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +102,24 @@ func TestRenewByHandleTellsOfTheNotice(t *testing.T) {
 		s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(t, s))
 		renewed := s.wants(0, "renew", "--handle", "h")
 		renewed.wantLine(`"n" will be broken in `, "(release 7); finish the work and release it")
+		s.wants(0, "release", "--handle", "h")
+	})
+}
+
+func TestNoticeIsShownToOtherOperators(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *stage) {
+		s.must("acquire", "n", "--ttl", "1m", "--handle", "h")
+		s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(t, s))
+		for args, want := range map[string]string{
+			"ls":             `(?m)^n +ends `,
+			"show n":         `(?m)^notice: the grant of .* ends in (10m|9m5\d)[^:]*: release 7$`,
+			"show n -o json": `"notice": "release 7"`,
+		} {
+			if out := s.must(strings.Fields(args)...); !regexp.MustCompile(want).MatchString(out) {
+				t.Errorf("%s has no %s:\n%s", args, want, out)
+			}
+		}
 		s.wants(0, "release", "--handle", "h")
 	})
 }

@@ -51,6 +51,11 @@ func showLine(w io.Writer, l fencelock.Line) error {
 	} else if err := showTable(w, []fencelock.Line{l}); err != nil {
 		return err
 	}
+	for _, c := range l.Claims {
+		if c.Reason != "" {
+			fmt.Fprintf(w, "notice: the grant of %s ends in %s: %s\n", plain(c.Owner), span(c.Left), plain(c.Reason))
+		}
+	}
 	if !l.Done.IsZero() {
 		slot := "once forever"
 		if !l.Slot.IsZero() {

@@ -42,6 +42,7 @@ type claimView struct {
 	Shared    bool        `json:"shared,omitempty"`    // of a lock: others may share it, too
 	Permits   int64       `json:"permits,omitempty"`   // of a semaphore
 	Lingering bool        `json:"lingering,omitempty"` // its holder left or was broken; the name stays taken
+	Notice    string      `json:"notice,omitempty"`    // why an operator ends it after left_ms, whatever renews it
 }
 
 // runView is the last slot that once finished.
@@ -59,7 +60,7 @@ func viewOf(l fencelock.Line) lineView {
 	for _, c := range l.Claims {
 		view := claimView{
 			Token: c.Token, Owner: c.Owner, Note: note.Parse(c.Note).Text, Slot: slotOf(c.Note),
-			Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering,
+			Since: c.Since.UTC(), LeftMS: max(c.Left, 0).Milliseconds(), Lingering: c.Lingering, Notice: c.Reason,
 		}
 		if c.Kind == "permits" {
 			v.Kind = cmp.Or(v.Kind, "semaphore")
@@ -144,6 +145,8 @@ func state(c fencelock.Standing, position int) string {
 	switch {
 	case c.Lingering:
 		return "lingers" + how
+	case c.Reason != "":
+		return "ends" + how // under notice
 	case c.Granted:
 		return "held" + how
 	}

@@ -110,13 +110,15 @@ func printChanges(w io.Writer, before, now fencelock.Line, asJSON bool) error {
 	}
 	for _, c := range now.Claims {
 		was, known := stood[c.Token]
-		if known && was.Granted == c.Granted && was.Lingering == c.Lingering {
+		if known && was.Granted == c.Granted && was.Lingering == c.Lingering && was.Reason == c.Reason {
 			continue
 		}
 		what := "waits"
 		switch {
 		case c.Lingering:
 			what = "lingers"
+		case c.Reason != "":
+			what = "ends" // under notice
 		case c.Granted:
 			what = "holds"
 		}

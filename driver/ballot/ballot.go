@@ -16,7 +16,7 @@ import (
 //
 //   - Ballot: Enter with a Ballot grants the claim that very token, or returns
 //     Error. It refuses ballots that are not above its floor, max(last, now −
-//     Skew), and ballots above both now + Skew and last + driver.MaxSpan. A refused ballot
+//     Skew), and ballots above both now + Skew and last + 65535. A refused ballot
 //     changes nothing.
 //   - Last: Error says max(last, now). One more than the largest answer of any
 //     node is a ballot that all nodes take, for as long as Skew. One more than the

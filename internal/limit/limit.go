@@ -1,5 +1,5 @@
-// Package limit has the limits of the key and the texts of a claim, in bytes. The core checks them, and so does
-// driver.Claim.Validate.
+// Package limit has the limits of the key and the texts of a claim, in bytes, and of its tokens. The core checks them,
+// and so does driver.Claim.Validate.
 package limit
 
 // The limits, by what they bound.
@@ -8,4 +8,6 @@ const (
 	Owner = 256  // and a trace
 	Note  = 1024 // and the reason of a break
 	Mark  = 512
+
+	Span = 65535
 )

@@ -63,6 +63,10 @@ func (l *Line) busy(s *Step, ahead int) *driver.BusyError {
 func (l *Line) Describe(s *Step, key string) driver.Line {
 	d := driver.Line{Key: key, Last: l.Last, Mark: l.Mark}
 	for _, c := range l.Claims {
+		reason := ""
+		if c.Noticed && !c.Lingering {
+			reason = l.Tombstones.ByID[c.ID].Gone.Reason
+		}
 		d.Claims = append(d.Claims, driver.Standing{
 			Claim: driver.Claim{
 				ID:        driverutil.ShortID(c.ID),
@@ -79,6 +83,7 @@ func (l *Line) Describe(s *Step, key string) driver.Line {
 			Lingering: c.Lingering,
 			Since:     c.Since,
 			Left:      c.Expires - s.Mono,
+			Reason:    reason,
 		})
 	}
 	return d

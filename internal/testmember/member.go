@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -132,7 +133,7 @@ func (m *Member) judge(l *line, token, span int64, empty, reenter bool) error {
 		return &ballot.QuarantineError{Left: left}
 	}
 	wall, skew := now.UnixMicro(), m.membership.Skew.Microseconds()
-	above := token > max(l.last, wall-skew) && token <= max(l.last+driver.MaxSpan, wall+skew)
+	above := token > max(l.last, wall-skew) && token <= max(l.last+limit.Span, wall+skew)
 	if reenter {
 		above = token > l.last || token+span-1 == l.last && empty
 	}

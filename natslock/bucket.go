@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -167,21 +166,8 @@ func (s *store) remove(name string, revision uint64) {
 // fresh returns a name that was never used.
 func fresh() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// inParallel runs all of fs, some dozens at a time, and returns one of their errors.
-func inParallel(fs ...func() error) error {
-	var all sync.WaitGroup
-	errs := make([]error, len(fs))
-	room := make(chan struct{}, 64)
-	for i, f := range fs {
-		room <- struct{}{}
-		all.Go(func() {
-			errs[i] = f()
-			<-room
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
+// atOnce is how many requests of one call are under way.
+const atOnce = 64
 
 // Codes of errors that package jetstream has no names for.
 const (

@@ -72,9 +72,14 @@ func (s *store) line(ctx context.Context, key string) (l value, revision uint64,
 func (s *store) read(ctx context.Context, key string) (st swaplock.State, v version, err error) {
 	var l value
 	var others []string
-	err = inParallel(
-		func() (err error) { l, v.Revision, err = s.line(ctx, key); return err },
-		func() (err error) { others, st.Now, err = s.list(ctx, "*."+names.Escape(key)+".>"); return err })
+	err = driverutil.Each(2, atOnce, func(i int) (err error) {
+		if i == 0 {
+			l, v.Revision, err = s.line(ctx, key)
+		} else {
+			others, st.Now, err = s.list(ctx, "*."+names.Escape(key)+".>")
+		}
+		return err
+	})
 	if err != nil {
 		return st, v, err
 	}
@@ -108,14 +113,15 @@ func (s *store) rest(ctx context.Context, key string, v *version, others []strin
 	for id, e := range v.Leases {
 		ids[e.Name] = id
 	}
+	others = slices.DeleteFunc(others, func(name string) bool {
+		return !strings.HasPrefix(name, "note.") && ids[last(name)] == ""
+	})
 	found := make([]*message, len(others))
-	var gets []func() error
-	for i, name := range others {
-		if own := last(name); strings.HasPrefix(name, "note.") || ids[own] != "" {
-			gets = append(gets, func() (err error) { found[i], err = s.get(ctx, name); return err })
-		}
-	}
-	if err := inParallel(gets...); err != nil {
+	err := driverutil.Each(len(others), atOnce, func(i int) (err error) {
+		found[i], err = s.get(ctx, others[i])
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(m *message) bool { return m == nil })

@@ -105,11 +105,11 @@ func (s *store) kill(ctx context.Context, key string, v *version, id string) (do
 // renewed unless it was killed since.
 func (s *store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
 	alive := make([]bool, len(ls))
-	renewals := make([]func() error, len(ls))
-	for i := range ls {
-		renewals[i] = func() (err error) { alive[i], err = s.renew(ctx, &ls[i]); return err }
-	}
-	return alive, inParallel(renewals...)
+	err := driverutil.Each(len(ls), atOnce, func(i int) (err error) {
+		alive[i], err = s.renew(ctx, &ls[i])
+		return err
+	})
+	return alive, err
 }
 
 func (s *store) renew(ctx context.Context, l *swaplock.Lease) (alive bool, err error) {

@@ -68,10 +68,10 @@ func (s *store) end(ctx context.Context, d *document, ref *leaseRef) (ended bool
 // Renew costs a PUT and two GETs for each lease.
 func (s *store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
 	alive, errs := make([]bool, len(ls)), make([]error, len(ls))
-	each(len(ls), func(i int) {
-		var err error
+	_ = driverutil.Each(len(ls), atOnce, func(i int) (err error) {
 		alive[i], err = s.renew(ctx, ls[i])
 		errs[i] = s.failed(ctx, err, "renew a lease of", ls[i].Key, true)
+		return nil
 	})
 	for _, err := range errs {
 		if err == nil { // a lease with an error is asked for again by itself

@@ -136,12 +136,13 @@ func (s *store) read(ctx context.Context, name string) (d document, st swaplock.
 		Last: d.Last, Mark: string(d.Mark), MarkedBy: string(d.MarkedBy),
 		Holder: string(d.Holder), Expires: d.Expires, Document: d.Line,
 	}}
-	ends, errs := make([]time.Time, len(d.Leases)), make([]error, len(d.Leases))
-	each(len(d.Leases), func(i int) {
+	ends := make([]time.Time, len(d.Leases))
+	err = driverutil.Each(len(d.Leases), atOnce, func(i int) (err error) {
 		ref := &d.Leases[i]
 		var l lease
-		l, _, ends[i], errs[i] = s.readLease(ctx, &d, ref)
+		l, _, ends[i], err = s.readLease(ctx, &d, ref)
 		ref.Ended = ref.ID != d.Holder && (ends[i].IsZero() || !l.Ended.IsZero())
+		return err
 	})
 	for i, ref := range d.Leases {
 		if ref.ID == d.Holder {
@@ -151,7 +152,7 @@ func (s *store) read(ctx context.Context, name string) (d document, st swaplock.
 		}
 	}
 	st.Version = d.version()
-	return d, st, errors.Join(errs...)
+	return d, st, err
 }
 
 // Swap costs one PUT, one more for each lease that it lends, and two requests if the holder's lease has ended.
@@ -255,22 +256,15 @@ func (s *store) Watch(
 		}
 		known := waiting()
 		keys := slices.Collect(maps.Keys(known))
-		each(len(keys), func(i int) {
+		_ = driverutil.Each(len(keys), atOnce, func(i int) error {
 			o, err := s.get(ctx, s.lineName(keys[i]))
 			if err == nil && o.ETag != readVersion(known[keys[i]]).ETag {
 				hear(keys[i], nil)
 			}
+			return err // the next poll is near
 		})
 	}
 }
 
-// each calls f with 0 to n-1, sixteen at once.
-func each(n int, f func(i int)) {
-	var all sync.WaitGroup
-	room := make(chan struct{}, 16)
-	for i := range n {
-		room <- struct{}{}
-		all.Go(func() { f(i); <-room })
-	}
-	all.Wait()
-}
+// atOnce is how many requests of one call are under way.
+const atOnce = 16

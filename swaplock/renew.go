@@ -3,8 +3,8 @@ package swaplock
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
-	"sync"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -41,13 +41,11 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 			first[l.Key] = append(first[l.Key], &firstRenewal{Lease: l, token: ts[i].Token, err: &errs[i]})
 		}
 	}
-	var keys sync.WaitGroup
-	free := make(chan struct{}, keysAtOnce)
-	for key, rs := range first {
-		free <- struct{}{}
-		keys.Go(func() { b.lend(ctx, key, rs); <-free })
-	}
-	keys.Wait()
+	keys := slices.Collect(maps.Keys(first))
+	_ = driverutil.Each(len(keys), keysAtOnce, func(i int) error {
+		b.lend(ctx, keys[i], first[keys[i]])
+		return nil
+	})
 	for _, i := range places {
 		if gone := b.lost(&ts[i]); gone != nil { // meanwhile
 			errs[i] = gone

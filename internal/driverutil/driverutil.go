@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -174,4 +175,20 @@ func Later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// Each calls f with 0 to n-1, so many at once, and returns all errors joined.
+func Each(n, atOnce int, f func(i int) error) error {
+	var all sync.WaitGroup
+	errs := make([]error, n)
+	room := make(chan struct{}, atOnce)
+	for i := range n {
+		room <- struct{}{}
+		all.Go(func() {
+			errs[i] = f(i)
+			<-room
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }

@@ -192,28 +192,28 @@ func (d *Dialect) bind(text string, args []any) (string, []any) {
 	if d.args != literals {
 		return text, args
 	}
-	var b strings.Builder
+	b := make([]byte, 0, 2*len(text))
 	for i := 0; ; i++ {
 		before, after, more := strings.Cut(text, "?")
-		b.WriteString(before)
+		b = append(b, before...)
 		if !more {
-			return b.String(), nil
+			return string(b), nil
 		}
 		text = after
-		b.WriteString(literal(args[i]))
+		b = appendLiteral(b, args[i])
 	}
 }
 
-// literal has nothing in it that a character set, an SQL mode or a key could turn into something
+// appendLiteral appends what has nothing in it that a character set, an SQL mode or a key could turn into something
 // else.
-func literal(arg any) string {
+func appendLiteral(b []byte, arg any) []byte {
 	switch a := arg.(type) {
 	case []byte:
-		return "X'" + hex.EncodeToString(a) + "'"
+		return append(hex.AppendEncode(append(b, "X'"...), a), '\'')
 	case string:
-		return "X'" + hex.EncodeToString([]byte(a)) + "'"
+		return appendLiteral(b, []byte(a))
 	case int64:
-		return strconv.FormatInt(a, 10)
+		return strconv.AppendInt(b, a, 10)
 	}
 	panic(fmt.Sprintf("swapsql: no literal for %T", arg))
 }

@@ -60,10 +60,10 @@ func TestLocksOfOneCallAreJudgedByThemselves(t *testing.T) {
 	}{
 		{"enter", enterAll(b, claims...), "g|[n|k2|WRONGTYPE|g|[w|g"},
 		{"renew", ofAll(renewScript, func(k driver.Ticket) []any {
-			return []any{k.ID, micros(k.TTL)}
+			return []any{k.ID, k.TTL.Microseconds()}
 		}), "+|WRONGTYPE|x|+|arithmetic"},
 		{"leave", ofAll(leaveScript, func(k driver.Ticket) []any {
-			return []any{k.ID, "", "0", "0"}
+			return []any{k.ID}
 		}), "+|WRONGTYPE|x|+|arithmetic"},
 	} {
 		ask(t, s, "CONFIG", "RESETSTAT")

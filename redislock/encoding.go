@@ -16,7 +16,8 @@ const maxToken = 1 << 53
 // encodeText writes the end of a claim, as keys.go says: where its process listens, its lock-delay, and
 // what people read.
 func encodeText(c *driver.Claim, process string) string {
-	return process + " " + micros(c.LockDelay) + " " + strconv.Itoa(len(c.Owner)) + " " + c.Owner + " " +
+	delay := strconv.FormatInt(c.LockDelay.Microseconds(), 10)
+	return process + " " + delay + " " + strconv.Itoa(len(c.Owner)) + " " + c.Owner + " " +
 		strconv.Itoa(len(c.Trace)) + " " + c.Trace + " " + c.Note
 }
 
@@ -173,12 +174,10 @@ func parseTicket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Dura
 
 func clampTTL(d time.Duration) time.Duration { return min(max(d, minTTL), maxTTL) }
 
-// micros writes a duration for a script.
-func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
-
-func digit(yes bool) string {
+// digit writes what is true or not for a script.
+func digit(yes bool) int64 {
 	if yes {
-		return "1"
+		return 1
 	}
-	return "0"
+	return 0
 }

@@ -74,12 +74,12 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 
 // enterRequest is the script enter, for a member of a quorum with what it needs to judge a ballot.
 func (b *Backend) enterRequest(c *driver.Claim, reenter bool) *request {
-	wait := c.TTL
-	if c.WaitTTL > 0 {
-		wait = c.WaitTTL
+	weight := c.Weight
+	if weight == c.Capacity {
+		weight = 0
 	}
-	r := b.request(enterScript, c.Key, c.ID, micros(c.TTL), micros(wait), digit(c.NoWait), c.Span, c.Capacity, c.Weight,
-		encodeText(c, b.process), c.After)
+	r := b.request(enterScript, c.Key, c.ID, c.TTL.Microseconds(), encodeText(c, b.process), c.Span, c.Capacity,
+		weight, digit(c.NoWait), c.After, c.WaitTTL.Microseconds())
 	r.durable = true
 	if c.Ballot != 0 {
 		b.vote(r, c.Ballot, reenter)

@@ -39,14 +39,14 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 
 // leaveRequest is the script leave. An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.
 func (b *Backend) leaveRequest(t driver.Ticket, e driver.Exit) *request {
-	linger, tombstone := lingerArg(e.Linger), "0"
+	linger, tombstone := lingerArg(e.Linger), int64(0)
 	if e.IfWaiting {
-		linger = "-1"
+		linger = -1
 	}
 	if _, repeated := b.repeated.Load(t.ID); repeated || e.Tombstone {
-		tombstone = micros(clampTTL(t.TTL))
+		tombstone = clampTTL(t.TTL).Microseconds()
 	}
-	r := b.request(leaveScript, t.Key, t.ID, string(e.Mark), linger, tombstone)
+	r := b.request(leaveScript, t.Key, t.ID, linger, tombstone, e.Mark)
 	r.durable = e.Mark != ""
 	return r
 }
@@ -63,7 +63,7 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 	}
 	arg := lingerArg(how.Delay)
 	if how.Delay < 0 {
-		arg = "-1" // opens the key at once
+		arg = -1 // opens the key at once
 	}
 	got := b.transport.do(ctx, b.request(breakScript, key, token, how.Reason, arg, lingerArg(how.Notice)))
 	if got.repeated && got.answer == "x+" {
@@ -73,11 +73,11 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 }
 
 // lingerArg is d as scripts read it: in µs, 0 for none.
-func lingerArg(d time.Duration) string {
+func lingerArg(d time.Duration) int64 {
 	if d <= 0 {
-		return "0"
+		return 0
 	}
-	return micros(clampTTL(d))
+	return clampTTL(d).Microseconds()
 }
 
 // done reads '+', or why the claim did not leave. What only the master is known to have done is

@@ -51,7 +51,7 @@ func (b *Backend) vote(r *request, ballot int64, reenter bool) {
 	}
 	m := &b.member.Membership
 	r.script = ballotScript
-	r.args = append(r.args, ballot, micros(m.Skew), micros(m.MaxTTL), digit(m.Durable), m.String(), clock)
+	r.args = append(r.args, ballot, m.Skew.Microseconds(), m.MaxTTL.Microseconds(), digit(m.Durable), m.String(), clock)
 }
 
 // Reenter puts back a claim that the server has lost, in one request, as

@@ -157,7 +157,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	ok(t, errors.Join(b.Renew(ctx, slices.Concat(leavers, waiters))...))
 	var leaves []*request
 	for _, k := range many {
-		leaves = append(leaves, b.request(leaveScript, k.Key, k.ID, "", "0", "0"))
+		leaves = append(leaves, b.request(leaveScript, k.Key, k.ID))
 	}
 	for _, got := range together(t, b, leaves...) {
 		if !strings.HasPrefix(got, "+ ") {

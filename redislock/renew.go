@@ -21,7 +21,7 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	}
 	rs := make([]*request, len(ts))
 	for i := range ts {
-		rs[i] = b.request(renewScript, ts[i].Key, ts[i].ID, micros(clampTTL(ts[i].TTL)))
+		rs[i] = b.request(renewScript, ts[i].Key, ts[i].ID, clampTTL(ts[i].TTL).Microseconds())
 		rs[i].durable = true
 	}
 	if len(ts) == 1 { // from this goroutine

@@ -4,6 +4,7 @@
 --       lingers  4 its notice, or 0
 -- It answers '+', 'x' if there is no such claim, or 'x+' if the last Break of this lock was of the token.
 return each(function(token, reason, linger, notice)
+  reason, linger, notice = reason or '', linger or '0', notice or '0'
   local key, field, claim
   rules().fresh()
   r.each(function(k, f, c)

@@ -35,7 +35,7 @@ end
 -- ahead of the client's; 'm' text: this node has agreed on something else. skew and quarantine are µs, durable is '1'
 -- if a restart forgets nothing, and clock is that of the client if the claim re-enters, or ''.
 local function judge(last, held, ballot, skew, quarantine, durable, agreed, clock)
-  M = match(H, '^(.*){') .. '@member'
+  M, clock = match(H, '^(.*){') .. '@member', clock or ''
   local born, history, run, known = read_member()
   if born and known ~= agreed then return 'm' .. known end
   local h, this, promoted = this_run()

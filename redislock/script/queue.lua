@@ -1,6 +1,7 @@
--- rules makes what a line needs, once. A free lock needs none of it, and a function costs as much as a small command.
+-- rules is what a line needs, made once. A free lock needs none of it, and a function costs as much as a small command.
 local r
 local function rules()
+  V, W = H .. 'v', H .. 'w'
   if r then return r end
   r = {}
   claims(r)

@@ -245,6 +245,8 @@ func (a *acquisition) next() step {
 	return step{outcome: outcomeGone}
 }
 
+// takeGrant gives the grant of the claim to the call. A lease of which less than two thirds are left is
+// renewed first; then the outcome is not granted yet, and next comes back here.
 func (a *acquisition) takeGrant(now int64) step {
 	var s step
 	if a.queue != nil {
@@ -258,6 +260,7 @@ func (a *acquisition) takeGrant(now int64) step {
 	return s
 }
 
+// mayWait returns nil as long as the call may wait, and else why not: Close or Shutdown, the end of ctx, or of Wait.
 func (a *acquisition) mayWait() error {
 	switch {
 	case a.c.life.acquiring.Err() != nil:
@@ -335,6 +338,7 @@ func (a *acquisition) enter() step {
 	return s
 }
 
+// enterFailed decides whether the error of an Enter or Adopt ends the call, or the request is repeated.
 func (a *acquisition) enterFailed(err error) step {
 	var busy *driver.BusyError
 	switch {

@@ -227,6 +227,8 @@ func (cl *claim) renewed(l *Lease, ttl time.Duration, sent int64, err error) {
 	}
 }
 
+// renewedLocked notes err, the result of a renewal that was sent at time sent: the lease is longer, the claim is
+// gone or under notice, or the outcome is unknown and the renewal is tried again soon.
 func (cl *claim) renewedLocked(ttl time.Duration, sent, now int64, err error) {
 	if cl.state != stateWaiting && cl.state != stateHeld {
 		return

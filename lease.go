@@ -153,9 +153,7 @@ func (l *Lease) Do(ctx context.Context, f func(ctx context.Context, l *Lease) er
 
 // run calls f with the context work and then releases the lease.
 func (l *Lease) run(ctx, work context.Context, f func(ctx context.Context, l *Lease) error) (err error) {
-	defer func() {
-		err = withLoss(err, l.Release(ctx))
-	}()
+	defer func() { err = withLoss(err, l.Release(ctx)) }()
 	return f(work, l)
 }
 

@@ -1,6 +1,7 @@
 package fencelock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -32,10 +33,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, opts ...Option) (Mu
 		return nil, wrap(op, sorted[0], err)
 	}
 	for _, key := range sorted {
-		if err := checkKey(key); err != nil {
-			return nil, wrap(op, key, err)
-		}
-		if err := inOrder(ctx, c, key, o.reentrant); err != nil {
+		if err := cmp.Or(checkKey(key), inOrder(ctx, c, key, o.reentrant)); err != nil {
 			return nil, wrap(op, key, err)
 		}
 	}

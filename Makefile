@@ -9,10 +9,7 @@ build: ## build the command and its lab into bin/, as static binaries
 	cd lab && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/fencelock-lab
 
 quick: ## tests that need no server, in about a minute: core, driver, memory, SQLite, fence, elect
-	go test -race -gcflags=modernc.org/...=-race=false . ./driver/... ./memlock/... ./sqllock/... ./fence/... ./elect/... \
-		./drivertest/...
-	cd verify && go test -race -gcflags=modernc.org/...=-race=false -run "/^SQLite$$" ./sql
-	cd verify && go test -race -run RandomPrograms ./bubble -rapid.checks=200
+	@scripts/quick.sh
 
 test: ## what a pull request needs; installs the servers it needs on Debian as root, says what to install elsewhere
 	@scripts/test.sh

@@ -17,15 +17,31 @@ side_by_side=${FENCELOCK_TEST_PARALLEL:-3}
 printed=$(mktemp)
 trap 'rm -f "$printed"' EXIT
 
-# name_failed names what failed once more, at the end, with what runs it again: a test that fails
-# prints the logs of its servers, thousands of lines at times.
-name_failed() {
+# name_failed names what failed once more, at the end, with what runs each test again: a test that fails
+# prints the logs of its servers, thousands of lines at times. A message has up to six lines here.
+name_failed() { # FOLDER WORKSPACE
 	echo "== what failed"
-	grep -aE '^ *--- FAIL|^FAIL|^panic: |^WARNING: DATA RACE|^ +[a-z_0-9]+_test\.go:[0-9]+: ' "$printed" | cut -c 1-300 | tail -40
+	awk '/^ *--- FAIL|^FAIL\t|^panic: |^WARNING: DATA RACE|^ +FAIL: / { print; more = 0; next }
+		/^ +[a-z_0-9]+\.go:[0-9]+: / { more = / log of [^ ]+ on / ? 0 : 6 }
+		more > 0 { print; more-- }' "$printed" | cut -c 1-300 | tail -60
 	echo "== to run it again${1:+, in $1}"
-	awk '/^--- FAIL: / { tests = tests (tests == "" ? "" : "|") $3 }
-		/^FAIL\t/ { print "go test -race -count=1" (tests == "" ? "" : " -run '\''^(" tests ")$'\''") " " $2; tests = "" }
-		/^ok / { tests = "" }' "$printed"
+	awk -v again="${2:+GOWORK=$2 }go test -race ${unraced[*]}${tags[*]+ ${tags[*]}} -count=1" '
+		function pattern(test) { # of -run: each part is an expression
+			gsub(/[][\\.+*?(){}|^$]/, "\\\\&", test)
+			gsub(/\//, "$/^", test)
+			return "'\''^" test "$'\''"
+		}
+		/^ *--- FAIL: / { failed[++n] = $3 }
+		/^FAIL\t/ {
+			if (n == 0) print again, $2
+			for (i = 1; i <= n; i++) {
+				inner = 0
+				for (j = 1; j <= n; j++) if (index(failed[j], failed[i] "/") == 1) inner = 1
+				if (!inner) print again " -run " pattern(failed[i]) " " $2
+			}
+			n = 0
+		}
+		/^ok / { n = 0 }' "$printed"
 	exit 1
 } >&2
 
@@ -44,6 +60,6 @@ run() { # NAME WORKSPACE FOLDER PACKAGE...
 		cd "$folder" && export GOWORK=$workspace &&
 			go list -test -export -race "${unraced[@]}" ${tags[@]+"${tags[@]}"} "${packages[@]}" >/dev/null &&
 			sync && go test -race -vet=off "${unraced[@]}" ${tags[@]+"${tags[@]}"} -p "$side_by_side" -timeout 40m ${flags[@]+"${flags[@]}"} "$@" | tee "$printed"
-	) || name_failed "${folder#.}"
+	) || name_failed "${folder#.}" "$workspace"
 	echo "== $name: $((SECONDS - begun)) s"
 }

@@ -166,32 +166,6 @@ func TestBreakAClaim(t *testing.T) {
 	b.quiet()
 }
 
-// The holder gets time to finish its work, and the page says so until the claim has ended.
-func TestBreakAClaimWithNotice(t *testing.T) {
-	s := serve(t, nil)
-	lease := s.lock("nightly", "alice@web-1/812")
-	b := newBrowser(t, s.URL)
-	b.open(keyPath("nightly"))
-	b.click("a.button")
-	b.says("Notice (may be left out)")
-	evaluate[bool](b, `(() => { document.getElementById("notice").focus(); return true; })()`)
-	b.keys("soon")
-	b.fill("release 7", "alice@web-1/812")
-	b.says("Nothing was changed yet", "The notice is not a time such as 30s or 5m")
-	evaluate[bool](b, `(() => { const e = document.getElementById("notice"); e.focus(); e.select(); return true; })()`)
-	b.keys("10m")
-	b.fill("release 7", "alice@web-1/812")
-	b.says("was given notice", "holds", "alice@web-1/812", "notice was given", "reason: release 7")
-	select {
-	case <-lease.Revoked():
-	case <-time.After(patience):
-		t.Fatal("the holder was not told")
-	}
-	check(t, lease.Release(t.Context()))
-	b.says("Nobody holds this key", "released")
-	b.quiet()
-}
-
 // A broken claim lingers for its delay. The console shows it, and opens the key.
 func TestOpenAKeyThatLingers(t *testing.T) {
 	s := serve(t, nil)
@@ -406,26 +380,6 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	t.Cleanup(other.Close)
 	web.start(t, other)
 	b.says("Open the link") // a server that does not know the visitor any more
-}
-
-func TestLinkOpensOnce(t *testing.T) {
-	link := console.NewLink()
-	pages := console.New(newClient(t, memlock.New()), &console.Options{Link: link})
-	t.Cleanup(pages.Close)
-	web := httptest.NewServer(pages)
-	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
-	b, other := newBrowser(t, web.URL), newBrowser(t, web.URL)
-	b.open(link.Path())
-	b.says("Nobody holds a lock")
-	if cookies := evaluate[string](b, "document.cookie"); cookies != "" {
-		t.Errorf("scripts see the cookies %q", cookies)
-	}
-	other.open(link.Path())
-	other.says("This link has been used", "It works once")
-	other.open("/")
-	other.says("Open the link")
-	b.open("/key?key=x")
-	b.says("Nobody holds this key")
 }
 
 func TestPagesWorkWithoutScripts(t *testing.T) {

@@ -119,19 +119,6 @@ func TestTextThatIsNoTokenIsRefused(t *testing.T) {
 	}
 }
 
-// As a text, tokens compare by length and then byte by byte; Redis scripts do that.
-func TestTextsOfTokensCompareByLengthAndThenByByte(t *testing.T) {
-	for _, a := range tokens {
-		for _, b := range tokens {
-			x, y := a.String(), b.String()
-			less := len(x) < len(y) || len(x) == len(y) && x < y
-			if less != (a < b) {
-				t.Errorf("%s < %s is %v", x, y, less)
-			}
-		}
-	}
-}
-
 func TestTokenIsAnIntegerInSQL(t *testing.T) {
 	for _, tok := range tokens {
 		v, err := tok.Value()

@@ -166,14 +166,16 @@ func Adopt(t testing.TB, b driver.Backend, ticket driver.Ticket, by driver.Claim
 	return got
 }
 
-// Eventually waits until what is said holds.
+// Eventually waits until what is said holds. It waits for less than the shortest lease of a claim that tests do
+// not end, which is a minute: the end of a lease must not pass for what is waited for.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
+	const most = 20 * time.Second
 	for began := time.Now(); !holds(); <-tick.C {
-		if time.Since(began) > patience {
-			t.Fatalf("it did not come to pass within %v that %s", patience, what)
+		if time.Since(began) > most {
+			t.Fatalf("it did not come to pass within %v: %s", most, what)
 		}
 	}
 }

@@ -16,12 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 )
-
-var eventually = steps.Eventually
 
 // patience is how long a test waits for what must happen. It is no measurement.
 const patience = time.Minute
@@ -56,6 +53,12 @@ type series struct {
 func query(t *testing.T, server *testserver.Server, expr string) series {
 	t.Helper()
 	return api[series](t, server, "query", url.Values{"query": {expr}})
+}
+
+// eventually asks until the answer is as it must be.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	testserver.Eventually(t, patience, what, ok)
 }
 
 // sees waits until the expression, a comparison, is true of something.

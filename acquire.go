@@ -245,8 +245,7 @@ func (a *acquisition) next() step {
 	return step{outcome: outcomeGone}
 }
 
-// takeGrant gives the grant of the claim to the call. A lease of which less than two thirds are left is
-// renewed first; then the outcome is not granted yet, and next comes back here.
+// takeGrant gives the grant of the claim to the call, or renews a lease of which less than two thirds are left.
 func (a *acquisition) takeGrant(now int64) step {
 	var s step
 	if a.queue != nil {

@@ -273,8 +273,7 @@ func (cl *claim) joinLocked(d *driver.Claim, t *driver.Ticket, now int64) {
 // Entry returns the place of the claim in the schedule.
 func (cl *claim) Entry() *agenda.Entry { return &cl.entry }
 
-// planLocked puts the claim into the schedule for what is due first: the end of its lease or MaxHold, its risk,
-// its stall, its renewal or its Leave. Whatever changes one of these calls it.
+// planLocked schedules the claim for what is due first: its end, its risk, its stall, its renewal or its Leave.
 func (cl *claim) planLocked(now int64) {
 	s := &cl.c.schedule
 	switch cl.state {

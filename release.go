@@ -77,7 +77,9 @@ func (l *Lease) giveBack(ctx context.Context, now int64, exit driver.Exit) error
 		}
 	}
 	err = cl.releaseError(l, err)
-	l.endRelease(now, err)
+	if c.events.On != nil {
+		l.endRelease(now, err)
+	}
 	return wrap("release", cl.key, err)
 }
 

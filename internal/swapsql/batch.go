@@ -147,10 +147,10 @@ func (b *batcher) send(calls []*batched) {
 	defer cancel()
 	var left atomic.Int64
 	left.Store(int64(len(calls)))
-	args := make([]batchArg, len(calls))
+	args := make([]*batchArg, len(calls))
 	for i, c := range calls {
 		c.N = i
-		args[i] = c.batchArg
+		args[i] = &c.batchArg
 		defer context.AfterFunc(c.ctx, func() {
 			if left.Add(-1) == 0 {
 				cancel()

@@ -14,7 +14,8 @@ CREATE TABLE IF NOT EXISTS fencelock_meta (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- One row per key that is in use, was in use within about a day, or has a mark. A step reads the
--- row, and writes it if it still has the version that was read.
+-- row, and writes it if it still has the version that was read. A row grows and shrinks with each lock,
+-- so its page is not merged with the next one whenever it is less than half full.
 CREATE TABLE IF NOT EXISTS fencelock_swap (
     lock_key  VARBINARY(1024) NOT NULL PRIMARY KEY,
     version   BIGINT          NOT NULL,
@@ -30,7 +31,7 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     open_until BIGINT         NOT NULL, -- until then others may arrive and wait
     capacity  BIGINT          NOT NULL,  -- of those
     news      VARCHAR(300) CHARACTER SET ascii NOT NULL -- what the last swaps have done to whom, for those who poll
-) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC COMMENT = 'MERGE_THRESHOLD=1';
 
 -- The leases of claims that came behind others, from their first renewal on.
 CREATE TABLE IF NOT EXISTS fencelock_lease (

@@ -52,7 +52,7 @@ func FuzzClaim(f *testing.F) {
 		}
 		const start = 1_800_000_000_000_000
 		kept := fmt.Sprintf("%d %d %d %d %d %s", start+1_000_000, start, start, span, weight, encodeText(&c, "ABCDEFGHIJKLMNOP"))
-		line, err := parseLine("k", []any{strconv.Itoa(start), strconv.Itoa(start), "", strconv.FormatInt(capacity, 10), int64(1), "c:" + id, kept})
+		line, err := parseLine("k", []any{strconv.Itoa(start), strconv.Itoa(start), "", strconv.FormatInt(capacity, 10), int64(1), "c:" + id, kept, ""})
 		if err != nil || len(line.Claims) != 1 {
 			t.Fatalf("%q is read as %+v, %v", kept, line, err)
 		}

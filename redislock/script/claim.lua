@@ -11,8 +11,9 @@ local function claims(r)
 
   function r.waits() return call('HGET', H, 'waits') and call('EXISTS', V, W) > 0 end
 
-  -- keep has the keys outlive a time by one to two days, in steps of a day.
-  function r.keep(ends)
+  -- keep has the keys outlive a time by one to two days, in steps of a day. Who has read kept gives it.
+  function r.keep(ends, known)
+    if known and known - DAY >= ends then return end
     local h = call('HMGET', H, 'kept', 'mark')
     if h[1] and h[1] - DAY >= ends then return end
     local kept = text(ends + 2 * DAY)
@@ -40,9 +41,9 @@ local function claims(r)
 
   function r.find(id)
     local field = 'c:' .. id
-    local h = call('HMGET', H, field, 'format', 'n:' .. id)
+    local h = call('HMGET', H, field, 'format', 'n:' .. id, 'kept')
     r.known(h[2])
-    if h[1] then return H, field, h[1], h[3] end -- and the reason, if it is under notice
+    if h[1] then return H, field, h[1], h[3], h[4] end -- the 4th is why it is under notice
     local claim = r.waits() and call('HGET', V, field)
     if claim then return V, field, claim end
   end
@@ -50,7 +51,7 @@ local function claims(r)
   -- renew starts a lease again, and shortens none. Under notice it stays, and the answer is 'n', how long it has, and why.
   -- A tail is the new end of the claim, which then gets no notice.
   function r.renew(id, lease, tail)
-    local key, field, claim, notice = r.find(id)
+    local key, field, claim, notice, kept = r.find(id)
     r.touch()
     local old, rest = match(claim or '0', '^(%d+)(.*)$')
     if old + 0 <= now then return r.gone(id) end
@@ -58,7 +59,7 @@ local function claims(r)
     local ends = notice and old + 0 or math.max(old, now + lease)
     if tail then rest = match(rest, '^ %d+ %d+ %d+ %d+ ') .. tail end
     call('HSET', key, field, text(ends) .. rest)
-    r.keep(ends)
+    r.keep(ends, kept)
     return '+'
   end
 

@@ -114,7 +114,7 @@ func (c *cluster) handed(t *testing.T, f func()) {
 		t.Fatalf("a waiter was granted beside the holder, or ended: %+v", got)
 	default:
 	}
-	steps.Persist(t, "Leave", func(ctx context.Context) error { return a.Leave(ctx, holder, driver.Exit{Mark: "done"}) })
+	steps.PersistLeave(t, a, holder, driver.Exit{Mark: "done"})
 	next = steps.Within(t, 20*time.Second, awaited)
 	if next.Token <= holder.Token || next.Mark != "done" {
 		t.Errorf("the next has token %d and mark %q; want one above %d, and the mark of the Leave", next.Token, next.Mark, holder.Token)

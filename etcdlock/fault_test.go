@@ -141,9 +141,7 @@ func TestLostAnswers(t *testing.T) {
 
 	waits := steps.Claim("k")
 	lost("Enter of a waiter", 1, inLine(2), func(ctx context.Context) error { _, err := far.Enter(ctx, waits); return err })
-	steps.Persist(t, "Leave without a token", func(ctx context.Context) error {
-		return far.Leave(ctx, driver.Ticket{Claim: waits}, driver.Exit{Tombstone: true})
-	})
+	steps.PersistLeave(t, far, driver.Ticket{Claim: waits}, driver.Exit{Tombstone: true})
 	steps.Gone(t, "an Enter delayed beyond its Leave", steps.ErrOf(far.Enter(steps.Soon(t), waits)))
 
 	done := func(ctx context.Context) error { return far.Leave(ctx, held, driver.Exit{Mark: "done"}) }
@@ -169,7 +167,7 @@ func TestHungMemberDoesNotStopRenewals(t *testing.T) {
 	}
 	p.Hold(faultproxy.ToServer, faultproxy.ToClient)
 	for range 3 {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // a request waits a second for a member
 		steps.OK(t, b.Renew(ctx, []driver.Ticket{held})[0])
 		cancel()
 	}

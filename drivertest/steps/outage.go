@@ -41,13 +41,13 @@ func PersistEnter(t testing.TB, b driver.Backend, c driver.Claim) (ticket driver
 	return ticket
 }
 
-// PersistLeave leaves with ticket, whatever attempts that takes. An attempt whose answer did not come
+// PersistLeave leaves with ticket, at most one Exit given, whatever attempts that takes. An attempt whose answer did not come
 // may have been the one.
-func PersistLeave(t testing.TB, b driver.Backend, ticket driver.Ticket) {
+func PersistLeave(t testing.TB, b driver.Backend, ticket driver.Ticket, e ...driver.Exit) {
 	t.Helper()
 	attempts := 0
 	Persist(t, "Leave", func(ctx context.Context) error {
-		err := b.Leave(ctx, ticket, driver.Exit{})
+		err := b.Leave(ctx, ticket, append(e, driver.Exit{})[0])
 		if attempts++; attempts > 1 && driver.Gone(err) {
 			return nil
 		}

@@ -41,8 +41,8 @@ func PersistEnter(t testing.TB, b driver.Backend, c driver.Claim) (ticket driver
 	return ticket
 }
 
-// PersistLeave leaves with ticket, at most one Exit given, whatever attempts that takes. An attempt whose answer did not come
-// may have been the one.
+// PersistLeave leaves with ticket, at most one Exit given, whatever attempts that takes. An attempt
+// whose answer did not come may have been the one.
 func PersistLeave(t testing.TB, b driver.Backend, ticket driver.Ticket, e ...driver.Exit) {
 	t.Helper()
 	attempts := 0

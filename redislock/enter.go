@@ -47,8 +47,9 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 		return driver.Ticket{}, b.answered(ctx, entering, c.Key, got)
 	}
 	if got.repeated {
-		b.repeated.Store(c.ID, true)
-		time.AfterFunc(lateDelivery, func() { b.repeated.Delete(c.ID) })
+		id := c.ID
+		b.repeated.Store(id, true)
+		time.AfterFunc(lateDelivery, func() { b.repeated.Delete(id) })
 	}
 	t, soonest, ok := parseTicket(c, got.answer)
 	if !ok {
@@ -74,12 +75,15 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 
 // enterRequest is the script enter, for a member of a quorum with what it needs to judge a ballot.
 func (b *Backend) enterRequest(c *driver.Claim, reenter bool) *request {
-	weight := c.Weight
+	size, weight := wholeLock, c.Weight
+	if c.Capacity != driver.RW {
+		size = c.Capacity
+	}
 	if weight == c.Capacity {
 		weight = 0
 	}
-	r := b.request(enterScript, c.Key, c.ID, c.TTL.Microseconds(), encodeText(c, b.process), c.Span, c.Capacity,
-		weight, digit(c.NoWait), c.After, c.WaitTTL.Microseconds())
+	r := b.request(enterScript, c.Key, c.ID, c.TTL.Microseconds(), encodeText(c, b.process), c.Span, size, weight,
+		digit(c.NoWait), c.After, c.WaitTTL.Microseconds())
 	r.durable = true
 	if c.Ballot != 0 {
 		b.vote(r, c.Ballot, reenter)

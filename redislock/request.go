@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -81,8 +82,8 @@ func (c *call) text() string {
 	return ""
 }
 
-// Boxed once: they are part of every call.
-var evalsha, eval any = "evalsha", "eval"
+// Boxed once: they are part of most calls.
+var evalsha, eval, wholeLock any = "evalsha", "eval", int64(driver.RW)
 
 // argsOfEach returns how many arguments each request sends. What is 0 or "" behind them for all is left out: an
 // argument costs the server half a microsecond.

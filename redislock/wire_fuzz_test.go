@@ -80,7 +80,7 @@ func FuzzLine(f *testing.F) {
 	f.Add("1", "-1", "c", "1e300", keptClaim)
 	f.Add(now, last, "c:ABC", "4", strings.Replace(keptClaim, "chan 0 1", "chan 0 9223372036854775807", 1))
 	f.Fuzz(func(t *testing.T, now, last, id, size, claim string) {
-		if line, err := parseLine("k", []any{now, last, "mark", size, int64(1), id, claim}); err == nil {
+		if line, err := parseLine("k", []any{now, last, "mark", size, int64(1), id, claim, ""}); err == nil {
 			plausible(t, line)
 		}
 		if _, err := parseLine("k", []any{now, last, "mark", size, int64(1), id}); err == nil {

@@ -230,6 +230,7 @@ func TestBreakWithNotice(t *testing.T) {
 		}
 		send("1000000h").want(http.StatusUnprocessableEntity).says("The store refuses this")
 		done := send(" 30s ").want(http.StatusSeeOther)
+		s.get("/").says("ends")
 		s.get("/"+done.header.Get("Location")).says("was given notice", "ends", "deploy", "alice@a", "notice was given reason: deploy")
 		select {
 		case <-lease.Revoked():

@@ -58,6 +58,7 @@ type nowRow struct {
 
 type nowHolder struct {
 	Owner, Note string
+	Reason      string // of the notice that it was given, or ""
 	Lingering   bool
 	For         time.Duration
 	Left        lease
@@ -98,7 +99,8 @@ func rowOf(l *watch.Line, at time.Time) nowRow {
 		}
 		if i == 0 {
 			r.Holder = &nowHolder{
-				Owner: h.Owner, Note: h.Note, Lingering: h.Lingering, For: since(h.Since, at), Left: leftOf(l, &h),
+				Owner: h.Owner, Note: h.Note, Reason: h.Reason, Lingering: h.Lingering,
+				For: since(h.Since, at), Left: leftOf(l, &h),
 			}
 		}
 	}

@@ -216,7 +216,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
 	s.under.Add(1)
 	defer s.under.Add(-1)
-	if left || s.d.args == marks && !a.Behind {
+	if !a.Behind && (left || s.d.args == marks) {
 		if p, err := s.take(ctx, key, len(text), insert); p != nil || err != nil {
 			return p, err
 		}

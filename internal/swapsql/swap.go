@@ -70,19 +70,26 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	if c.Arrivals > 0 {
 		taken = v.ends[c.Arrivals-1]
 	}
-	if done, err := s.freeInBatch(ctx, key, v.number, int64(taken), c); done || err != nil {
-		s.left.add(key)
-		return version{number: v.number + 1}.String(), err
+	free := leavesFree(c)
+	if free {
+		if done, err := s.freeInBatch(ctx, key, v.number, int64(taken), c); done || err != nil {
+			s.left.add(key)
+			return version{number: v.number + 1}.String(), err
+		}
 	}
 	s.under.Add(1)
 	defer s.under.Add(-1)
-	st := s.swap(key, v.number, int64(taken), c)
+	write := s.swap
+	if free {
+		write = s.leaveFree
+	}
+	st := write(key, v.number, int64(taken), c)
 	st.Only = v.opening
 	n, err := s.conns.Run(ctx, st)
 	if n == 0 || err != nil {
 		return "", lost(st, err)
 	}
-	if leavesFree(c) && s.d.args != marks {
+	if free && s.d.args != marks {
 		s.left.add(key)
 	}
 	next := version{number: v.number + 1, opening: v.opening, ends: v.ends[c.Arrivals:]}
@@ -149,14 +156,16 @@ func errResent(key string) error {
 	return fmt.Errorf("the connection broke, and it is not known whether the line of %.80q was written: try again", key)
 }
 
-// swap is the statement of a swap.
+// leaveFree is the statement of a swap that leavesFree.
+func (s *Store) leaveFree(key string, seen, taken int64, c *swaplock.Change) *Statement {
+	st := s.statement("write the line of", key, leaveFreeSQL, seen+1, taken+1, []byte(key), seen, c.Last,
+		c.Before.UnixMicro())
+	st.Writes = true
+	return st
+}
+
+// swap is the statement of any other swap.
 func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Statement {
-	if leavesFree(c) {
-		st := s.statement("write the line of", key, leaveFreeSQL, seen+1, taken+1, []byte(key), seen, c.Last,
-			c.Before.UnixMicro())
-		st.Writes = true
-		return st
-	}
 	b := &builder{s: s, key: []byte(key)}
 	holder, expires := []byte(c.Holder), micros(c.Expires)
 	b.add("UPDATE fencelock_swap")

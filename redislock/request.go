@@ -8,8 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/fencelock/fencelock/driver"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/driver"
 )
 
 // usualArgs is how many arguments a request has at most, but for those of a member of a quorum.

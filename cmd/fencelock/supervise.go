@@ -28,7 +28,7 @@ type job struct {
 	why    reason
 	err    error         // what ended the lease, or threatened to
 	killAt time.Time     // when everything is killed, once it was asked to end
-	past   time.Duration // from the end of the lease until then
+	past   time.Duration // from the end of the lease until it was asked to end
 
 	watchdogEnd time.Time // the end of the lease that the watchdog knows
 	announced   bool      // that others outlive the command

@@ -142,15 +142,20 @@ func state(c fencelock.Standing, position int) string {
 	case "shared":
 		how = " shared"
 	}
+	return doing(c, "held", "waits #"+strconv.Itoa(position)) + how
+}
+
+// doing says what a claim does. The words for one that holds, and for one that waits, are the caller's.
+func doing(c fencelock.Standing, holds, waits string) string {
 	switch {
 	case c.Lingering:
-		return "lingers" + how
+		return "lingers"
 	case c.Reason != "":
-		return "ends" + how // under notice
+		return "ends" // under notice
 	case c.Granted:
-		return "held" + how
+		return holds
 	}
-	return "waits #" + strconv.Itoa(position) + how
+	return waits
 }
 
 func writeJSON(w io.Writer, v any, indent bool) error {

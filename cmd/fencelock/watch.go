@@ -113,23 +113,11 @@ func printChanges(w io.Writer, before, now fencelock.Line, asJSON bool) error {
 		if known && was.Granted == c.Granted && was.Lingering == c.Lingering && was.Reason == c.Reason {
 			continue
 		}
-		if err := event(w, now.Key, stateOf(c), c); err != nil {
+		if err := event(w, now.Key, doing(c, "holds", "waits"), c); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func stateOf(c fencelock.Standing) string {
-	switch {
-	case c.Lingering:
-		return "lingers"
-	case c.Reason != "":
-		return "ends" // under notice
-	case c.Granted:
-		return "holds"
-	}
-	return "waits"
 }
 
 func byToken(l fencelock.Line) map[fence.Token]fencelock.Standing {

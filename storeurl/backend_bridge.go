@@ -24,16 +24,15 @@ var unfollowing = []string{"zk", "zks", "redlock"}
 // parseBridge reads what follows bridge: in such a URL. The comma between the two URLs is the one
 // that leaves a URL on both sides: lists of hosts have commas too.
 func parseBridge(list string, from Source) (*URL, error) {
-	own := from
-	own.Password = ""
+	from.shared = true
 	var found []*URL
 	var last error
 	for _, at := range beginsURL.FindAllStringSubmatchIndex(list, -1) {
 		if find(list[at[2]:at[3]]) == nil {
 			continue
 		}
-		old, errOld := parseOld(list[:at[0]], own)
-		new, errNew := Parse(list[at[0]+1:], own)
+		old, errOld := parseOld(list[:at[0]], from)
+		new, errNew := Parse(list[at[0]+1:], from)
 		if err := errors.Join(errOld, errNew); err != nil {
 			last = err
 			continue
@@ -46,11 +45,6 @@ func parseBridge(list string, from Source) (*URL, error) {
 	case len(found) != 2:
 		return nil, fmt.Errorf("the bridge URL in %s does not name two stores; write bridge:OLD,NEW with the URLs "+
 			"of both, and percent-encode a comma in a password", from.Name)
-	}
-	for _, u := range found {
-		if u.password == "" {
-			u.password = from.Password // both stores may have the one of the environment
-		}
 	}
 	old, new := found[0], found[1]
 	if slices.Contains(unfollowing, new.Scheme) && old.format == "" {
@@ -77,10 +71,12 @@ func openBridge(ctx context.Context, u *URL, c *Config) (*Store, error) {
 		old.Close()
 		return nil, err
 	}
+	both := []*Store{old, new}
 	return &Store{
+		bridged: both,
 		Backend: bridge.New(old.Backend, new.Backend),
 		ping: func(ctx context.Context) error {
-			for i, s := range []*Store{old, new} {
+			for i, s := range both {
 				if err := ofMember(u.Members[i].text, s.Ping(ctx)); err != nil {
 					return err
 				}

@@ -25,6 +25,13 @@ func checkNATS(u *URL, rest *url.URL) error {
 		return fmt.Errorf("what follows the host of the %s URL is not the name of a bucket; write %s",
 			u.Scheme, u.scheme.form)
 	}
+	if u.user != "" && u.password == "" {
+		return fmt.Errorf("the %s URL has a user without a password; write a token as %s://:TOKEN@host, or put it or the "+
+			"password into %s", u.Scheme, u.Scheme, EnvPassword)
+	}
+	if err := u.foreign(foreignNATS); err != nil {
+		return err
+	}
 	return u.onlySettings("creds")
 }
 
@@ -59,8 +66,11 @@ func (u *URL) natsOptions(c *Config) ([]nats.Option, error) {
 	if u.settings["creds"] != "" {
 		o = append(o, nats.UserCredentials(u.settings["creds"]))
 	}
-	if u.user != "" {
+	switch {
+	case u.user != "":
 		o = append(o, nats.UserInfo(u.user, u.password))
+	case u.password != "":
+		o = append(o, nats.Token(u.password))
 	}
 	if u.scheme.tls {
 		config, err := u.tlsConfig()

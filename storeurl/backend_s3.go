@@ -37,6 +37,9 @@ func checkS3(u *URL, rest *url.URL) error {
 		}
 	}
 	u.text = strings.TrimSuffix("s3 "+u.Host+"/"+u.Path, "/")
+	if err := u.foreign(foreignS3); err != nil {
+		return err
+	}
 	return u.onlySettings("endpoint", "region", "poll")
 }
 

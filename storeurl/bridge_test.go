@@ -48,6 +48,29 @@ func TestBridgeURLNamesTwoStores(t *testing.T) {
 	}
 }
 
+func TestBothStoresOfABridgeMayHaveOnePassword(t *testing.T) {
+	for raw, want := range map[string][]string{
+		"bridge:redis://a,redis://:own@b":          {"both", "own"},
+		"bridge:redlock://a,b,c,postgres://u@d/e":  {"both", "both"},
+		"bridge:zk://u@a,etcd://b":                 {"both", ""}, // a user belongs to a password of these
+		"bridge:redis://a?format=setnx,zk://b":     {"both", ""},
+		"bridge:zk://b/locks,postgres://u:own@d/e": {"", "own"},
+	} {
+		u, err := Parse(raw, Source{Name: "a test", Password: "both"})
+		if err != nil {
+			t.Errorf("%s: %v", raw, err)
+			continue
+		}
+		for i, m := range u.Members {
+			for _, m := range append(m.Members, m) {
+				if m.password != want[i] {
+					t.Errorf("%s: %s has the password %q; want %q", raw, m, m.password, want[i])
+				}
+			}
+		}
+	}
+}
+
 func TestBridgeURLOpens(t *testing.T) {
 	s, err := Open(t.Context(), "bridge:memory:,memory:")
 	if err != nil {

@@ -24,6 +24,20 @@ func (u *URL) hosts(rest *url.URL, port string) error {
 	return nil
 }
 
+// oneList makes a list of hosts of a list of URLs, as NATS has it: nats://a:4222,nats://b:4222.
+func oneList(raw string, from Source) (string, error) {
+	scheme, _, _ := strings.Cut(raw, "://")
+	first, others, ok := strings.Cut(raw, ","+scheme+"://")
+	if s := find(scheme); !ok || s == nil || !strings.Contains(s.form, "host:port,host:port") {
+		return raw, nil
+	}
+	if strings.Contains(others, "@") {
+		return "", fmt.Errorf("the URL in %s names a user or a password behind the first host; write them once, before it",
+			from.Name)
+	}
+	return first + "," + strings.ReplaceAll(others, ","+scheme+"://", ","), nil
+}
+
 // host reads the one host of a URL.
 func (u *URL) host(rest *url.URL, port string) error {
 	host, own := rest.Hostname(), rest.Port()

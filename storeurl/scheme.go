@@ -12,6 +12,7 @@ type scheme struct {
 	server  bool   // it has an address and may ask for a password
 	private bool   // nobody outside this process sees its locks
 	tls     bool   // ca, cert and key have a meaning
+	users   bool   // a password belongs to a user
 
 	// check reads the rest of the URL into Host and Path, and sets the text for people.
 	check func(u *URL, rest *url.URL) error
@@ -26,9 +27,9 @@ func schemes() []scheme {
 	cluster := scheme{check: checkCluster, open: openCluster, server: true}
 	postgres := scheme{check: checkPostgres, open: openPostgres, server: true, tls: true}
 	mysql := scheme{check: checkMySQL, open: openMySQL, server: true, tls: true}
-	etcd := scheme{check: checkEtcd, open: openEtcd, server: true}
+	etcd := scheme{check: checkEtcd, open: openEtcd, server: true, users: true}
 	nats := scheme{check: checkNATS, open: openNATS, server: true}
-	zookeeper := scheme{check: checkZooKeeper, open: openZooKeeper, server: true}
+	zookeeper := scheme{check: checkZooKeeper, open: openZooKeeper, server: true, users: true}
 	return []scheme{
 		scheme{check: checkLocal, open: openSQLite}.as("local", ""),
 		scheme{check: checkMemory, open: openMemory, private: true}.as("memory", ""),

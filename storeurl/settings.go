@@ -33,6 +33,9 @@ func (u *URL) readSettings(query url.Values, from Source) error {
 			// It may be part of a password with a ? in it.
 			return fmt.Errorf("the URL in %s has a parameter that cannot be read behind the ?; percent-encode special "+
 				"characters of a password, or put it into %s", from.Name, EnvPassword)
+		case name == "format":
+			return fmt.Errorf("the URL in %s has the parameter format outside of the old store of a bridge; write "+
+				"bridge:OLD?format=setnx,NEW to hold the locks of another library too, or leave it out", from.Name)
 		case len(values) > 1:
 			return fmt.Errorf("the URL in %s has the parameter %s more than once", from.Name, name)
 		case strings.Contains(name, "password") && from.Visible:

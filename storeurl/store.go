@@ -64,6 +64,7 @@ type Store struct {
 	ping     func(ctx context.Context) error
 	failover func(ctx context.Context) time.Duration // nil: Backend knows
 	close    func()                                  // closes what Backend works on
+	bridged  []*Store                                // the old and the new one, of a bridge
 }
 
 // Open opens the store. It does not ask whether a server answers: Ping does.

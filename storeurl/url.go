@@ -74,6 +74,8 @@ type Source struct {
 	Password string
 	// TLS is used where the URL names no files of its own and its scheme has TLS.
 	TLS TLSFiles
+
+	shared bool // by both stores of a bridge: a URL with a password of its own keeps it
 }
 
 // Environment is the Source of a URL whose password and TLS files the environment has.
@@ -120,9 +122,7 @@ func Parse(raw string, from Source) (*URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from.Password != "" {
-		u.password = from.Password
-	}
+	u.takePassword(from)
 	if u.Scheme == "redlock" && rest.Opaque != "" {
 		if u.Members, err = parseMembers(rest.Opaque, from); err != nil {
 			return nil, err
@@ -133,6 +133,15 @@ func Parse(raw string, from Source) (*URL, error) {
 		return nil, err
 	}
 	return u, nil
+}
+
+// takePassword takes the password of from. One that two stores share is not for a store that has a password of its own,
+// nor for one that knows no password without a user.
+func (u *URL) takePassword(from Source) {
+	if from.Password == "" || from.shared && (u.password != "" || u.user == "" && u.scheme.users) {
+		return
+	}
+	u.password = from.Password
 }
 
 // split reads what all schemes have in common: the scheme, user and password.
@@ -166,10 +175,14 @@ func parseRaw(raw string, from Source) (*url.URL, error) {
 	if bareAddress.MatchString(raw) {
 		return nil, unknownScheme(raw, "", from)
 	}
+	raw, err := oneList(raw, from)
+	if err != nil {
+		return nil, err
+	}
 	rest, err := url.Parse(socketAsParameter(raw))
 	if err != nil || rest.Fragment != "" || strings.Contains(raw, "#") || rest.ForceQuery {
-		return nil, fmt.Errorf("the URL in %s cannot be read; percent-encode special characters of a password, "+
-			"or put it into %s", from.Name, EnvPassword)
+		return nil, fmt.Errorf("the URL in %s cannot be read; percent-encode special characters of a password, or put it "+
+			"into %s; if a host of several has a port, write that of the last one too", from.Name, EnvPassword)
 	}
 	if rest.Scheme == "redlock" && rest.Opaque != "" && rest.RawQuery != "" {
 		rest.Opaque, rest.RawQuery = rest.Opaque+"?"+rest.RawQuery, ""

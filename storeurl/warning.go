@@ -10,6 +10,11 @@ import (
 // store lets us see. It costs one round trip on Redis, none elsewhere. Package doctor looks
 // more closely.
 func (s *Store) Warning(ctx context.Context) string {
+	for _, one := range s.bridged {
+		if text := one.Warning(ctx); text != "" {
+			return text
+		}
+	}
 	redis, ok := s.Backend.(interface {
 		Eviction(ctx context.Context) (*health.Finding, error)
 	})

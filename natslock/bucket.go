@@ -89,6 +89,8 @@ func (s *store) list(ctx context.Context, filter string) (all []string, now time
 			TS    time.Time
 			Total int
 			State struct{ Subjects map[string]int }
+			// Config shows a mirror: what is read there is late, and nothing can be written.
+			Config struct{ Mirror *struct{} }
 		}
 		question := map[string]any{"subjects_filter": s.subjects + filter, "offset": len(all)}
 		if err = s.ask(ctx, "STREAM.INFO", question, &answer); is(err, jetstream.JSErrCodeStreamNotFound) {
@@ -98,6 +100,10 @@ func (s *store) list(ctx context.Context, filter string) (all []string, now time
 		}
 		if err != nil {
 			return nil, now, err
+		}
+		if answer.Config.Mirror != nil {
+			return nil, now, driver.Permanent(fmt.Errorf("nats: bucket %s is a mirror here: connect to the servers of the "+
+				"bucket itself, or to their domain", s.name))
 		}
 		for subject := range answer.State.Subjects {
 			all = append(all, strings.TrimPrefix(subject, s.subjects))

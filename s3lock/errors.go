@@ -42,6 +42,8 @@ func (s *store) failed(ctx context.Context, err error, doing, key string, writes
 		advice = "create the bucket, or name another one"
 	case e.Code == "RequestTimeTooSkewed":
 		advice = "set the clock of this machine"
+	case e.Status == http.StatusMovedPermanently, e.Code == "AuthorizationHeaderMalformed":
+		advice = "name the region of the bucket: region= in the URL, or AWS_REGION"
 	case e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden:
 		advice = fmt.Sprintf("use the right credentials, and allow s3:GetObject and s3:PutObject on %s* and "+
 			"s3:ListBucket on the bucket", s.o.Prefix)

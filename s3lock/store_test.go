@@ -296,6 +296,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{404, "NoSuchBucket", true, "create the bucket"},
 		{403, "RequestTimeTooSkewed", true, "set the clock of this machine"},
 		{501, "NotImplemented", true, "use a server that takes If-Match"},
+		{301, "PermanentRedirect", true, "name the region of the bucket"},
+		{400, "AuthorizationHeaderMalformed", true, "name the region of the bucket"},
 		{503, "SlowDown", false, "SlowDown"},
 	} {
 		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {

@@ -3,15 +3,21 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
+	"github.com/fencelock/fencelock/natslock"
 	"github.com/fencelock/fencelock/verify/natsserver"
 )
 
@@ -175,3 +181,43 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) { trial(t).KilledW
 
 //verify:fault Processes | kill -9 while being handed the lock, at any moment
 func TestKilledAtAnyMomentNothingStays(t *testing.T) { trial(t).KilledAtAnyMoment(t, 8, nil) }
+
+// A client is connected to a leaf node that has a mirror of the bucket. Reads there are late, and writes reach nobody.
+func TestMirrorOfABucketRefuses(t *testing.T) {
+	t.Parallel()
+	domain := func(name string, change func(*server.Options)) *natsserver.Server {
+		s, err := natsserver.Start(t.TempDir(), func(o *server.Options) { o.ServerName, o.JetStreamDomain = name, name }, change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Stop)
+		return s
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	hub := domain("hub", func(o *server.Options) { o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", port })
+	leaf := domain("leaf", func(o *server.Options) {
+		remote := &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", port)}
+		o.LeafNode.Remotes = []*server.RemoteLeafOpts{{URLs: []*url.URL{remote}}}
+	})
+	origin, mirror := place{hub.URL(), "locks", 1}, place{leaf.URL(), "locks", 1}
+	holder := enter(t, origin.open(t), steps.Claim("k"))
+	testserver.Eventually(t, time.Minute, "a mirror of the bucket", func() bool {
+		_, err := mirror.jetStream(t).CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
+			Name: "KV_locks", Mirror: &jetstream.StreamSource{Name: "KV_locks", Domain: "hub"}, MaxMsgsPerSubject: 1,
+		})
+		return err == nil
+	})
+	at := mirror.open(t)
+	if _, err := at.Enter(t.Context(), steps.Claim("k")); !errors.Is(err, driver.ErrPermanent) ||
+		!strings.Contains(err.Error(), "is a mirror") {
+		t.Errorf("beside %v, Enter at the mirror returned %v", holder.Token, err)
+	}
+	if err := at.(*natslock.Backend).Ping(t.Context()); !errors.Is(err, driver.ErrPermanent) {
+		t.Errorf("Ping of the mirror returned %v", err)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
@@ -47,23 +46,6 @@ func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
 	}
 }
 
-// The hint is lost: the holder hears it with its next renewal.
-func TestBreakReachesAHolderWithoutPushByItsRenewal(t *testing.T) {
-	inWorld(t, func(w *world) {
-		noReader := testclient.New(t, struct{ driver.Backend }{w.store}, &fencelock.Options{TTL: 9 * time.Second})
-		defer noReader.Close()
-		l := w.lock(noReader, "k")
-		must(t, w.client(nil).Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
-		start := time.Now()
-		<-l.Context().Done()
-		tookAtMost(t, start, 3*time.Second)
-		w.is(l.Err(), fencelock.ErrBroken)
-		if !strings.Contains(l.Err().Error(), "deploy") {
-			t.Error(l.Err())
-		}
-	})
-}
-
 // A claim serves many grants, each with a token of its own. Any of them will do,
 // whoever holds it now.
 func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
@@ -85,30 +67,6 @@ func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
 			w.free("k")
 		})
 	}
-}
-
-func TestBreakWithAnotherTokenChangesNothing(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		old := w.lock(a, "k")
-		w.release(old)
-		l := w.lock(a, "k")
-		past := l.Token() + 64
-		for _, tok := range []fence.Token{old.Token(), 1, l.Token() - 1, past, 1<<63 - 1} {
-			for _, c := range []*fencelock.Client{a, b} {
-				err := c.Break(bg, "k", tok, fencelock.Break{})
-				if err == nil || !strings.Contains(err.Error(), "nothing was changed") {
-					t.Errorf("token %v: %v", tok, err)
-				}
-				w.not(err, fencelock.ErrUnavailable)
-			}
-		}
-		if err := b.Break(bg, "unused", l.Token(), fencelock.Break{}); err == nil {
-			t.Error("another key")
-		}
-		ok(t, l.Err())
-		w.release(l)
-	})
 }
 
 func TestBreakOfAWaitingClaimEndsTheWaiting(t *testing.T) {
@@ -142,30 +100,6 @@ func TestBreakOfAWaitingClaimEndsTheWaiting(t *testing.T) {
 			w.release(w.got(behind.wait()))
 		})
 	}
-}
-
-func TestBreakOfReadersAndPermitsAndRemainders(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		r1, r2 := w.got(c.RLock(bg, "r")), w.got(c.RLock(bg, "r"))
-		must(t, c.Break(bg, "r", r2.Token(), fencelock.Break{}))
-		w.is(r2.Err(), fencelock.ErrBroken)
-		if r1.Err() != nil {
-			t.Error("the wrong reader")
-		}
-		w.release(r1)
-
-		p := w.got(c.Acquire(bg, "s", 2, 3))
-		must(t, c.Break(bg, "s", p.Token(), fencelock.Break{}))
-		w.is(p.Err(), fencelock.ErrBroken)
-
-		// What MinHold keeps taken after its holder has gone can be broken, too.
-		m := w.lock(c, "m", fencelock.MinHold(time.Hour))
-		w.release(m)
-		w.taken("m")
-		must(t, c.Break(bg, "m", m.Token(), fencelock.Break{Delay: -1}))
-		w.free("m")
-	})
 }
 
 func TestBreakWhoseReplyWasLostIsUnavailable(t *testing.T) {

@@ -296,35 +296,6 @@ func TestIdleClientHasNoGoroutine(t *testing.T) {
 	})
 }
 
-func TestReleasesDuringClose(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		var leases []*fencelock.Lease
-		for _, k := range []string{"a", "b", "c", "d"} {
-			leases = append(leases, w.lock(c, k))
-		}
-		w.store.meddle(only(func(context.Context, string) error { time.Sleep(300 * time.Millisecond); return nil }, "leave"), nil)
-		var wg sync.WaitGroup
-		for _, l := range leases[:2] {
-			wg.Go(func() {
-				ok(t, l.Release(bg))
-			})
-		}
-		synctest.Wait()
-		wg.Go(func() { c.Close() })
-		synctest.Wait()
-		for _, l := range leases[2:] {
-			wg.Go(func() { w.is(l.Release(bg), fencelock.ErrClosed) })
-		}
-		start := time.Now()
-		wg.Wait()
-		tookAtMost(t, start, time.Second)
-		for _, k := range []string{"a", "b", "c", "d"} {
-			w.free(k)
-		}
-	})
-}
-
 // wantNoMoreGoroutines gives a goroutine that has run to its end, as the bubble
 // counts it, the moment that the runtime takes to count it as gone.
 func wantNoMoreGoroutines(t *testing.T, before int) {

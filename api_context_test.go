@@ -32,26 +32,6 @@ func TestLeaseOutlivesItsCallersContext(t *testing.T) {
 	})
 }
 
-func TestLeaseContextDescendsFromTheCallers(t *testing.T) {
-	type tag struct{}
-	inWorld(t, func(w *world) {
-		ctx, cancel := context.WithDeadline(context.WithValue(bg, tag{}, 7), time.Now().Add(time.Hour))
-		defer cancel()
-		l := w.got(w.client(nil).Lock(ctx, "k"))
-		if l.Context().Value(tag{}) != 7 {
-			t.Error("values are lost")
-		}
-		if d, ok := l.Context().Deadline(); !ok || time.Until(d) != time.Hour {
-			t.Errorf("deadline %v, %v", d, ok)
-		}
-		child, end := context.WithCancel(l.Context())
-		defer end()
-		w.release(l)
-		<-child.Done()
-		w.is(context.Cause(child), fencelock.ErrReleased)
-	})
-}
-
 // endsWith waits for the end of l, and judges its cause.
 func (w *world) endsWith(l *fencelock.Lease, is, not []error) {
 	w.Helper()

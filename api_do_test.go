@@ -32,22 +32,6 @@ func TestDoHoldsTheKeyWhileItsFunctionRuns(t *testing.T) {
 	})
 }
 
-func TestDoReturnsTheErrorOfItsFunctionAsItIs(t *testing.T) {
-	for name, f := range map[string]func(l *fencelock.Lease) error{
-		"it fails":    func(*fencelock.Lease) error { return errWork },
-		"it releases": func(l *fencelock.Lease) error { return l.Release(bg) },
-	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			var want error
-			err := w.client(nil).Do(bg, "k", func(_ context.Context, l *fencelock.Lease) error { want = f(l); return want })
-			if err != want {
-				t.Errorf("got %v, want %v", err, want)
-			}
-			w.free("k")
-		})
-	}
-}
-
 func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
@@ -70,23 +54,6 @@ func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
 		<-done
 		w.free("k")
 	})
-}
-
-func TestDoJoinsTheLoss(t *testing.T) {
-	for name, ferr := range map[string]error{"f succeeds": nil, "f fails": errWork} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			c := w.client(nil)
-			err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
-				ok(t, c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
-				<-ctx.Done()
-				return ferr
-			})
-			w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
-			if ferr != nil {
-				w.is(err, ferr)
-			}
-		})
-	}
 }
 
 // A caller that repeats on error must not run the work again because a reply got lost.
@@ -124,26 +91,6 @@ func TestDoUnderAContextThatEnds(t *testing.T) {
 		w.is(err, context.DeadlineExceeded)
 		w.not(err, fencelock.ErrLost)
 		w.free("k")
-	})
-}
-
-func TestLeaseDoWorksForEveryKindOfLease(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		for _, l := range []*fencelock.Lease{
-			w.lock(c, "k"), w.got(c.RLock(bg, "r")), w.got(c.Acquire(bg, "s", 2, 3)),
-		} {
-			err := l.Do(bg, func(ctx context.Context, in *fencelock.Lease) error {
-				if in != l || ctx.Err() != nil || fencelock.Held(ctx, l.Key()) != l {
-					t.Error("not the lease")
-				}
-				return errWork
-			})
-			if err != errWork {
-				t.Error(err)
-			}
-			w.is(l.Err(), fencelock.ErrReleased)
-		}
 	})
 }
 

@@ -122,13 +122,6 @@ func TestHistoryIsWrittenInTheBackground(t *testing.T) {
 	})
 }
 
-func TestHistoryIsOffByDefault(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.release(w.lock(w.client(nil), "k"))
-		w.remembers("k")
-	})
-}
-
 func TestHistorySaysWhoBrokeALock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b, operator := w.recording("a"), w.recording("b"), w.recording("operator")

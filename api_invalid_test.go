@@ -148,37 +148,3 @@ func TestBadInputIsInvalidAndAsksNothing(t *testing.T) {
 		})
 	}
 }
-
-//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
-func TestKeysMayHoldAnyByte(t *testing.T) {
-	keys := []string{
-		"a", "A", " a", "a ", "a\x00", "a\n", "a/b", "a:b", "a{b}", "{a}b", "a}b{", "a%b", "a_b", `a\b`, "a'b", `a"b`,
-		"a\u0301", "\u00e1", "а", "\xff\xfe", "\x00", strings.Repeat("k", limit.Key), "锁", "é", "../a", "a*", "a?",
-	}
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		seen := map[string]bool{}
-		var leases []*fencelock.Lease
-		for _, k := range keys {
-			if seen[k] {
-				continue
-			}
-			seen[k] = true
-			l := w.lock(a, k)
-			leases = append(leases, l)
-			if l.Key() != k {
-				t.Errorf("key %q became %q", k, l.Key())
-			}
-			_, err := b.TryLock(bg, k)
-			if h := w.held(err); h.Key != k {
-				t.Errorf("key %q became %q", k, h.Key)
-			}
-			if line, err := b.Line(bg, k); err != nil || line.Key != k || len(line.Claims) != 1 {
-				t.Errorf("line of %q: %+v, %v", k, line, err)
-			}
-		}
-		for _, l := range leases {
-			w.release(l)
-		}
-	})
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -205,32 +204,6 @@ func TestRenewByHand(t *testing.T) {
 	})
 }
 
-func TestLineShowsHoldersAndWaiters(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a := w.client(&fencelock.Options{Owner: "a"})
-		b := w.client(&fencelock.Options{Owner: "b"})
-		line, err := a.Line(bg, "k")
-		if err != nil || line.Key != "k" || len(line.Claims) != 0 {
-			t.Errorf("unused: %+v, %v", line, err)
-		}
-		l := w.lock(a, "k", fencelock.Note("n"))
-		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-		line, err = a.Line(bg, "k")
-		if err != nil || len(line.Claims) != 2 {
-			t.Fatalf("%+v, %v", line, err)
-		}
-		h, q := line.Claims[0], line.Claims[1]
-		if h.Owner != "a" || h.Note != "n" || !h.Granted || fence.Token(h.Token) != l.Token() || len(h.ID) > 8 {
-			t.Errorf("holder: %+v", h)
-		}
-		if q.Owner != "b" || q.Granted {
-			t.Errorf("waiter: %+v", q)
-		}
-		w.release(l)
-		w.release(w.got(k.wait()))
-	})
-}
-
 func TestLinesYieldsWhatHasThePrefix(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
@@ -267,18 +240,5 @@ func TestLinesYieldsWhatHasThePrefix(t *testing.T) {
 		for _, l := range leases {
 			w.release(l)
 		}
-	})
-}
-
-func TestLeaseDescribesItself(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := w.lock(w.client(nil), "orders/42")
-		if s, want := l.String(), "orders/42 (token "+l.Token().String()+")"; s != want {
-			t.Errorf("got %q, want %q", s, want)
-		}
-		if l.Key() != "orders/42" || l.Token() <= 0 || strings.Contains(l.String(), "\n") {
-			t.Error(l)
-		}
-		w.release(l)
 	})
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -51,53 +49,6 @@ func TestLockAllTakesKeysInTheOrderOfTheirBytesAndMergesDoubles(t *testing.T) {
 		ok(t, m.Release(bg))
 		w.is(m.Err(), fencelock.ErrReleased)
 		ok(t, m.Release(bg))
-	})
-}
-
-// Many goroutines of many processes take overlapping sets in any order; none waits
-// forever.
-func TestLockAllNeverDeadlocks(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var wg sync.WaitGroup
-		rng := rand.New(rand.NewPCG(1, 2))
-		var mu sync.Mutex
-		busy := map[string]bool{}
-		for range 3 {
-			c := w.client(nil)
-			for range 4 {
-				var sets [][]string
-				for range 10 {
-					keys := []string{"a", "b", "c", "d", "e"}
-					rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-					sets = append(sets, keys[:1+rng.IntN(4)])
-				}
-				wg.Go(func() {
-					for _, keys := range sets {
-						m, err := c.LockAll(bg, keys, fencelock.Wait(time.Hour))
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						mu.Lock()
-						for _, k := range keys {
-							if busy[k] {
-								t.Errorf("%q is held twice", k)
-							}
-							busy[k] = true
-						}
-						mu.Unlock()
-						time.Sleep(time.Millisecond)
-						mu.Lock()
-						for _, k := range keys {
-							busy[k] = false
-						}
-						mu.Unlock()
-						ok(t, m.Release(bg))
-					}
-				})
-			}
-		}
-		wg.Wait()
 	})
 }
 
@@ -272,22 +223,6 @@ func TestContextOfLockAllEndsWithAnyOfThem(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestOptionsOfLockAllApplyToEachKey(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		m := w.lockAll(c, bg, []string{"a", "b"}, fencelock.Note("n"), fencelock.TTL(7*time.Second), fencelock.MaxHold(time.Minute))
-		for _, claim := range w.store.entered() {
-			if claim.Note != "n" || claim.TTL != 7*time.Second {
-				t.Errorf("%+v", claim)
-			}
-		}
-		<-m.Context().Done()
-		for _, l := range m {
-			w.is(l.Err(), fencelock.ErrMaxHold)
-		}
-	})
 }
 
 // A job takes two keys for an hour each, and another process has the second. Nothing runs, so the first

@@ -81,18 +81,6 @@ func TestMaxHoldBeyondAllTimesIsNoBound(t *testing.T) {
 	})
 }
 
-func TestMaxHoldEndsAllHandles(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k", fencelock.MaxHold(10*time.Second))
-		time.Sleep(5 * time.Second)
-		in := w.got(c.Lock(l.Context(), "k", fencelock.Reentrant()))
-		w.release(l)
-		time.Sleep(5 * time.Second)
-		w.is(in.Err(), fencelock.ErrMaxHold)
-	})
-}
-
 // A waiter that would hold for six hours is, while it waits, a waiter like any other:
 // if it dies, the line goes on after one normal lease.
 func TestDeadWaiterForALeaseWithoutRenewalDoesNotJamTheLine(t *testing.T) {

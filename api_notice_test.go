@@ -294,48 +294,6 @@ func TestSharesOfAGrantAreRevokedTogether(t *testing.T) {
 	})
 }
 
-func TestDoUnderNotice(t *testing.T) {
-	for _, heeds := range []bool{true, false} {
-		runInWorld(t, "", func(t *testing.T, w *world) {
-			a, given := w.client(nil), time.Now()
-			err := a.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
-				w.notice(w.client(nil), l, atNotice)
-				if <-l.Revoked(); heeds {
-					return nil
-				}
-				<-ctx.Done()
-				w.endsWithNotice(l, given)
-				return nil
-			})
-			if heeds {
-				ok(t, err)
-			} else {
-				w.is(err, fencelock.ErrBroken)
-			}
-		})
-	}
-}
-
-func TestLockAllUnderNotice(t *testing.T) {
-	inWorld(t, func(w *world) {
-		m, err := w.client(nil).LockAll(bg, []string{"a", "b", "c"})
-		must(t, err)
-		given := time.Now()
-		w.notice(w.client(nil), m[1], atNotice)
-		<-m[1].Revoked()
-		if _, heard := revoked(m[0]); heard {
-			t.Error("another key was revoked")
-		}
-		<-m.Context().Done()
-		w.is(context.Cause(m.Context()), fencelock.ErrBroken)
-		w.endsWithNotice(m[1], given)
-		ok(t, m[0].Err())
-		w.is(m.Release(bg), fencelock.ErrBroken)
-		time.Sleep(time.Second) // the end of the notice
-		w.free("b")
-	})
-}
-
 // A handle is under the notice, and so is the process that adopts it.
 func TestNoticeGoesWithTheHandle(t *testing.T) {
 	for _, when := range []string{"before Detach", "after Detach"} {
@@ -414,19 +372,6 @@ func TestNoticeWithNoRenewal(t *testing.T) {
 	})
 }
 
-func TestNoticeAndProgress(t *testing.T) {
-	inWorld(t, func(w *world) {
-		l := w.lock(w.client(&fencelock.Options{TTL: 9 * time.Second}), "k", fencelock.Progress(5*time.Second))
-		w.notice(w.client(nil), l, time.Minute)
-		begun := time.Now()
-		<-l.Context().Done()
-		tookAtMost(t, begun, 14*time.Second)
-		w.is(l.Err(), fencelock.ErrStalled)
-		time.Sleep(time.Minute)
-		w.free("k")
-	})
-}
-
 // The holder counts on the store's promise for a notice, and on no lease that it cannot renew.
 func TestNoticeInAnOutage(t *testing.T) {
 	for name, fault := range faults {
@@ -452,24 +397,6 @@ func TestNoticeInAnOutage(t *testing.T) {
 			w.free("k") // nobody has to wait for the end of a notice that nobody uses
 		})
 	}
-}
-
-func TestOnceUnderNoticeMarksItsSlot(t *testing.T) {
-	inWorld(t, func(w *world) {
-		slot := time.Now()
-		ran, err := w.client(nil).Once(bg, "k", slot, func(_ context.Context, l *fencelock.Lease) error {
-			w.notice(w.client(nil), l, atNotice)
-			<-l.Revoked()
-			return nil
-		})
-		if err != nil || !ran {
-			t.Errorf("Once: %v, %v", ran, err)
-		}
-		line, err := w.client(nil).Line(bg, "k")
-		if err != nil || line.Done.IsZero() || len(line.Claims) > 0 {
-			t.Errorf("%+v, %v", line, err)
-		}
-	})
 }
 
 func TestClientEndsUnderNotice(t *testing.T) {

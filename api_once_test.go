@@ -245,20 +245,6 @@ func TestOnceUnderACancelledContext(t *testing.T) {
 	})
 }
 
-func TestOnceUnderALockOfTheSameKeyIsADeadlock(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		ran, err := c.Once(bg, "k", noon, func(ctx context.Context, _ *fencelock.Lease) error {
-			_, err := c.Once(ctx, "k", noon.Add(time.Hour), nil)
-			return err
-		})
-		if !ran {
-			t.Error("the outer one did run")
-		}
-		w.is(err, fencelock.ErrDeadlock)
-	})
-}
-
 // The slot is noted in the step that gives the lock back. If f has done that itself,
 // nothing was noted, and a success would be a lie: the next one runs it again.
 func TestRunThatReleasesItsLeaseDoesNotFinishTheSlot(t *testing.T) {

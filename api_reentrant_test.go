@@ -107,16 +107,6 @@ func TestReentrantHandlesInEveryOrder(t *testing.T) {
 	}
 }
 
-func TestReentrantWithoutAHoldIsAnOrdinaryLock(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		l := w.got(a.Lock(bg, "k", fencelock.Reentrant(), fencelock.TTL(time.Minute), fencelock.MaxHold(time.Hour)))
-		w.held(errOf(b.Lock(bg, "k", fencelock.Reentrant(), fencelock.Wait(time.Second))))
-		w.held(errOf(a.TryLock(bg, "k", fencelock.Reentrant())))
-		w.release(l)
-	})
-}
-
 func TestReentrantReadUnderAWriteSharesIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
@@ -142,27 +132,6 @@ func TestReentrantReadUnderAWriteSharesIt(t *testing.T) {
 	})
 }
 
-// A handle that outlives the one it was taken under still holds the key.
-func TestSharedHandleOutlivesTheOuterOne(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(&fencelock.Options{TTL: 3 * time.Second})
-		outer := w.lock(c, "k")
-		inner := w.got(c.Lock(context.WithoutCancel(outer.Context()), "k", fencelock.Reentrant()))
-		w.release(outer)
-		time.Sleep(time.Minute) // renewed all the time
-		if inner.Err() != nil || inner.Context().Err() != nil {
-			t.Error(inner.Err(), inner.Context().Err())
-		}
-		w.taken("k")
-		// The outer's ctx carries the grant, which is still there.
-		again := w.got(c.Lock(context.WithoutCancel(outer.Context()), "k", fencelock.Reentrant()))
-		w.release(inner)
-		w.taken("k")
-		w.release(again)
-		w.free("k")
-	})
-}
-
 // The context carries the grant, not the claim: once the grant is over, it shares
 // nothing, whoever has the key now, and even if that one has the very same claim.
 func TestContextOfAReleasedGrantSharesNothing(t *testing.T) {
@@ -185,21 +154,6 @@ func TestContextOfAReleasedGrantSharesNothing(t *testing.T) {
 		l3 := w.got(c.Lock(old, "k", fencelock.Reentrant()))
 		rises(t, l2.Token(), l3.Token())
 		w.release(l3)
-	})
-}
-
-func TestContextOfALostGrantSharesNothing(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
-		old := context.WithoutCancel(l.Context())
-		if fencelock.Held(old, "k") != l {
-			t.Error("a lost lease is still returned, so that its Err can be asked")
-		}
-		next := w.got(c.Lock(old, "k", fencelock.Reentrant()))
-		rises(t, l.Token(), next.Token())
-		w.release(next)
 	})
 }
 

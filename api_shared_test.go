@@ -7,28 +7,6 @@ import (
 	"github.com/fencelock/fencelock"
 )
 
-func TestReadersShareAndAWriterIsAlone(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		r1 := w.got(a.RLock(bg, "k"))
-		r2 := w.got(a.RLock(bg, "k"))
-		r3 := w.got(b.RLock(bg, "k", fencelock.Wait(0)))
-		w.held(errOf(b.TryLock(bg, "k")))
-		writer := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-		for _, r := range []*fencelock.Lease{r1, r2, r3} {
-			if writer.over() {
-				t.Fatal("a writer beside readers")
-			}
-			w.release(r)
-		}
-		l := w.got(writer.wait())
-		w.held(errOf(a.RLock(bg, "k", fencelock.Wait(0))))
-		_, err := b.RLock(bg, "k", fencelock.Wait(0)) // the process that has the writer
-		w.held(err)
-		w.release(l)
-	})
-}
-
 // In order of arrival: neither writers nor readers starve.
 func TestReadersAndWritersAreServedInOrderOfArrival(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -56,22 +34,6 @@ func TestReadersAndWritersAreServedInOrderOfArrival(t *testing.T) {
 		w.release(l2)
 		w.release(l3)
 		w.release(w.got(w2.wait()))
-	})
-}
-
-func TestAcquireWithoutWaiting(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(nil)
-		l1 := w.got(a.Acquire(bg, "s", 2, 3, fencelock.Wait(0)))
-		l2 := w.got(b.Acquire(bg, "s", 1, 3, fencelock.Wait(0)))
-		_, err := b.Acquire(bg, "s", 1, 3, fencelock.Wait(0))
-		if h := w.held(err); h.Owner != "a" || h.Ahead != 2 {
-			t.Errorf("%+v", h)
-		}
-		w.release(l1)
-		l3 := w.got(b.Acquire(bg, "s", 2, 3, fencelock.Wait(0)))
-		w.release(l2)
-		w.release(l3)
 	})
 }
 

@@ -62,16 +62,6 @@ func TestShutdownEndsWhatIsLeftWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestShutdownWithNothingHeldReturnsAtOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		w.release(w.lock(c, "k"))
-		ctx, cancel := context.WithCancel(bg)
-		cancel()
-		ok(t, c.Shutdown(ctx))
-	})
-}
-
 func TestShutdownsAndClosesTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)

@@ -130,20 +130,6 @@ func TestTraceThatCannotBeKeptIsLeftOut(t *testing.T) {
 	})
 }
 
-// Without Options.Trace a claim is byte for byte what it was.
-func TestNoTraceNoChange(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		w.release(w.got(c.Lock(traced("unused"), "k", fencelock.Note("note"))))
-		w.release(w.got(c.Lock(traced("unused"), "k")))
-		claims := w.store.entered()
-		if claims[0].Note != "note" || claims[1].Note != "" {
-			t.Errorf("entered %+v", claims)
-		}
-		w.steps("enter", "leave", "enter", "leave")
-	})
-}
-
 func TestTraceOfAnAdoptedLease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(&fencelock.Options{Trace: traceOf})

@@ -18,7 +18,7 @@ import (
 // itself sshfs.
 func TestAdviceForASharedFileCanBeFollowed(t *testing.T) {
 	feedsBack(t, "sqlite-network")
-	for _, subtype := range []string{"", "sshfs"} {
+	for subtype, severity := range map[string]string{"": "warning", "sshfs": "error"} {
 		mount := t.TempDir()
 		args := []string{"-f", t.TempDir(), mount}
 		if subtype != "" {
@@ -38,7 +38,7 @@ func TestAdviceForASharedFileCanBeFollowed(t *testing.T) {
 			return syscall.Statfs(mount, &there) == nil && there.Type == fuse
 		})
 		path := filepath.Join(mount, "locks.db")
-		byHand(t, "sqlite-network", "move the file to a disk of one host, and write its path into the URL", time.Minute,
+		byHand(t, severity+" sqlite-network", "move the file to a disk of one host, and write its path into the URL", time.Minute,
 			func() driver.Backend { return open(t, "sqlite://"+path).Backend },
 			func() {
 				local := t.TempDir()

@@ -40,9 +40,17 @@ func TestAdviceForARedisClusterCanBeFollowed(t *testing.T) {
 		t.Errorf("these are left: %v", left)
 	}
 
+	must(t, everywhere([]string{"CONFIG SET cluster-node-timeout 15000"}))
+	r := finds(t, open(t, url).Backend, 30*time.Second)
+	if r.Failover != 17*time.Second || r.Advice.Least < 28*time.Second || r.Clock == nil { // slow requests add to it
+		t.Errorf("the report is %+v; want a failover of 17s, a least TTL of 28s or more, and a clock", r)
+	}
+	finds(t, open(t, url).Backend, 25*time.Second, "warning redis-node-timeout", "warning redis-node-timeout",
+		"warning redis-node-timeout") // of each master
+
 	// To whom names one node it says which URL to write.
 	url = "redis://" + g.Addrs()[0]
-	byHand(t, "redis-cluster-node", "use redis+cluster:// in the URL", time.Minute, func() driver.Backend {
+	byHand(t, "error redis-cluster-node", "use redis+cluster:// in the URL", time.Minute, func() driver.Backend {
 		return open(t, url).Backend
 	}, func() { url = strings.Replace(url, "redis://", "redis+cluster://", 1) })
 }
@@ -76,10 +84,12 @@ func TestAdviceForAQuorumCanBeFollowed(t *testing.T) {
 	}))
 	r := finds(t, quorum(""), time.Minute, "error lock-refused", "error redis-eviction", "error redis-eviction",
 		"error redis-eviction", "warning quorum-volatile")
-	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "fencelock init") {
-		t.Errorf("before init: %s", text)
+	for _, part := range append(addrs, "fencelock init") {
+		if text := fmt.Sprintf("%+v", r.Findings); !strings.Contains(text, part) {
+			t.Errorf("before init %q is not in %s", part, text)
+		}
 	}
-	byHand(t, "lock-refused", "do what the message says", time.Minute, func() driver.Backend { return quorum("") }, func() {
+	byHand(t, "error lock-refused", "do what the message says", time.Minute, func() driver.Backend { return quorum("") }, func() {
 		must(t, quorum("").Initialise(t.Context())) // fencelock init
 	})
 	if left := follow(t, func() driver.Backend { return quorum("") }, everywhere); len(left) > 0 {
@@ -115,7 +125,7 @@ func TestReplicaOfAMemberOfAQuorum(t *testing.T) {
 	replica := testserver.Redis(t)
 	must(t, replica.Follow(servers[1].Addr()))
 	finds(t, quorum(), time.Minute, "warning redis-member-replicas")
-	byHand(t, "redis-member-replicas", "REPLICAOF NO ONE", time.Minute, quorum, func() {
+	byHand(t, "warning redis-member-replicas", "REPLICAOF NO ONE", time.Minute, quorum, func() {
 		_, err := replica.Ask("REPLICAOF", "NO", "ONE")
 		must(t, err)
 	})

@@ -62,10 +62,11 @@ func found(t *testing.T, b driver.Backend, ttl time.Duration) []health.Finding {
 	return r.Findings
 }
 
-// byHand follows advice that is not a statement to the store: the remedy has these words, do does
-// them, and the finding is gone.
-func byHand(t *testing.T, code, words string, ttl time.Duration, open func() driver.Backend, do func()) {
+// byHand follows advice that is not a statement to the store. There is a finding, which is its
+// severity and code, and its remedy has these words. do does them, and the finding is gone.
+func byHand(t *testing.T, finding, words string, ttl time.Duration, open func() driver.Backend, do func()) (was health.Finding) {
 	t.Helper()
+	severity, code, _ := strings.Cut(finding, " ")
 	of := func(all []health.Finding) int {
 		return slices.IndexFunc(all, func(f health.Finding) bool { return f.Code == code })
 	}
@@ -74,6 +75,8 @@ func byHand(t *testing.T, code, words string, ttl time.Duration, open func() dri
 	switch {
 	case i < 0:
 		t.Fatalf("%s is not found, only %v", code, before)
+	case before[i].Severity.String() != severity:
+		t.Fatalf("%s is found as %v; want it as %s", code, before[i].Severity, severity)
 	case !strings.Contains(before[i].Remedy, words):
 		t.Fatalf("the remedy of %s is %q; want it to say %q", code, before[i].Remedy, words)
 	}
@@ -83,6 +86,7 @@ func byHand(t *testing.T, code, words string, ttl time.Duration, open func() dri
 		t.Fatalf("%s is found after %q: %v", code, before[i].Remedy, after)
 	}
 	feeds(t, code)
+	return before[i]
 }
 
 // TestAdviceOfEveryFindingIsFollowed: a finding that no test feeds back, or that docs/doctor.md does

@@ -49,7 +49,7 @@ func TestAdviceForASlowOrBrokenNetworkCanBeFollowed(t *testing.T) {
 		}
 		return faultproxy.Pass
 	})
-	byHand(t, "requests-failed", "run doctor on the host of the store", time.Minute, func() driver.Backend {
+	byHand(t, "warning requests-failed", "run doctor on the host of the store", time.Minute, func() driver.Backend {
 		steps.Store(0)
 		return at()
 	}, func() { url = s.URL() })
@@ -63,7 +63,7 @@ func TestAdviceForAnEtcdThatIsSlowCanBeFollowed(t *testing.T) {
 	slow.Delay(550 * time.Millisecond)
 	url := "etcd://" + slow.Addr()
 	at := func() driver.Backend { return open(t, url).Backend }
-	byHand(t, "etcd-latency", "run doctor on the host of a member", time.Minute, at, func() { url = etcd.URL() })
+	byHand(t, "warning etcd-latency", "run doctor on the host of a member", time.Minute, at, func() { url = etcd.URL() })
 }
 
 // A failover takes as long as --failover says.
@@ -107,7 +107,7 @@ func TestAdviceForAStoreThatForgetsCanBeFollowed(t *testing.T) {
 			}
 		}
 	}()
-	byHand(t, "lock-lost", "stop what deletes data there (FLUSHALL", time.Minute, func() driver.Backend {
+	byHand(t, "error lock-lost", "stop what deletes data there (FLUSHALL", time.Minute, func() driver.Backend {
 		return open(t, s.URL()).Backend
 	}, func() {
 		close(stop)
@@ -177,9 +177,11 @@ func TestAdviceForClocksCanBeFollowed(t *testing.T) {
 	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for code, wrong := range map[string]string{"clock-rate": "CLOCK_RATE=4", "clock-offset": "CLOCK_AHEAD=-30"} {
+	for finding, wrong := range map[string]string{
+		"warning clock-rate": "CLOCK_RATE=4", "note clock-offset": "CLOCK_AHEAD=-30",
+	} {
 		s := testserver.Redis(t, testserver.Persist(true), testserver.Env("LD_PRELOAD="+library, wrong))
-		byHand(t, code, "timedatectl set-ntp true on both hosts", time.Minute, func() driver.Backend {
+		byHand(t, finding, "timedatectl set-ntp true on both hosts", time.Minute, func() driver.Backend {
 			return open(t, s.URL()).Backend
 		}, func() { must(t, s.Restart(testserver.Env("LD_PRELOAD="))) })
 	}
@@ -191,12 +193,12 @@ func TestAdviceForReplicasOfRedisCanBeFollowed(t *testing.T) {
 	g := testserver.RedisSentinel(t, testserver.Persist(true), testserver.Config("min-replicas-to-write 1"))
 	url := "redis://" + g.Servers[1].Addr()
 	at := func() driver.Backend { return open(t, url).Backend }
-	byHand(t, "redis-replica", "connect to the master", time.Minute, at, func() { url = "redis://" + g.Servers[0].Addr() })
+	byHand(t, "error redis-replica", "connect to the master", time.Minute, at, func() { url = "redis://" + g.Servers[0].Addr() })
 	url = "redis://" + g.Servers[1].Addr()
 	for _, f := range found(t, at(), time.Minute) {
 		if f.Code == "redis-replica" {
 			form := regexp.MustCompile(`redis\+sentinel://[^ ]+`).FindString(f.Remedy)
-			byHand(t, "redis-replica", "through Sentinel", time.Minute, at, func() {
+			byHand(t, "error redis-replica", "through Sentinel", time.Minute, at, func() {
 				url = strings.NewReplacer("host:port", g.Addrs()[0], "master-name", g.Name, "/db", "/0").Replace(form)
 			})
 		}
@@ -211,7 +213,7 @@ func TestAdviceForReplicasOfRedisCanBeFollowed(t *testing.T) {
 		t.Cleanup(func() { _ = b.Close() })
 		return b
 	}
-	byHand(t, "redis-replicas-missing", "start the missing replicas", time.Minute, wanting, func() {
+	byHand(t, "error redis-replicas-missing", "start the missing replicas", time.Minute, wanting, func() {
 		replica := testserver.Redis(t, testserver.Persist(true))
 		must(t, replica.Follow(s.Addr()))
 		until(t, "the replica follows", func() bool {
@@ -220,7 +222,7 @@ func TestAdviceForReplicasOfRedisCanBeFollowed(t *testing.T) {
 		})
 	})
 	replicas = 3
-	byHand(t, "redis-replicas-missing", "set Options.Replicas to how many there are", time.Minute, wanting, func() { replicas = 1 })
+	byHand(t, "error redis-replicas-missing", "set Options.Replicas to how many there are", time.Minute, wanting, func() { replicas = 1 })
 }
 
 func TestAdviceForServersOfAQuorumCanBeFollowed(t *testing.T) {
@@ -238,16 +240,19 @@ func TestAdviceForServersOfAQuorumCanBeFollowed(t *testing.T) {
 	quorum := func() driver.Backend { return open(t, "redlock://"+strings.Join(addrs, ",")).Backend }
 	must(t, quorum().(*quorumlock.Backend).Initialise(t.Context()))
 	must(t, down.Kill())
-	byHand(t, "quorum-member-down", "start the member", time.Minute, quorum, func() { must(t, down.Restart()) })
+	byHand(t, "warning quorum-member-down", "start the member", time.Minute, quorum, func() { must(t, down.Restart()) })
 
 	addrs[2] = strings.Replace(one, "127.0.0.2", "127.0.0.1", 1)
-	byHand(t, "quorum-same-store", "start an empty server, and write its host:port into the URL", time.Minute, quorum, func() {
+	byHand(t, "error quorum-same-store", "start an empty server, and write its host:port into the URL", time.Minute, quorum, func() {
 		_, addrs[2] = at("127.0.0.5")
 	})
 	_, addrs[2] = at("127.0.0.2")
-	byHand(t, "quorum-shared-host", "by an empty server on a host of its own", time.Minute, quorum, func() {
+	shared := byHand(t, "warning quorum-shared-host", "by an empty server on a host of its own", time.Minute, quorum, func() {
 		_, addrs[2] = at("127.0.0.6")
 	})
+	if text := shared.String(); !strings.Contains(text, "127.0.0.2 has node 1") || !strings.Contains(text, "node 3") {
+		t.Errorf("the members are not named: %s", text)
+	}
 }
 
 func TestAdviceForSetsOfTablesAndStandbysCanBeFollowed(t *testing.T) {
@@ -267,7 +272,7 @@ func TestAdviceForSetsOfTablesAndStandbysCanBeFollowed(t *testing.T) {
 		return strings.HasPrefix(statement, "SELECT CASE WHEN current_setting(")
 	})
 	url = strings.Replace(s.URL(), s.Addr(), split.Addr(), 1)
-	byHand(t, "postgres-read-splitting", "connect to the primary, or past the pooler", time.Minute, here, func() { url = s.URL() })
+	byHand(t, "warning postgres-read-splitting", "connect to the primary, or past the pooler", time.Minute, here, func() { url = s.URL() })
 
 	run("CREATE SCHEMA other")
 	for _, table := range []string{"meta", "swap", "lease", "history"} {
@@ -277,7 +282,7 @@ func TestAdviceForSetsOfTablesAndStandbysCanBeFollowed(t *testing.T) {
 		if f.Code == "postgres-schemas" {
 			t.Log(f.Remedy)
 			_, steps, _ := strings.Cut(f.Remedy, ", then ")
-			byHand(t, "postgres-schemas", steps, time.Minute, here, func() { run(steps) })
+			byHand(t, "error postgres-schemas", steps, time.Minute, here, func() { run(steps) })
 		}
 	}
 }

@@ -121,14 +121,22 @@ func TestAdviceForPostgresCanBeFollowed(t *testing.T) {
 		run(`ALTER ROLE "an App" SET ` + setting)
 	}
 	url := strings.Replace(s.URL(), "postgres://postgres@", "postgres://an%20App@", 1)
-	left := follow(t, func() driver.Backend { return open(t, url).Backend }, onOneSession(t, url))
+	here := func() driver.Backend { return open(t, url).Backend }
+	finds(t, here(), time.Minute, "error postgres-fsync", "warning postgres-synchronous-commit", "note postgres-isolation",
+		"note postgres-idle-in-transaction", "warning postgres-statement-timeout", "warning postgres-async-standby",
+		"error postgres-read-only", "error lock-refused")
+	left := follow(t, here, onOneSession(t, url))
 	if len(left) > 0 {
 		t.Errorf("these are left: %v", left)
 	}
+	// What a lease of 50 s allows is too short for one of a minute.
+	run(`ALTER ROLE "an App" SET statement_timeout = '5s'`)
+	finds(t, here(), 50*time.Second)
+	finds(t, here(), time.Minute, "warning postgres-statement-timeout")
 
 	// To whom is connected to a standby it says how to write a URL of all servers.
 	left = follow(t, func() driver.Backend { return open(t, standby.URL()).Backend }, onOneSession(t, standby.URL()))
-	if got := codes(left); got != "postgres-standby" {
+	if got := codes(left); got != "postgres-standby" || left[0].Severity != health.Error {
 		t.Fatalf("left at the standby: %s", got)
 	}
 	form := regexp.MustCompile(`postgres://[^ :]+`).FindString(left[0].Remedy)
@@ -178,16 +186,21 @@ func TestAdviceForMariaDBCanBeFollowed(t *testing.T) {
 	run("SET GLOBAL innodb_flush_log_at_trx_commit = 2", "SET GLOBAL sync_binlog = 0", "SET GLOBAL wait_timeout = 19",
 		"SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET GLOBAL innodb_lock_wait_timeout = 0",
 		"SET GLOBAL read_only = ON")
-	left := follow(t, func() driver.Backend { return open(t, s.URL()).Backend }, onOneSession(t, s.URL()))
-	if len(left) > 0 {
+	here := func() driver.Backend { return open(t, s.URL()).Backend }
+	finds(t, here(), time.Minute, "warning mysql-flush-log", "warning mysql-sync-binlog", "warning mysql-wait-timeout",
+		"warning mysql-lock-wait", "note mysql-isolation", "error mysql-read-only")
+	if left := follow(t, here, onOneSession(t, s.URL())); len(left) > 0 {
 		t.Errorf("these are left: %v", left)
 	}
+	run("SET GLOBAL innodb_lock_wait_timeout = 50") // as it is at first: a lease of a minute is longer
+	finds(t, here(), time.Minute)
+	finds(t, here(), 49*time.Second, "note mysql-lock-wait")
 }
 
 func TestAdviceForSQLiteCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "sqlite-journal", "sqlite-synchronous")
-	for _, journal := range []string{"DELETE", "MEMORY"} {
+	for journal, severity := range map[string]string{"DELETE": "note", "OFF": "error", "MEMORY": "error"} {
 		path := filepath.Join(t.TempDir(), "locks.db")
 		pragmas := map[string]string{"journal_mode": journal, "synchronous": "OFF"}
 		open := func() driver.Backend {
@@ -197,6 +210,7 @@ func TestAdviceForSQLiteCanBeFollowed(t *testing.T) {
 			}
 			return onFile(t, path, strings.Join(dsn, "&"))
 		}
+		finds(t, open(), time.Minute, severity+" sqlite-journal", "warning sqlite-synchronous")
 		left := follow(t, open, func(texts []string) error {
 			for _, text := range texts { // in the DSN, as the remedy says
 				name, value, _ := strings.Cut(strings.TrimPrefix(text, "PRAGMA "), " = ")
@@ -235,11 +249,16 @@ func TestAdviceForRedisCanBeFollowed(t *testing.T) {
 		}
 		return nil
 	}
+	finds(t, open(t, master.URL()).Backend, time.Minute,
+		"error redis-eviction", "warning redis-no-persistence", "warning redis-min-replicas")
+	finds(t, at(), time.Minute, // a lock that no other client requests needs no ZADD
+		"note redis-unreadable", "note redis-unreadable", "error redis-rights")
 	if left := follow(t, at, do); len(left) > 0 {
 		t.Errorf("these are left: %v", left)
 	}
-	for _, when := range []string{"no", "everysec"} {
+	for when, severity := range map[string]string{"no": "warning", "everysec": "note"} {
 		config(t, master, "appendfsync "+when)
+		finds(t, at(), time.Minute, severity+" redis-fsync")
 		if left := follow(t, at, do); len(left) > 0 {
 			t.Errorf("these are left with appendfsync %s: %v", when, left)
 		}

@@ -85,15 +85,15 @@ func TestAdviceForServersOfAnEnsembleCanBeFollowed(t *testing.T) {
 	}
 	url := testserver.ZooKeeper(t).URL()
 	at := func() driver.Backend { return open(t, url).Backend }
-	byHand(t, "zookeeper-single", "name all of them: zk://host1:2181,host2:2181,host3:2181", 30*time.Second, at, func() {
+	byHand(t, "note zookeeper-single", "name all of them: zk://host1:2181,host2:2181,host3:2181", 30*time.Second, at, func() {
 		url = "zk://" + strings.Join(all, ",")
 	})
 	must(t, servers[0].Kill())
-	byHand(t, "zookeeper-server-down", "take it out of the URL", 30*time.Second, at, func() {
+	byHand(t, "warning zookeeper-server-down", "take it out of the URL", 30*time.Second, at, func() {
 		url = "zk://" + strings.Join(all[1:], ",")
 	})
 	url = "zk://" + strings.Join(all, ",")
-	byHand(t, "zookeeper-server-down", "start the server", 30*time.Second, at, func() { must(t, servers[0].Restart()) })
+	byHand(t, "warning zookeeper-server-down", "start the server", 30*time.Second, at, func() { must(t, servers[0].Restart()) })
 }
 
 func TestAdviceForEtcdCanBeFollowed(t *testing.T) {
@@ -201,7 +201,7 @@ func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 	})
 	whole := url
 	at := func() driver.Backend { return open(t, url).Backend }
-	byHand(t, "etcd-member-down", "take its endpoint out of the URL", time.Minute, at, func() {
+	byHand(t, "warning etcd-member-down", "take its endpoint out of the URL", time.Minute, at, func() {
 		url = "etcd://" + strings.Join(all[:2], ",")
 	})
 	back := func() {
@@ -211,7 +211,7 @@ func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 		})
 	}
 	url = whole
-	byHand(t, "etcd-member-down", "start the member", time.Minute, at, func() {
+	byHand(t, "warning etcd-member-down", "start the member", time.Minute, at, func() {
 		must(t, members[2].Restart())
 		back()
 	})
@@ -230,7 +230,7 @@ func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 			steps = strings.Split(f.Remedy, ", then ")
 		}
 	}
-	byHand(t, "etcd-alarm", "etcdctl member remove", time.Minute, at, func() {
+	byHand(t, "error etcd-alarm", "etcdctl member remove", time.Minute, at, func() {
 		for _, text := range steps {
 			if text != "start member2 with an empty --data-dir and --initial-cluster-state=existing" {
 				until(t, "etcd follows "+text, func() bool { // a member that is just back counts as away for 5 s
@@ -246,6 +246,6 @@ func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 	})
 
 	single := testserver.Etcd(t).URL()
-	byHand(t, "etcd-single", "name all of them: etcd://host1:2379,host2:2379,host3:2379", time.Minute,
+	byHand(t, "note etcd-single", "name all of them: etcd://host1:2379,host2:2379,host3:2379", time.Minute,
 		func() driver.Backend { return open(t, single).Backend }, func() { single = whole })
 }

@@ -52,12 +52,12 @@ func TestNATS(t *testing.T) {
 	must(t, err)
 	short := func() driver.Backend { return open(t, s.URL()+"/short").Backend }
 	finds(t, short(), ttl, "warning nats-sync", "warning nats-memory", "error nats-limits")
-	byHand(t, "nats-limits", "nats stream edit KV_short --max-age=0 --max-msgs=-1 --discard=new", ttl, short, func() {
+	byHand(t, "error nats-limits", "nats stream edit KV_short --max-age=0 --max-msgs=-1 --discard=new", ttl, short, func() {
 		edit(t, js, "KV_short", func(c *jetstream.StreamConfig) {
 			c.MaxAge, c.MaxMsgs, c.Discard = 0, -1, jetstream.DiscardNew
 		})
 	})
-	byHand(t, "nats-memory", "nats stream rm KV_short", ttl, short, func() {
+	byHand(t, "warning nats-memory", "nats stream rm KV_short", ttl, short, func() {
 		must(t, js.DeleteStream(t.Context(), "KV_short"))
 	})
 }
@@ -79,7 +79,7 @@ func TestNATSCluster(t *testing.T) {
 		return err == nil
 	})
 	locks := func() driver.Backend { return open(t, url+"/locks").Backend }
-	byHand(t, "nats-sync", "nats stream edit KV_locks --replicas=3", time.Minute, locks, func() {
+	byHand(t, "warning nats-sync", "nats stream edit KV_locks --replicas=3", time.Minute, locks, func() {
 		edit(t, js, "KV_locks", func(c *jetstream.StreamConfig) { c.Replicas, c.Discard = 3, jetstream.DiscardNew })
 	})
 	store := locks()

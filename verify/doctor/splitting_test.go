@@ -121,7 +121,7 @@ func TestProxyThatSplitsReadsOfMariaDB(t *testing.T) {
 	if len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Value, "server_id 2, writes by") {
 		t.Errorf("found: %v", r.Findings)
 	}
-	byHand(t, "mysql-read-splitting", "name the primary itself in the URL", time.Minute, func() driver.Backend {
+	byHand(t, "warning mysql-read-splitting", "name the primary itself in the URL", time.Minute, func() driver.Backend {
 		return open(t, url).Backend
 	}, func() { url = primary.URL() })
 	finds(t, open(t, url).Backend, time.Minute)
@@ -134,7 +134,7 @@ func TestReplicaOfMariaDBThatTakesWrites(t *testing.T) {
 	url := replica.URL()
 	feedsBack(t, "mysql-replica")
 	finds(t, open(t, url).Backend, time.Minute, "warning mysql-replica")
-	byHand(t, "mysql-replica", "connect to the primary", time.Minute, func() driver.Backend {
+	byHand(t, "warning mysql-replica", "connect to the primary", time.Minute, func() driver.Backend {
 		return open(t, url).Backend
 	}, func() { url = primary.URL() })
 	finds(t, open(t, url).Backend, time.Minute)
@@ -158,7 +158,7 @@ func TestSubscriberOfPostgres(t *testing.T) {
 	url := subscriber.URL()
 	feedsBack(t, "postgres-subscriber")
 	finds(t, open(t, url).Backend, time.Minute, "warning postgres-subscriber")
-	byHand(t, "postgres-subscriber", "connect to the publisher", time.Minute, func() driver.Backend {
+	byHand(t, "warning postgres-subscriber", "connect to the publisher", time.Minute, func() driver.Backend {
 		return open(t, url).Backend
 	}, func() { url = publisher.URL() })
 }

@@ -43,7 +43,6 @@ func TestBenchMeasuresAndLeavesNothingBehind(t *testing.T) {
 
 func TestBenchIsBounded(t *testing.T) {
 	t.Parallel()
-	newStage(t, "memory:").wants(exitUsage, "bench", "--for", "0.1").wantLine("--for")
 	passes := func(l fencelock.Line) bool {
 		return strings.HasSuffix(l.Key, "/1") && len(l.Claims) == 2 && !l.Claims[1].Granted
 	}

@@ -193,19 +193,6 @@ func TestDeletedDatabaseEndsTheCommand(t *testing.T) {
 	s.must("run", "-n", "n", "--", "true")
 }
 
-// TestSymlinkToNoFileIsRefused: SQLite would create the target with the rights of whoever runs
-// the command, wherever whoever made the link wants it.
-func TestSymlinkToNoFileIsRefused(t *testing.T) {
-	t.Parallel()
-	s := sqliteStage(t)
-	must(t, os.Symlink(s.path("target"), s.path("locks.db")))
-	p := s.wants(exitConfig, "run", "n", "--", "true")
-	p.wantLine("symlink", "does not exist")
-	if _, err := os.Lstat(s.path("target")); err == nil {
-		t.Error("the target was created")
-	}
-}
-
 // A server whose certificate nobody vouches for is not talked to: the command ends before
 // it has sent anything, the password least of all.
 //

@@ -38,26 +38,6 @@ func TestSlotIsRunOnceHoweverManyTry(t *testing.T) {
 	})
 }
 
-// A slot that is still to come keeps all before it from running, which nobody guesses from
-// "is done" alone.
-func TestSlotOfAWrongClockIsTold(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, s *stage) {
-		s.must("once", "job", "--slot", "2026-11-20T20:00Z", "--", "true")
-		code, p := s.run("fencelock", "once", "job", "--slot", "2026-11-20T20:00Z", "--", "sh", "-c", "echo ran >again")
-		p.wantLine("is done: finished at ")
-		if text := p.err.String(); code != 0 || strings.Contains(text, "clock") {
-			t.Errorf("exit %d: %s", code, text)
-		}
-		s.must("once", "job", "--slot", "9000-01-01T00:00Z", "--", "true")
-		code, p = s.run("fencelock", "once", "job", "--slot", "hour", "--", "sh", "-c", "echo ran >again")
-		p.wantLine("cannot run any more, because a later one is done: finished at ", ", as slot 9000-01-01 00:00:00 +00:00, which is still to come: until then nothing runs")
-		if code != exitNotAcquired || s.read("again") != "" {
-			t.Errorf("exit %d, or it ran: %s", code, p.err.String())
-		}
-	})
-}
-
 func TestWatchShowsWhoComesAndGoes(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {

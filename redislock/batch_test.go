@@ -58,7 +58,7 @@ func TestLocksOfOneCallAreJudgedByThemselves(t *testing.T) {
 		cmds []*request
 		want string
 	}{
-		{"enter", enterAll(b, claims...), "g|[n|k2|WRONGTYPE|g|[w|g"},
+		{"enter", enterAll(b, claims...), "g|n|k2|WRONGTYPE|g|w|g"},
 		{"renew", ofAll(renewScript, func(k driver.Ticket) []any {
 			return []any{k.ID, k.TTL.Microseconds()}
 		}), "+|WRONGTYPE|x|+|arithmetic"},

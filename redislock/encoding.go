@@ -49,8 +49,7 @@ func parseClaim(s string) (c claimText, ok bool) {
 	c.trace = f.take(f.number(" "))
 	f.until(" ")
 	c.note = f.rest
-	sane := c.span >= 1 && c.span <= limit.Span && c.token >= 1 && c.token < maxToken && c.weight >= 1
-	return c, !f.bad && sane
+	return c, !f.bad && sane(c.token, c.span) && c.weight >= 1
 }
 
 // fields reads a text part by part. After a part that is not what was expected, bad is set.
@@ -78,6 +77,11 @@ func (f *fields) number(end string) int64 {
 
 func (f *fields) time() time.Time { return time.UnixMicro(f.number(" ")) }
 
+// duration reads how long something lasts. Nothing that concerns a lease is longer than two of them.
+func (f *fields) duration() time.Duration {
+	return time.Duration(min(f.number(" "), 2*maxTTL.Microseconds())) * time.Microsecond
+}
+
 // prefixed reads a text with its length in front; "" if bad.
 func (f *fields) prefixed() string { return f.take(f.number(":")) }
 
@@ -92,43 +96,10 @@ func (f *fields) take(n int64) string {
 	return text
 }
 
-// reply reads what a script answered, part by part. After the first part that is not what was expected all are
-// zero, and bad is set.
-type reply struct {
-	parts []any
-	bad   bool
-}
-
-func (r *reply) text() string {
-	if len(r.parts) == 0 {
-		r.bad = true
-		return ""
-	}
-	part := r.parts[0]
-	r.parts = r.parts[1:]
-	switch v := part.(type) {
-	case string:
-		return v
-	case int64:
-		return strconv.FormatInt(v, 10)
-	}
-	r.bad = true
-	return ""
-}
-
-func (r *reply) number() int64 {
-	n, err := strconv.ParseInt(r.text(), 10, 64)
-	if err != nil || n < 0 {
-		r.bad = true
-	}
-	return n
-}
-
-func (r *reply) time() time.Time { return time.UnixMicro(r.number()) }
-
-// busy reads the first claim of a line at a time.
-func (r *reply) busy(now time.Time, ahead int) *driver.BusyError {
-	c, ok := parseClaim(r.text())
+// busy reads a time, and the first claim of a line as it was then.
+func (f *fields) busy(ahead int) *driver.BusyError {
+	now := f.time()
+	c, ok := parseClaim(f.rest)
 	if !ok {
 		// Gone by now, or damaged: it is for people only.
 		return &driver.BusyError{Ahead: ahead}
@@ -145,31 +116,26 @@ func left(now, ends time.Time) time.Duration {
 // parseTicket reads an answer that begins with 'g' or 'w', from enter, await or adopt, to claim c. soonest is
 // when something in line may end, counted from the answer.
 func parseTicket(c driver.Claim, answer any) (t driver.Ticket, soonest time.Duration, ok bool) {
-	t = driver.Ticket{Claim: c, Left: c.TTL}
-	if s, is := answer.(string); is {
-		f := fields{rest: s}
-		f.bad = f.take(1) != "g"
-		t.Token, t.Granted = f.number(" "), true
-		t.Mark = f.rest
-		return t, 0, !f.bad && t.Token >= 1 && t.Token < maxToken
-	}
-	parts, _ := answer.([]any)
-	r := reply{parts: parts}
-	kind, now := r.text(), r.time()
-	claim, ok := parseClaim(r.text())
-	t.Token, t.Span, t.Left = claim.token, claim.span, left(now, claim.ends)
+	s, _ := answer.(string)
+	f := fields{rest: s}
+	kind := f.take(1)
+	t = driver.Ticket{Claim: c, Token: f.number(" ")}
+	t.Span, t.Left = f.number(" "), f.duration()
 	switch kind {
 	case "g":
-		t.Granted = true
-		t.Mark = r.text()
+		t.Granted, t.Mark = true, f.rest
 	case "w":
-		t.Ahead = int(min(r.number(), math.MaxInt32))
-		t.Head = r.busy(now, t.Ahead)
-		soonest = left(now, r.time())
+		t.Ahead, soonest = int(min(f.number(" "), math.MaxInt32)), f.duration()
+		t.Head = f.busy(t.Ahead)
 	default:
 		return t, 0, false
 	}
-	return t, soonest, ok && !r.bad
+	return t, soonest, !f.bad && sane(t.Token, t.Span)
+}
+
+// sane reports whether tokens from first on, as many as span, are ones that a lock draws.
+func sane(first, span int64) bool {
+	return span >= 1 && span <= limit.Span && first >= 1 && first < maxToken
 }
 
 func clampTTL(d time.Duration) time.Duration { return min(max(d, minTTL), maxTTL) }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -107,29 +107,21 @@ func (b *Backend) refused(ctx context.Context, c driver.Claim, got *request) err
 
 // refusal reads why the script enter gave no ticket.
 func refusal(c *driver.Claim, answer any) error {
-	switch v := answer.(type) {
-	case string:
-		switch {
-		case strings.HasPrefix(v, "k"):
-			if size, err := strconv.ParseInt(v[1:], 10, 64); err == nil {
-				return cmp.Or(driverutil.CheckKind(c.Capacity, size), driver.ErrKind)
-			}
-		case v == "o":
-			return driver.ErrReused
-		case strings.HasPrefix(v, "x"):
-			return parseGone(v)
+	s, _ := answer.(string)
+	f := fields{rest: s}
+	switch kind := f.take(1); {
+	case kind == "k":
+		if size, err := strconv.ParseInt(f.rest, 10, 64); err == nil {
+			return cmp.Or(driverutil.CheckKind(c.Capacity, size), driver.ErrKind)
 		}
-		return ballotRefusal(entering, c.Key, v)
-	case []any:
-		r := reply{parts: v}
-		if r.text() != "n" {
-			break
-		}
-		now, ahead := r.time(), int(r.number())
-		busy := r.busy(now, ahead)
-		if !r.bad {
+	case s == "o":
+		return driver.ErrReused
+	case kind == "x":
+		return parseGone(s)
+	case kind == "n":
+		if busy := f.busy(int(min(f.number(" "), math.MaxInt32))); !f.bad {
 			return busy
 		}
 	}
-	return badAnswer(entering, c.Key, answer)
+	return ballotRefusal(entering, c.Key, answer)
 }

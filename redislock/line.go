@@ -78,14 +78,15 @@ func (b *Backend) lineOf(ctx context.Context, key string, got *request) (driver.
 // parseLine reads what the script look answered.
 func parseLine(key string, answer any) (driver.Line, error) {
 	line := driver.Line{Key: key}
-	parts, _ := answer.([]any)
-	r := reply{parts: parts}
-	now := r.time()
-	line.Last, line.Mark = r.number(), r.text()
-	size, hold := r.number(), r.number()
-	for i := int64(0); len(r.parts) > 0 && !r.bad; i++ {
-		kind, id, _ := strings.Cut(r.text(), ":")
-		c, ok := parseClaim(r.text())
+	s, _ := answer.(string)
+	f := fields{rest: s}
+	now := f.time()
+	line.Last = f.number(" ")
+	size, hold := f.number(" "), f.number(" ")
+	line.Mark = f.prefixed()
+	for i := int64(0); f.rest != "" && !f.bad; i++ {
+		kind, id, _ := strings.Cut(f.prefixed(), ":")
+		c, ok := parseClaim(f.prefixed())
 		claim := c.carries()
 		claim.ID, claim.LockDelay = driverutil.ShortID(id), c.lockDelay
 		claim.Capacity, claim.Weight, claim.Span = size, c.weight, c.span
@@ -96,11 +97,11 @@ func parseLine(key string, answer any) (driver.Line, error) {
 			Lingering: kind == "l",
 			Since:     c.since,
 			Left:      left(now, c.ends),
-			Reason:    r.text(),
+			Reason:    f.prefixed(),
 		})
-		r.bad = r.bad || !ok
+		f.bad = f.bad || !ok
 	}
-	if r.bad {
+	if f.bad {
 		return driver.Line{Key: key}, badAnswer(reading, key, answer)
 	}
 	slices.SortFunc(line.Claims, func(a, b driver.Standing) int { return cmp.Compare(a.Token, b.Token) })

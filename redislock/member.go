@@ -100,31 +100,33 @@ func (b *Backend) initialise(ctx context.Context, change bool) error {
 	if got.err != nil {
 		return b.answered(ctx, doing, "", got)
 	}
-	if s, _ := got.answer.(string); s != "+" {
-		return ballotRefusal(doing, "", s)
+	if got.answer != "+" {
+		return ballotRefusal(doing, "", got.answer)
 	}
 	return nil
 }
 
-// ballotRefusal reads an answer of the script ballot that enter has not.
-func ballotRefusal(doing, key, s string) error {
-	if len(s) > 1 {
-		n, err := strconv.ParseInt(s[1:], 10, 64)
-		switch {
-		case s[0] == 'b' && err == nil:
-			return ballot.Error{Last: n}
-		case s[0] == 'q' && err == nil:
-			return &ballot.QuarantineError{Left: time.Duration(n) * time.Microsecond}
-		case s[0] == 'c':
-			lasts, ahead, _ := strings.Cut(s[1:], " ")
-			left, err := strconv.ParseInt(lasts, 10, 64)
-			apart, err2 := strconv.ParseInt(ahead, 10, 64)
-			if err == nil && err2 == nil {
-				return fmt.Errorf("its clock and the clock of this client are %v apart, more than the Skew: %w",
-					(time.Duration(apart) * time.Microsecond).Abs().Round(time.Millisecond),
-					&ballot.QuarantineError{Left: time.Duration(left) * time.Microsecond})
-			}
-		case strings.HasPrefix(s, "mskew "):
+// ballotRefusal reads an answer of script/member.lua that enter has not.
+func ballotRefusal(doing, key string, answer any) error {
+	s, _ := answer.(string)
+	f := fields{rest: s + " "}
+	switch f.take(1) {
+	case "b":
+		if last := f.number(" "); !f.bad {
+			return ballot.Error{Last: last}
+		}
+	case "q":
+		if left := f.duration(); !f.bad {
+			return &ballot.QuarantineError{Left: left}
+		}
+	case "c":
+		left, apart := f.duration(), time.Duration(f.number(" "))*time.Microsecond
+		if !f.bad {
+			return fmt.Errorf("its clock and the clock of this client are %v apart, more than the Skew: %w",
+				apart.Round(time.Millisecond), &ballot.QuarantineError{Left: left})
+		}
+	case "m":
+		if strings.HasPrefix(f.rest, "skew ") {
 			return driver.Permanent(fmt.Errorf(
 				"redis: this server is a member of a quorum with %s: give all programs the same ballot.Membership, by "+
 					"skew=, quarantine= (the maxttl) and durable= in a redlock URL; or change it with "+
@@ -132,5 +134,5 @@ func ballotRefusal(doing, key, s string) error {
 
 		}
 	}
-	return badAnswer(doing, key, s)
+	return badAnswer(doing, key, answer)
 }

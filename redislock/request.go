@@ -42,10 +42,9 @@ type request struct {
 type call struct {
 	redis.Cmd
 	requests []*request
-	inFull   bool                  // with the text of the script
-	wait     *redis.Cmd            // what WAIT answered behind it
-	to       redis.UniversalClient // another node of a Cluster that it goes to next
-	asking   bool                  // that node does not have the slot yet
+	inFull   bool       // with the text of the script
+	wait     *redis.Cmd // what WAIT answered behind it
+	ask      string     // the address of the node of a Cluster that gets the hash slot, if it goes there
 	room     [1]*request
 	args     [4 + usualArgs]any
 }
@@ -61,22 +60,11 @@ func newCall(r *request) *call {
 	return c
 }
 
-// split returns a call in full for each request.
-func (c *call) split() (alone []*call) {
-	for _, r := range c.requests {
-		one := &call{requests: []*request{r}, inFull: true}
-		one.SetErr(c.Err()) // unless it is sent
-		alone = append(alone, one)
-	}
-	return alone
-}
-
 // text returns what the server has answered instead of a result, or "".
-func (c *call) text() string {
-	err := c.Err()
-	if err == nil {
-		return ""
-	}
+func (c *call) text() string { return serverError(c.Err()) }
+
+// serverError returns the text of an error of the server, and "" for others.
+func serverError(err error) string {
 	if refused := redis.Error(nil); errors.As(err, &refused) {
 		return err.Error()
 	}
@@ -127,9 +115,8 @@ func (c *call) failure() error {
 	return c.wait.Err()
 }
 
-// finish gives each request what came back for it. Then it is its caller's. What a replica did does not
-// count: it forgets that when it follows its master.
-func (c *call) finish(refuses, confirmed error) {
+// finish gives each request what came back for it. Then it is its caller's.
+func (c *call) finish(confirmed error) {
 	answer, err := c.Result()
 	answers := []any{answer}
 	if len(c.requests) > 1 && err == nil {
@@ -145,8 +132,6 @@ func (c *call) finish(refuses, confirmed error) {
 			r.answer = answers[i]
 			if r.err = lockError(answers[i]); r.err != nil {
 				r.answer = nil
-			} else if refuses != nil {
-				r.answer, r.err = nil, refuses
 			} else if r.durable {
 				r.err = confirmed
 			}

@@ -8,24 +8,21 @@ import (
 // spareConns is how many connections a spare client has at most.
 const spareConns = 2
 
-// withRoom returns server, or a spare client of the same server with connections of its own while all those of
-// server's pool are in use: commands of the program that block, as BLPOP does, and transactions may keep them for
-// longer than a lease.
-func (t *transport) withRoom(server redis.UniversalClient) redis.UniversalClient {
-	one, ok := server.(*redis.Client)
-	if !ok || !poolIsFull(one) {
-		return server
-	}
+// spare returns a client with connections of its own and the options of server: for server, while all those of its pool
+// are in use, because commands of the program that block, as BLPOP does, and transactions may keep them for longer than
+// a lease; or for the node at another address, which gets a hash slot.
+func (t *transport) spare(server *redis.Client, addr string) *redis.Client {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	spare := t.spares[one]
+	spare := t.spares[addr]
 	if spare == nil {
-		o := *one.Options()
+		o := *server.Options()
+		o.Addr = addr
 		// go-redis writes into what this points to while a connection of server begins, and NewClient reads it.
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = spareConns, 0, 0, 0
 		spare = redis.NewClient(&o)
-		t.spares[one] = spare
+		t.spares[addr] = spare
 	}
 	return spare
 }

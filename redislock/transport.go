@@ -42,7 +42,7 @@ type transport struct {
 
 	mu     sync.Mutex
 	queues map[redis.UniversalClient]*queue // of each server
-	spares map[*redis.Client]*redis.Client  // of each server whose pool was full
+	spares map[string]*redis.Client         // by address
 }
 
 func newTransport(rdb redis.UniversalClient, o *Options) *transport {
@@ -53,7 +53,7 @@ func newTransport(rdb redis.UniversalClient, o *Options) *transport {
 		replicas: o.Replicas,
 		patience: cmp.Or(o.ReplicaWait, time.Second),
 		queues:   make(map[redis.UniversalClient]*queue),
-		spares:   make(map[*redis.Client]*redis.Client),
+		spares:   make(map[string]*redis.Client),
 	}
 	t.apart.Store(cluster != nil)
 	if _, one := rdb.(*redis.Client); one && o.Member == nil { // the scripts of a member ask it themselves
@@ -95,7 +95,7 @@ func (t *transport) direct(ctx context.Context, q *queue, r *request) bool {
 		r.repeated = broken && wasSent(err)
 		return false
 	}
-	c.finish(t.role.refuses(), nil)
+	c.finish(nil)
 	return true
 }
 
@@ -206,7 +206,7 @@ func (t *transport) exec(ctx context.Context, calls []*call) {
 			t.finish(calls...)
 			return
 		}
-		t.sendOnce(ctx, t.withRoom(server), calls, attempt)
+		t.sendOnce(ctx, server, calls, attempt)
 		var again []*call
 		rest := false
 		for _, c := range calls {
@@ -228,54 +228,43 @@ func (t *transport) exec(ctx context.Context, calls []*call) {
 // finish gives the requests of calls what came back for them.
 func (t *transport) finish(calls ...*call) {
 	for _, c := range calls {
-		c.finish(t.role.refuses(), t.confirmed(c.wait))
+		c.finish(t.confirmed(c.wait))
 	}
 }
 
-// sendOnce sends calls to their server, or to where they have been redirected.
+// sendOnce sends calls to their server, or to the node that they are to ask.
 func (t *transport) sendOnce(ctx context.Context, home redis.UniversalClient, calls []*call, attempt int) {
-	some := make(map[redis.UniversalClient][]*call)
+	some := make(map[string][]*call)
 	for _, c := range calls {
-		at := home
-		if c.to != nil {
-			at = c.to
-		}
-		some[at] = append(some[at], c)
+		some[c.ask] = append(some[c.ask], c)
 	}
-	for server, calls := range some {
-		one, ok := server.(*redis.Client)
+	for addr, calls := range some {
+		one, ok := home.(*redis.Client)
 		if !ok {
-			pipeline(ctx, server, nil, calls, t.waitFor(ctx, calls, 0))
+			pipeline(ctx, home, calls, t.waitFor(ctx, calls, 0))
+			continue
+		}
+		if addr != "" || poolIsFull(one) {
+			one = t.spare(one, cmp.Or(addr, one.Options().Addr))
+		}
+		if err := t.role.check(ctx, one, calls[0].requests[0].key); err != nil {
+			for _, c := range calls {
+				c.SetErr(unsentError{err})
+			}
 			continue
 		}
 		if t.cluster != nil {
 			one = within(one, max(lateAfter<<attempt, 2*t.mustWait(calls)))
 		}
-		t.pipelineToMaster(ctx, one, calls, t.waitFor(ctx, calls, one.Options().ReadTimeout))
+		pipeline(ctx, one, calls, t.waitFor(ctx, calls, one.Options().ReadTimeout))
 	}
 }
 
-// sender is a client, or one connection of it.
-type sender interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-	Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error)
-}
-
-// pipeline sends calls together, HELLO ahead of them and WAIT behind them if these are not nil.
-func pipeline(ctx context.Context, server sender, ahead *call, calls []*call, wait *redis.Cmd) {
-	for _, c := range calls {
-		c.wait = wait
-	}
-	if len(calls) == 1 && ahead == nil && wait == nil && !calls[0].asking {
-		_ = server.Process(ctx, calls[0])
-		return
-	}
-	_, _ = server.Pipelined(ctx, func(p redis.Pipeliner) error {
-		if ahead != nil {
-			_ = p.Process(ctx, ahead)
-		}
+// pipeline sends calls together, and WAIT behind them if that is not nil.
+func pipeline(ctx context.Context, server redis.UniversalClient, calls []*call, wait *redis.Cmd) {
+	_, err := server.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, c := range calls {
-			if c.asking {
+			if c.wait = wait; c.ask != "" {
 				p.Do(ctx, "asking")
 			}
 			_ = p.Process(ctx, c)
@@ -285,12 +274,15 @@ func pipeline(ctx context.Context, server sender, ahead *call, calls []*call, wa
 		}
 		return nil
 	})
+	for _, c := range calls {
+		if c.Err() == nil && c.Val() == nil { // the server has refused the login
+			c.SetErr(err)
+		}
+	}
 }
 
 // unapplied is how a server answers that has applied nothing, and says what to do instead.
 var unapplied = []string{"NOSCRIPT", "MOVED ", "ASK "}
-
-var redirects = []string{"MOVED ", "ASK "}
 
 // next returns what takes the place of a call that has no result yet, and whether there is a pause before it.
 // It returns nil for a call that is done.
@@ -305,45 +297,22 @@ func (t *transport) next(ctx context.Context, c *call, attempt int) (again []*ca
 		return []*call{c}, false
 	case strings.HasPrefix(text, "CROSSSLOT") && len(c.requests) > 1:
 		t.apart.Store(true)
-		return c.split(), false
+		return t.join(c.requests), false
 	case attempt >= t.repeats():
 		return nil, false
-	case isBroken(err):
+	case t.cluster != nil && strings.HasPrefix(text, "ASK "):
+		c.ask = text[strings.LastIndexByte(text, ' ')+1:]
+		return []*call{c}, false
+	case isBroken(err) || t.cluster != nil && strings.HasPrefix(text, "MOVED "):
 		for _, r := range c.requests {
-			r.repeated = r.repeated || wasSent(err)
+			r.repeated = r.repeated || isBroken(err) && wasSent(err)
 		}
-		if c.to, c.asking = nil, false; t.cluster != nil {
+		if c.ask = ""; t.cluster != nil {
 			t.cluster.ReloadState(ctx)
 		}
 		return []*call{c}, true
-	case t.cluster != nil && begins(redirects, text):
-		c.to = t.nodeAt(ctx, text[strings.LastIndexByte(text, ' ')+1:])
-		c.asking = c.to != nil && strings.HasPrefix(text, "ASK ")
-		return []*call{c}, c.to == nil
 	}
 	return nil, false
-}
-
-// nodeAt returns the master at an address, or nil if the client does not know it yet. The client asks nodes for a
-// new map first, and one of them may hang.
-func (t *transport) nodeAt(ctx context.Context, addr string) redis.UniversalClient {
-	soon, cancel := context.WithTimeout(ctx, lateAfter)
-	defer cancel()
-	found := make(chan *redis.Client, 1)
-	_ = inTime(soon, func() error {
-		return t.cluster.ForEachMaster(soon, func(_ context.Context, n *redis.Client) error {
-			if n.Options().Addr == addr {
-				found <- n
-			}
-			return nil
-		})
-	})
-	select {
-	case node := <-found:
-		return node
-	default:
-		return nil
-	}
 }
 
 // repeats is how often the client asks for a request to be sent again.

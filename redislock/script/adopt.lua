@@ -1,7 +1,7 @@
 -- adopt gives a claim that holds to another process: it gets another ID, channel, owner, trace and note.
 --
 -- ARGV  1 id  2 its new id  3 lease  4 the end of a claim, as keys.go has it from the channel on
--- It answers {'g', …}, or 'x', 'xl', 'xa' or 'xb' reason if no claim with the id holds.
+-- It answers 'g…' as enter does, or 'x', 'xl', 'xa' or 'xb' reason if no claim with the id holds.
 return each(function(old, id, lease, tail)
   rules().fresh()
   local h = call('HMGET', H, 'c:' .. old, 'm:' .. old, 'c:' .. id, 'n:' .. old)

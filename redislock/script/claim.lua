@@ -77,11 +77,13 @@ local function claims(r)
   -- standing answers 'g' or 'w' as enter does, or what gone answers.
   function r.standing(id)
     local h = call('HMGET', H, 'c:' .. id, 'm:' .. id, 'soonest')
-    if h[1] then return {'g', stamp, h[1], h[2] or ''} end
     local _, _, claim = r.find(id)
-    local rank = claim and call('ZRANK', W, 'c:' .. id)
-    if not rank then return r.gone(id) end
+    local rank = claim and not h[1] and call('ZRANK', W, 'c:' .. id)
+    if not rank and not h[1] then return r.gone(id) end
+    local ends, token, span = match(claim, '^(%d+) (%d+) %d+ (%d+)')
+    local ticket = token .. ' ' .. span .. ' ' .. text(ends - now) .. ' '
+    if h[1] then return 'g' .. ticket .. (h[2] or '') end
     local n, first = r.head()
-    return {'w', stamp, claim, n + rank, first, h[3] or stamp}
+    return 'w' .. ticket .. n + rank .. ' ' .. text((h[3] or now) - now) .. ' ' .. stamp .. ' ' .. first
   end
 end

@@ -4,14 +4,14 @@
 --       6 weight, or '0' for the capacity  7 '1' to be refused rather than wait  8 the token to follow, or '0'  9 the
 --       lease of a claim that waits, or '0' for that of 2, and for a member of a quorum 10 to 15, see member.lua
 -- It answers
---   'g' token ' ' mark                              granted
---   {'g', now, claim, mark}                         found, and it holds
---   {'w', now, claim, ahead, first claim, soonest}  it waits; nothing in line ends before soonest
---   {'n', now, ahead, first claim}                  refused: it would wait
---   'k' size                                        another kind or size of lock
---   'o'                                             a claim with another capacity or weight has the ID
---   'x', 'xl', 'xa' or 'xb' reason                  the ID may not come back
---   and what member.lua answers to a ballot
+--   'g' token span left mark                       it holds, and its lease lasts for left
+--   'w' token span left ahead soonest now claim    it waits; soonest is when something in line may end, counted from
+--                                                  now, and claim is the first in line
+--   'n' ahead now claim                            refused: it would wait
+--   'k' size                                       another kind or size of lock
+--   'o'                                            a claim with another capacity or weight has the ID
+--   'x', 'xl', 'xa' or 'xb' reason                 the ID may not come back
+--   and what member.lua answers to a ballot. Parts have a blank between them.
 local function enter(id, lease, tail, span, size, weight, nowait, after, waits, ...)
   local field = 'c:' .. id
   local h = call('HMGET', H, 'last', 'held', 'kept', 'mark', 'tombs', 'format') -- of a free lock there is no more
@@ -41,7 +41,7 @@ local function enter(id, lease, tail, span, size, weight, nowait, after, waits, 
     fits = held + weight <= size + 0 and not line
     if not fits and nowait == '1' then
       local n, first = r.head()
-      return {'n', stamp, n + (line or 0), first}
+      return 'n' .. n + (line or 0) .. ' ' .. stamp .. ' ' .. first
     end
   end
 
@@ -72,6 +72,6 @@ local function enter(id, lease, tail, span, size, weight, nowait, after, waits, 
     call('HSET', H, 'last', last, 'soonest', soonest, 'waits', (line or 0) + 1)
   end
   if not kept or kept - DAY < math.max(top, ends) then rules().keep(math.max(top, ends)) end
-  return fits and 'g' .. tokenText .. ' ' .. (mark or '') or r.standing(id)
+  return fits and 'g' .. tokenText .. ' ' .. span .. ' ' .. lease .. ' ' .. (mark or '') or r.standing(id)
 end
 return each(enter)

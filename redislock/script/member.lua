@@ -32,7 +32,7 @@ end
 
 -- judge returns nil and the token of a ballot, or a refusal: 'b' last: one above last may be granted; 'q' µs: none is
 -- for that long; 'c' µs ' ' ahead: nor for that long after a ballot within the skew of this clock, which is so far
--- ahead of the client's; 'm' text: this node has agreed on something else. skew and quarantine are µs, durable is '1'
+-- from the client's; 'm' text: this node has agreed on something else. skew and quarantine are µs, durable is '1'
 -- if a restart forgets nothing, and clock is that of the client if the claim re-enters, or ''.
 local function judge(last, held, ballot, skew, quarantine, durable, agreed, clock)
   M, clock = match(H, '^(.*){') .. '@member', clock or ''
@@ -43,7 +43,7 @@ local function judge(last, held, ballot, skew, quarantine, durable, agreed, cloc
     local excused = durable == '1' and sub(run or '', 40) ~= 'r'
     if not born or sub(run, 1, 39) ~= sub(this, 1, 39) and not excused or history ~= h and promoted then
       local ahead = now - (clock ~= '' and clock or ballot)
-      if math.abs(ahead) > skew + 0 then return 'c' .. quarantine .. ' ' .. text(ahead) end
+      if math.abs(ahead) > skew + 0 then return 'c' .. quarantine .. ' ' .. text(math.abs(ahead)) end
       born = now
     end
     write_member(born, h, this, agreed)

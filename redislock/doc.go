@@ -35,13 +35,12 @@
 //
 // A replica whose replica-read-only is no takes writes, and grants locks that its master
 // knows nothing of. So a Backend asks a server for its role, by HELLO, which needs no right:
-// before its first request, after a connection broke, and otherwise with a request, at most
-// once a second and without a round trip more. A replica is refused. The error is permanent if
-// the server has not been a master before. For up to a second after REPLICAOF a former master
-// that takes writes may still grant a lock; its next renewal is refused. Redis before 6.2, and
-// a proxy that does not know HELLO, do not report a role: do not connect a client to a replica
-// there. The replicas of a Cluster redirect to their masters, and the scripts of a member of a
-// quorum ask for the role themselves.
+// before its first request, after a connection broke, and otherwise once a second while there
+// are requests. A replica is refused, by a permanent error if the server has not been a master
+// before. For up to a second after REPLICAOF a former master that takes writes may still grant
+// a lock; its next renewal is refused. Redis before 6.2, and a proxy that does not know HELLO,
+// do not report a role: do not connect a client to a replica there. Replicas of a Cluster
+// redirect to their masters, and the scripts of a member of a quorum ask for the role.
 //
 // A manual failover (CLUSTER FAILOVER) that fails keeps a master from taking writes
 // for five seconds, so leases should be longer. On Redis 7.0, two failovers within four

@@ -52,9 +52,7 @@ func (b *Backend) hashName(key string) string {
 
 // request is one run of a script for one lock.
 func (b *Backend) request(s *script, key string, args ...any) *request {
-	r := &request{script: s, key: b.hashName(key)}
-	r.args = append(r.argRoom[:0], args...)
-	return r
+	return &request{script: s, key: b.hashName(key), args: args}
 }
 
 // keyOf returns the key of a lock from the name of its hash, and false for any

@@ -68,11 +68,7 @@ func (b *Backend) lineOf(ctx context.Context, key string, got *request) (driver.
 	if got.err != nil {
 		return driver.Line{}, b.answered(ctx, reading, key, got)
 	}
-	line, err := parseLine(key, got.answer)
-	if err != nil {
-		return driver.Line{Key: key}, b.failed(ctx, reading, key, err)
-	}
-	return line, nil
+	return parseLine(key, got.answer)
 }
 
 // parseLine reads what the script look answered.

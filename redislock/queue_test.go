@@ -114,7 +114,11 @@ func TestAbandonedRequestIsNotSent(t *testing.T) {
 		tr := &transport{queues: map[redis.UniversalClient]*queue{}}
 		q := tr.queueOf(tr.rdb)
 		var sent []*request
-		q.send = func(batch []*request) { sent = append(sent, awaited(batch)...) }
+		q.send = func(batch []*request) {
+			for _, c := range awaited(tr.join(batch)) {
+				sent = append(sent, c.requests...)
+			}
+		}
 		for range maxDirect {
 			if !q.begin() {
 				t.Fatalf("want room for %d requests", maxDirect)

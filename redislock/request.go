@@ -13,9 +13,6 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// usualArgs is how many arguments a request has at most, but for those of a member of a quorum.
-const usualArgs = 9
-
 // request is one run of a script for one lock.
 type request struct {
 	script  *script
@@ -32,9 +29,6 @@ type request struct {
 	ctx  context.Context // the caller's
 	done chan struct{}   // closed when the answer is there
 	left atomic.Bool     // the caller has gone: not to be sent if it has not been
-	call call            // most requests are a call of their own
-
-	argRoom [usualArgs]any
 }
 
 // call is one call of a script, for one or more requests. It is sent again by exec, and never by
@@ -45,20 +39,10 @@ type call struct {
 	inFull   bool       // with the text of the script
 	wait     *redis.Cmd // what WAIT answered behind it
 	ask      string     // the address of the node of a Cluster that gets the hash slot, if it goes there
-	room     [1]*request
-	args     [4 + usualArgs]any
 }
 
 // NoRetry keeps go-redis from sending the call again.
 func (c *call) NoRetry() bool { return true }
-
-// newCall begins a call in the memory of its first request.
-func newCall(r *request) *call {
-	c := &r.call
-	*c = call{room: [1]*request{r}}
-	c.requests = c.room[:]
-	return c
-}
 
 // text returns what the server has answered instead of a result, or "".
 func (c *call) text() string { return serverError(c.Err()) }
@@ -95,11 +79,11 @@ func (c *call) prepare(ctx context.Context) {
 	if c.inFull {
 		verb, script = eval, first.script.text
 	}
-	args := append(c.args[:0], verb, script, len(c.requests))
+	n := c.argsOfEach()
+	args := append(make([]any, 0, 3+len(c.requests)*(1+n)), verb, script, len(c.requests))
 	for _, r := range c.requests {
 		args = append(args, r.key)
 	}
-	n := c.argsOfEach()
 	for _, r := range c.requests {
 		args = append(args, r.args[:n]...)
 	}
@@ -161,9 +145,6 @@ func lockError(answer any) error {
 // join puts requests together that one call can carry: of one script, and with as many arguments. A Cluster refuses
 // calls for locks in several hash slots, and while a slot moves those for several locks in it.
 func (t *transport) join(requests []*request) (calls []*call) {
-	if len(requests) == 1 {
-		return []*call{newCall(requests[0])}
-	}
 	type shape struct {
 		script *script
 		args   int
@@ -173,10 +154,9 @@ func (t *transport) join(requests []*request) (calls []*call) {
 		s := shape{r.script, len(r.args)}
 		c := open[s]
 		if c == nil || len(c.requests) == r.script.maxLocks || t.apart.Load() {
-			c = newCall(r)
+			c = &call{}
 			open[s] = c
 			calls = append(calls, c)
-			continue
 		}
 		c.requests = append(c.requests, r)
 	}

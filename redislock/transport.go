@@ -80,7 +80,7 @@ func (t *transport) direct(ctx context.Context, q *queue, r *request) bool {
 		return false
 	}
 	defer q.end()
-	c := newCall(r)
+	c := &call{requests: []*request{r}}
 	c.prepare(ctx)
 	began := time.Now()
 	err := q.near.Process(ctx, c)
@@ -182,22 +182,17 @@ func (t *transport) home(ctx context.Context, r *request) (redis.UniversalClient
 
 // send sends requests of one server. It returns when each has its answer.
 func (t *transport) send(requests []*request) {
-	requests = awaited(requests)
-	if len(requests) == 0 {
-		return
-	}
 	ctx, cancel := lastDeadline(requests)
 	defer cancel()
-	calls := t.join(requests)
-	for _, c := range calls {
-		c.prepare(ctx)
-	}
-	t.exec(ctx, calls)
+	t.exec(ctx, t.join(requests))
 }
 
 // exec sends calls of one server, and again as next says, and finishes each when it is done.
 func (t *transport) exec(ctx context.Context, calls []*call) {
-	for attempt := 0; len(calls) > 0; attempt++ {
+	for attempt := 0; ; attempt++ {
+		if calls = awaited(calls); len(calls) == 0 {
+			return
+		}
 		server, err := t.home(ctx, calls[0].requests[0])
 		if err != nil {
 			for _, c := range calls {
@@ -221,7 +216,7 @@ func (t *transport) exec(ctx context.Context, calls []*call) {
 			t.finish(again...)
 			return
 		}
-		calls = awaitedCalls(ctx, again)
+		calls = again
 	}
 }
 
@@ -260,11 +255,20 @@ func (t *transport) sendOnce(ctx context.Context, home redis.UniversalClient, ca
 	}
 }
 
-// pipeline sends calls together, and WAIT behind them if that is not nil.
+// pipeline sends calls together, and WAIT behind them if that is not nil. For pipelines go-redis opens connections
+// beside those of the pool, so a call that is alone is not one.
 func pipeline(ctx context.Context, server redis.UniversalClient, calls []*call, wait *redis.Cmd) {
+	for _, c := range calls {
+		c.prepare(ctx)
+		c.wait = wait
+	}
+	if len(calls) == 1 && wait == nil && calls[0].ask == "" {
+		_ = server.Process(ctx, calls[0])
+		return
+	}
 	_, err := server.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, c := range calls {
-			if c.wait = wait; c.ask != "" {
+			if c.ask != "" {
 				p.Do(ctx, "asking")
 			}
 			_ = p.Process(ctx, c)
@@ -338,21 +342,13 @@ func pause(ctx context.Context, attempt int) bool {
 	}
 }
 
-// awaited leaves out the requests whose callers have gone.
-func awaited(requests []*request) []*request {
-	return slices.DeleteFunc(slices.Clone(requests), func(r *request) bool { return r.left.Load() })
-}
-
-// awaitedCalls prepares calls to be sent once more, without the requests whose callers have gone, and returns
-// those that have others: a Leave may have followed an Enter.
-func awaitedCalls(ctx context.Context, calls []*call) (again []*call) {
-	for _, c := range calls {
-		if c.requests = awaited(c.requests); len(c.requests) > 0 {
-			c.prepare(ctx)
-			again = append(again, c)
-		}
-	}
-	return again
+// awaited leaves out the requests whose callers have gone, and calls that have no others: a Leave may have followed an
+// Enter.
+func awaited(calls []*call) []*call {
+	return slices.DeleteFunc(calls, func(c *call) bool {
+		c.requests = slices.DeleteFunc(c.requests, func(r *request) bool { return r.left.Load() })
+		return len(c.requests) == 0
+	})
 }
 
 // lastDeadline returns the context of a batch. It ends with the latest deadline, so that no caller cuts off

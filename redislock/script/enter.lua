@@ -64,7 +64,7 @@ local function enter(id, lease, tail, span, size, weight, nowait, after, waits, 
     if not format then call('HSET', H, 'format', 2) end
     if mark then call('HSET', H, 'm:' .. id, mark) end
   else
-    local old = not line and call('EXISTS', V, W) > 0 and 1 -- from before H was lost
+    local old = not line and call('EXISTS', V, W) > 0 -- from before H was lost. The first write must be one for memory
     for _, key in ipairs(old and {V, W} or {}) do call('PEXPIREAT', key, 1) end
     call('HSET', V, field, claim)
     call('ZADD', W, tokenText, field)

@@ -251,37 +251,3 @@ Client(sys.argv[1]).break_claim(sys.argv[2], int(sys.argv[3]), "it hangs")
 		})
 	}
 }
-
-// A program finishes an older slot after a newer one is done: its work took long, or it is run
-// again for a day that was missed.
-func TestReleaseOfAnOlderSlotKeepsTheNewerDone(t *testing.T) {
-	for name, store := range storeURLs(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, store)
-			finish := func(id, slot string) {
-				t.Helper()
-				l := s.must("/v1/acquire", map[string]any{"key": "report", "request_id": id, "wait": "10s"})
-				s.must("/v1/release", map[string]any{"handle": l.body["handle"], "done": slot})
-			}
-			const older, newer = "2026-03-01T06:00:00Z", "2026-03-01T06:00:00.5Z"
-			finish("the-newer-slot", newer)
-			finish("the-older-slot", older)
-			r := s.must("/v1/once", map[string]any{"key": "report", "request_id": "once-for-the-newer", "slot": newer})
-			if r.body["done"] != true || r.text("slot") != newer {
-				t.Errorf("once for %s: %v; want that %s is done", newer, r.body, newer)
-			}
-			r = s.post("/v1/once", map[string]any{"key": "report", "request_id": "once-for-the-older", "slot": older})
-			if r.status != http.StatusConflict || r.text("done_slot") != newer {
-				t.Errorf("once for %s: %d %v; want that %s is done", older, r.status, r.body, newer)
-			}
-			finish("the-next-slot", "2026-03-01T07:00:00Z")
-			r = s.must("/v1/once", map[string]any{
-				"key": "report", "request_id": "once-for-the-next", "slot": "2026-03-01T07:00:00Z",
-			})
-			if r.body["done"] != true {
-				t.Errorf("once for the next slot: %v; want that it is done", r.body)
-			}
-		})
-	}
-}

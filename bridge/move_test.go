@@ -143,7 +143,7 @@ func (f *fleet) program(name string, p phase, ends time.Time) {
 		work.Go(func() {
 			for n := 0; time.Now().Before(ends) && ctx.Err() == nil; n++ {
 				if who := fmt.Sprintf("%s.%d.%d", name, i, n); f.foreign != nil && p == oldOnly {
-					f.workForeign(ctx, who)
+					f.workForeign(ctx, who, ends)
 				} else {
 					f.work(ctx, client, p, who)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -16,7 +17,7 @@ import (
 const bridgeScheme = "bridge:"
 
 // beginsURL matches a comma that another URL may follow.
-var beginsURL = regexp.MustCompile(`,([a-z+]+):`)
+var beginsURL = regexp.MustCompile(`,([a-z0-9+]+):`)
 
 // unfollowing are the schemes of stores without driver.Info.After.
 var unfollowing = []string{"zk", "zks", "redlock"}
@@ -51,10 +52,19 @@ func parseBridge(list string, from Source) (*URL, error) {
 		return nil, fmt.Errorf("the bridge URL in %s: %s cannot be the new store, because it cannot follow the "+
 			"tokens of another store; it can be the old one", from.Name, new.text)
 	}
+	if old.format == "" && old.same(new) {
+		return nil, fmt.Errorf("the bridge URL in %s names one store twice, and a lock would be held in one store only; "+
+			"write the URL of the store alone", from.Name)
+	}
 	return &URL{
 		Scheme: "bridge", scheme: find("bridge"), Members: found,
 		Host: old.Host + "," + new.Host, text: "bridge from " + old.text + " to " + new.text,
 	}, nil
+}
+
+// same reports whether both name one store, as far as their texts show it: a user or a parameter may make it another one.
+func (u *URL) same(other *URL) bool {
+	return !u.Private() && u.text == other.text && u.user == other.user && maps.Equal(u.settings, other.settings)
 }
 
 // checkBridge has nothing to check: parseBridge has read both URLs.

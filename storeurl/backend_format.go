@@ -2,6 +2,7 @@ package storeurl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -12,7 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/bridge"
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/etcdlock/etcdmutex"
+	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/redislock/redisson"
 	"github.com/fencelock/fencelock/redislock/setnx"
 	sqlforeign "github.com/fencelock/fencelock/sqllock/foreign"
@@ -99,7 +102,9 @@ func (u *URL) openFormat(ctx context.Context, c *Config) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.ping, s.close, l = u.pingRedis(rdb), func() { _ = rdb.Close() }, u.lockOnRedis(rdb)
+		keys := redislock.New(rdb, nil)
+		s.close, l = func() { _ = keys.Close(); _ = rdb.Close() }, u.lockOnRedis(rdb)
+		s.ping = u.pingFormat(u.pingServer(rdb, keys))
 	case "etcd":
 		config, err := u.etcdConfig(c)
 		if err != nil {
@@ -138,6 +143,17 @@ func (u *URL) openFormat(ctx context.Context, c *Config) (*Store, error) {
 	}
 	s.Backend = bridge.Foreign(l)
 	return s, nil
+}
+
+// pingFormat is ping, for a user who may lack rights on keys of fencelock.
+func (u *URL) pingFormat(ping func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := ping(ctx)
+		if errors.Is(err, driver.ErrPermanent) && strings.Contains(err.Error(), "NOPERM") {
+			return nil
+		}
+		return err
+	}
 }
 
 func (u *URL) lockOnRedis(rdb redis.UniversalClient) bridge.ForeignLock {

@@ -10,8 +10,12 @@ import (
 func TestBridgeURLNamesTwoStores(t *testing.T) {
 	from := Source{Name: "a test", Password: "of both"}
 	for raw, want := range map[string]string{
-		"bridge:redis://old:1/2,redis://new:3": "bridge from redis old:1/2 to redis new:3",
-		"bridge:redlock://a,b,c,memory:":       "bridge from redlock a:6379,b:6379,c:6379 to memory",
+		"bridge:redis://old:1/2,redis://new:3":                     "bridge from redis old:1/2 to redis new:3",
+		"bridge:redis://a?format=setnx,redis://a":                  "bridge from redis a:6379 as setnx to redis a:6379",
+		"bridge:etcd://a,s3:1,s3://b/locks":                        "bridge from etcd a:2379,s3:1 to s3 b/locks",
+		"bridge:nats://:x@a,nats://u:x@a":                          "bridge from nats a:4222 to nats a:4222", // of two accounts
+		"bridge:s3://b?endpoint=http://x,s3://b?endpoint=http://y": "bridge from s3 b to s3 b",
+		"bridge:redlock://a,b,c,memory:":                           "bridge from redlock a:6379,b:6379,c:6379 to memory",
 		"bridge:redlock:redis://a,redis://b,redis://c,redis://u:own@new": "bridge from redlock of redis a:6379, redis b:6379, " +
 			"redis c:6379 to redis new:6379",
 		"bridge:postgres://u@a,b/db,etcd://c,d/p":                 "bridge from ",
@@ -31,6 +35,7 @@ func TestBridgeURLNamesTwoStores(t *testing.T) {
 	for _, raw := range []string{"bridge:", "bridge:memory:", "bridge:memory:,what:", "bridge:memory:,memory:,memory:",
 		"bridge:redis://a,redis://b?format=setnx", "bridge:redis://a?format=what,redis://b", "bridge:etcd://a?format=setnx,redis://b",
 		"bridge:redis://a,zk://b", "bridge:redis://a,zks://b", "bridge:memory:,redlock://a,b,c", "redis://a?format=setnx",
+		"bridge:redis://a/1,redis://a:6379/1", "bridge:sqlite:///x,sqlite:///x", "bridge:postgres://u@h/db,postgres://u@h/db",
 	} {
 		if u, err := Parse(raw, from); err == nil {
 			t.Errorf("%s is %v; want an error", raw, u)

@@ -1,13 +1,13 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/swaplock"
@@ -16,21 +16,22 @@ import (
 // Backend keeps lines of claims in a database. Its methods may be called from many goroutines at once.
 type Backend struct {
 	backend
-	bad     error // why no call can succeed
-	swap    *swaplock.Backend
-	store   *swapsql.Store
-	servers *pool // nil on SQLite
+	config
+	conns conns
+	stop  context.CancelFunc
+	swap  *swaplock.Backend
+	store *swapsql.Store
 }
 
-// backend has the methods of a Backend.
+// backend has the methods of a Backend that are those of swap.
 type backend interface {
 	driver.Backend
 	driver.Alarm
 	driver.Detacher
 	driver.Reserver
-	record.Store
-	health.Examiner
 }
+
+var _ record.Store = (*Backend)(nil)
 
 // conns are the connections of a Backend.
 type conns interface {
@@ -50,86 +51,80 @@ func New(db *sql.DB, d Dialect, o *Options) *Backend {
 	if o == nil {
 		o = &Options{}
 	}
-	k := dialects[d]
-	n, bad := check(db, d, o)
-	if bad != nil {
-		bad = driver.Permanent(fmt.Errorf("%v: %w", d, bad))
+	b := &Backend{config: config{name: d.String(), db: db, create: o.CreateTables, listen: o.Listen}}
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	if b.prefix, b.bad = check(db, d, o); b.bad != nil {
+		b.bad = driver.Permanent(fmt.Errorf("%v: %w", d, b.bad))
 	}
-	c := config{name: d.String(), db: db, names: n, create: o.CreateTables, listen: o.Listen, bad: bad}
-	if k.swap == nil {
-		k = dialects[SQLite] // whose statements all return bad
-	}
-	swapping, store := newSwapping(c, k)
-	b := &Backend{backend: swapping, bad: bad, swap: swapping.Backend.Backend, store: store}
-	b.servers, _ = swapping.conns.(*pool)
+	b.dialect = cmp.Or(dialects[d], &onSQLite) // whose statements all return bad
+	b.conns = b.dialect.conns(b.config)
+	b.store = swapsql.New(b.conns, b.dialect.Dialect, swapsql.Options{Prefix: b.prefix, Listen: b.conns.listener()})
+	b.swap = swaplock.New(b.store)
+	b.backend = b.swap
 	return b
 }
 
-// check says what is wrong with the arguments of New.
-func check(db *sql.DB, d Dialect, o *Options) (names, error) {
-	k, ok := dialects[d]
-	if !ok {
-		return names{}, errDialect(d)
-	}
-	n, err := newNames(o.Prefix)
-	switch {
+// check returns the prefix of the tables, or what is wrong with the arguments of New.
+func check(db *sql.DB, d Dialect, o *Options) (prefix string, err error) {
+	prefix, err = tablePrefix(o.Prefix)
+	switch _, ok := dialects[d]; {
+	case !ok:
+		err = errDialect(d)
 	case err != nil:
-	case o.Listen != nil && !k.listen:
+	case o.Listen != nil && d != Postgres:
 		err = errors.New("Options.Listen is for PostgreSQL: leave it out")
 	case db == nil:
 		err = errors.New("no database was given: pass the *sql.DB that sql.Open returned")
 	}
-	return n, err
+	return prefix, err
 }
 
-// swapping is a backend whose lines are swapped: see swaplock.
-type swapping struct {
-	*swapsql.Backend
-	config
-	dialect dialect
-	conns   conns
-	stop    context.CancelFunc
-}
-
-func newSwapping(c config, k dialect) (*swapping, *swapsql.Store) {
-	b := &swapping{dialect: k}
-	c.ctx, b.stop = context.WithCancel(context.Background())
-	b.config, b.conns = c, k.conns(c)
-	store := swapsql.New(b.conns, k.swap, swapsql.Options{Prefix: c.names.prefix, Listen: b.conns.listener()})
-	b.Backend = swapsql.Open(store)
-	return b, store
-}
-
-// Await starts a goroutine that ends with Close, so one that cannot wait does not begin to.
-func (b *swapping) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	if b.bad != nil {
+// Await waits until the claim of t is granted, or for about a second.
+func (b *Backend) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	if b.bad != nil { // a goroutine that ends with Close is not started
 		return driver.Ticket{}, b.bad
 	}
-	return b.Backend.Await(ctx, t)
+	return b.swap.Await(ctx, t)
 }
 
 // Open takes the backend over for one Client, and says which of the Options is bad.
-func (b *swapping) Open() error { return b.Take(b.bad) }
+func (b *Backend) Open() error { return b.swap.Take(b.bad) }
 
 // Leave takes the claim with t.ID out of the line, and wakes everyone that this makes granted.
-func (b *swapping) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	if e.Tombstone {
 		t.TTL = max(t.TTL, minTombstone)
 	}
-	return b.Backend.Leave(ctx, t, e)
+	return b.swap.Leave(ctx, t, e)
 }
 
 // minTombstone is longer than a statement goes on after its caller, so that an Enter does not come
 // after the tombstone of its claim.
 const minTombstone = 2 * lateFor
 
+// Record adds es to the histories of their keys.
+func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {
+	return b.store.Record(ctx, es, keep)
+}
+
+// History returns what is known of the last n grants of key.
+func (b *Backend) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
+	return b.store.History(ctx, key, n)
+}
+
 // Close ends the Backend's goroutines, and makes calls that are under way return ErrClosed. It leaves the
 // database open and the claims where they are.
-func (b *swapping) Close() error {
-	err := b.Backend.Close()
+func (b *Backend) Close() error {
+	err := b.swap.Close()
 	b.stop()
 	if b.bad == nil {
 		b.conns.close()
 	}
 	return err
+}
+
+// servers are the connections to a server, or nil on SQLite.
+func (b *Backend) servers() *pool {
+	p, _ := b.conns.(*pool)
+	return p
 }

@@ -24,43 +24,45 @@ const (
 // String returns the name of the dialect in lower case, as in a URL.
 func (d Dialect) String() string {
 	if k, ok := dialects[d]; ok {
-		return k.name
+		return k.Name
 	}
 	return "no dialect"
 }
 
 // dialect is what differs between databases.
 type dialect struct {
-	name  string
-	swap  *swapsql.Dialect
+	*swapsql.Dialect
 	conns func(config) conns
 	// examine reads the settings. It works without tables.
 	examine func(ctx context.Context, e *examination) error
-	listen  bool // Options.Listen is of use
+	advice  []advice
+
+	// Of servers:
+
+	create  func(ctx context.Context, c *config, schema string) error // runs the schema
+	schemas string                                                    // see tableSet; empty if the DSN names the schema
+	missing []string                                                  // codes: a table is not there
+	// moved are codes that say that another server must be asked: this one takes no writes, so it did not
+	// happen. gone begins the codes of all errors after which a connection is not used again.
+	moved, gone []string
 }
 
-var dialects = map[Dialect]dialect{
-	SQLite: {
-		name: "sqlite", swap: swapsql.SQLite, conns: newSQLite, examine: examineSQLite,
-	},
-	Postgres: {
-		name: "postgres", swap: swapsql.Postgres, conns: openPostgres, examine: examinePostgres, listen: true,
-	},
-	MySQL: {
-		name: "mysql", swap: swapsql.MySQL, conns: openMySQL, examine: examineMySQL,
-	},
-}
+var dialects = map[Dialect]*dialect{SQLite: &onSQLite, Postgres: &postgres, MySQL: &mysql}
 
-// config is what a dialect gets to open a store. Opening asks nobody.
+// config is what the parts of a Backend share.
 type config struct {
-	ctx    context.Context // ends with the Backend
-	name   string          // of the dialect
-	db     *sql.DB
-	names  names
-	create bool   // create the tables if they are missing
-	listen listen // Options.Listen, or nil
-	bad    error  // why no call can succeed
+	dialect *dialect
+	ctx     context.Context // ends with the Backend
+	name    string          // of the dialect
+	db      *sql.DB
+	prefix  string // of the tables
+	create  bool   // create the tables if they are missing
+	listen  listen // Options.Listen, or nil
+	bad     error  // why no call can succeed
 }
+
+// sql puts the prefix into embedded SQL.
+func (c *config) sql(text string) string { return swapsql.WithPrefix(text, c.prefix) }
 
 // runSchema runs a schema in one transaction.
 func (c *config) runSchema(ctx context.Context, schema string) (err error) {
@@ -79,7 +81,7 @@ func (c *config) runSchema(ctx context.Context, schema string) (err error) {
 		return err
 	}
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, c.names.sql(schema)); err != nil {
+	if _, err := tx.ExecContext(ctx, schema); err != nil {
 		return err
 	}
 	return tx.Commit()

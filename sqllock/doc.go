@@ -1,7 +1,5 @@
-// Package sqllock keeps locks in a few tables of a database that the program
-// already has. It uses database/sql and the program's own *sql.DB. The database is
-// PostgreSQL, MariaDB, MySQL or SQLite. SQLite needs no server, and excludes the
-// processes of one host.
+// Package sqllock keeps locks in a few tables of a database that the program already has: PostgreSQL,
+// MariaDB, MySQL or SQLite. SQLite needs no server, and excludes the processes of one host.
 //
 //	db, err := sql.Open("sqlite", sqllock.SQLiteDSN("/var/lib/app/locks.db"))
 //	...
@@ -12,53 +10,43 @@
 // waits for a lock while it holds that single connection waits for itself.
 //
 // SetMaxOpenConns may be called at any time. While transactions of the program have all
-// connections of the pool, and may wait for a lock, no lease is lost: on PostgreSQL, MariaDB and
-// MySQL a renewal, a release or a look of a waiter opens one connection on top of the bound, and
-// closes it afterwards. The server must have room for it. A call that begins to want a lock needs
-// a connection that the program leaves free; the error of a call that got none names the pool.
+// connections of the pool, no lease is lost: on PostgreSQL, MariaDB and MySQL a renewal, a
+// release or a look of a waiter opens one connection on top of the bound, and closes it
+// afterwards. A call that begins to want a lock needs a connection that the program leaves
+// free; the error of a call that got none names the pool.
 //
 // # SQLite
 //
-// The file must be on a local file system of the host whose processes share it. SQLite's
-// own locks do not work over NFS and similar file systems. SQLite must be 3.37 or later.
-// Any driver that follows database/sql will do; modernc.org/sqlite is tested.
+// The file must be on a local file system: SQLite's own locks do not work over NFS and similar
+// ones. SQLite must be 3.37 or later. Any driver that follows database/sql will do;
+// modernc.org/sqlite is tested.
 //
-// Locks are correct with any journal mode, busy timeout and synchronous level. A step reads
-// the row of the line, and writes it if nobody has written it since. A statement that finds the
-// database busy is retried until its context ends. The DSN only changes the speed:
+// Locks are correct with any journal mode, busy timeout and synchronous level. A statement that
+// finds the database busy is retried until its context ends. The DSN only changes the speed:
 //
-//   - Write-ahead logging: a step appends to one file. Without it a step writes, syncs
-//     and deletes a journal. The file keeps the mode. CreateTables sets the mode on a
-//     database without tables, and leaves every other database as it is.
-//   - synchronous(NORMAL): a step does not wait for the disk. A process that dies loses
-//     nothing. A power failure may lose the last steps, but it also ends every holder, and
-//     tokens still rise, because the wall clock seeds them. It may also lose the latest
-//     marks of Once, which record that a run has succeeded, and the rest of a MinHold.
-//     synchronous(FULL), SQLite's default, keeps both.
-//   - No busy timeout: SQLite waits in whole milliseconds, and a step takes some
-//     microseconds. SQLite also does not notice a context that ends.
-//   - A pool without a bound (SetMaxOpenConns): a statement that may have to wait for a
-//     connection costs a goroutine, and with it a sixth of a free lock. The Backend itself
-//     uses five connections at most.
+//   - Write-ahead logging: a step appends to one file. Without it a step writes, syncs and deletes a
+//     journal. CreateTables sets the mode on a database without tables, and leaves others alone.
+//   - synchronous(NORMAL): a step does not wait for the disk. A process that dies loses nothing. A
+//     power failure may lose the last steps, but it also ends every holder, and tokens still rise.
+//     It may also lose the latest marks of Once and the rest of a MinHold, which
+//     synchronous(FULL), SQLite's default, keeps.
+//   - No busy timeout: SQLite waits in whole milliseconds, and does not notice a context that ends.
+//   - A pool without a bound (SetMaxOpenConns): a bound costs a free lock a sixth of its time. The
+//     Backend itself uses five connections at most.
 //
-// SQLiteDSN returns such a DSN. Calls block while the disk blocks, whatever their contexts
-// say, because a system call cannot be interrupted.
+// SQLiteDSN returns such a DSN. Calls block while the disk blocks, whatever their contexts say.
 //
-// The path must keep leading to the same file. Each grant and each renewal checks that.
-// If the file or its -wal was deleted, renamed or replaced, all claims in it are lost.
-// The next call closes the pool's connections and uses the file that is now at the path.
-// A database with more than one hard link is refused, because SQLite names the -wal file
-// after the opened name. SQLiteDSN follows symlinks once. SQLite creates the target of a
-// symlink to a file that does not exist. The command refuses such a symlink, and a program
-// should, too.
+// The path must keep leading to the same file. Each grant and each renewal checks that. If the file
+// or its -wal was deleted, renamed or replaced, all claims in it are lost, and the next call uses the
+// file that is now at the path. A database with more than one hard link is refused, because SQLite
+// names the -wal file after the opened name. SQLiteDSN follows symlinks once. A program should refuse
+// a symlink to a file that does not exist, as the command does.
 //
-// On Linux a lease counts on CLOCK_BOOTTIME. This clock runs while the machine sleeps,
-// and nobody can set it. The first process after a restart of the host takes the time from
-// the wall clock, or from the file if that is later, so each remaining lease lasts at most one
-// TTL more. Times in the tables, and Since of a claim, are of that clock: they stay off by as
-// much as the wall clock is set later. Other systems count leases on the
-// wall clock. Setting it forward ends leases early: holders notice by their own clocks, and
-// tokens still order them. Setting it back prolongs leases.
+// On Linux a lease counts on CLOCK_BOOTTIME, which runs while the machine sleeps and which nobody can
+// set. The first process after a restart of the host takes the time from the wall clock, or from the
+// file if that is later, so each remaining lease lasts at most one TTL more. Times in the tables are of
+// that clock. Other systems count leases on the wall clock: setting it forward ends leases early, and
+// setting it back prolongs them.
 //
 // # PostgreSQL
 //
@@ -72,65 +60,53 @@
 //		Listen:       listen, // see Options.Listen
 //	}), nil)
 //
-// Each statement is a transaction of its own, so a client that stops keeps no line locked. A free lock takes one
-// statement, and its Leave another. A claim that waits arrives by one, which collides with none. A Leave of a lock
-// that others want, and the other steps, read the line and write it if nobody else has: two, or four if somebody
-// has. Renewals of many leases are one statement. There are no functions and no triggers.
+// Each statement is a transaction of its own, so a client that stops keeps no line locked. A free lock
+// takes one statement, and its Leave another. A claim that waits arrives by one. A Leave of a lock that
+// others want reads the line and writes it if nobody else has: two, or four if somebody has. Renewals of
+// many leases are one statement.
 //
-// Give the pool a bound of two or more (SetMaxOpenConns; the command uses two). The server
-// starts a process for each connection, also for one whose caller has given up meanwhile.
-// After an outage, many programs with short leases can keep it busy with those. Package
-// storeurl lets the next call take such a connection over.
+// Give the pool a bound of two or more (SetMaxOpenConns). The server starts a process for each connection.
+// A statement whose context ends may still be applied. Unless the last thousand answers were in time, it
+// goes on for up to a second: to give it up costs its connection, and a new one is slow at first. At most
+// half of the connections of a pool do that.
 //
-// github.com/lib/pq is tested, too. With it a statement takes two round trips, unless the
-// DSN says binary_parameters=yes. Other drivers will do if their errors have a method
-// SQLState() string.
+// github.com/lib/pq is tested, too. With it a statement takes two round trips, unless the DSN says
+// binary_parameters=yes. Other drivers will do if their errors have a method SQLState() string.
 //
-// Locks are correct with any transaction isolation. READ COMMITTED, the default, is the
-// fastest under contention. The server rolls back a step that it could not serialize, that
-// was a deadlock's victim, or that waited longer than the role's lock_timeout. Such a step
-// is retried until its context ends. A step whose context ends may still be applied. Unless
-// the last thousand answers were in time, it goes on for up to a second: to give it up costs
-// its connection, and a new one is slow at first. At most half of the connections of a pool do
-// that, and none of a pool of one.
+// Locks are correct with any transaction isolation. READ COMMITTED, the default, is the fastest under
+// contention. A step that could not be serialized, was a deadlock's victim or waited longer than the
+// role's lock_timeout is retried until its context ends.
 //
-// PgBouncer in transaction pooling works, and so do similar poolers, because a session
-// keeps no state. But pgx prepares statements by default. A pooler that does not track
-// prepared statements (PgBouncer before 1.21) mixes them up. Its DSN needs
-// default_query_exec_mode=exec or simple_protocol. The server then parses and plans each statement
-// anew, which takes about three times as much of its time as the statement itself. Listen needs a
-// connection that bypasses such a pooler.
+// PgBouncer in transaction pooling works, and so do similar poolers. One that does not track prepared
+// statements (PgBouncer before 1.21) needs default_query_exec_mode=exec or simple_protocol in the DSN of
+// pgx. The server then parses and plans each statement anew, which takes about three times as much of its
+// time. Listen needs a connection that bypasses such a pooler.
 //
-// The role that creates the tables owns them. Another role needs SELECT, INSERT, UPDATE
-// and DELETE on the tables, and nothing else. The search_path decides which tables and
-// functions are used. A database has one set of tables with the same Prefix: two roles with
-// a search_path each, as "$user" is, would otherwise hold one lock in two schemas. The first
-// call looks for tables in all schemas, and refuses to use or to create a second set.
+// The role that creates the tables owns them. Another role needs SELECT, INSERT, UPDATE and DELETE on the
+// tables, and nothing else. A database has one set of tables with the same Prefix: two roles with a
+// search_path each would otherwise hold one lock in two schemas. The first call looks for tables in all
+// schemas, and refuses to use or to create a second set.
 //
-// Leases count on the server's clock. Setting it forward ends leases early: holders notice
-// by their own clocks, and tokens still order them. Setting it back prolongs leases.
+// Leases count on the server's clock. Setting it forward ends leases early: holders notice by their own
+// clocks, and tokens still order them. Setting it back prolongs leases.
 //
-// synchronous_commit decides what a crash of the server keeps, with one exception: a Leave
-// that grants nobody anything does not wait for the disk. If the server crashes within a
-// second of it, the lock may come back as held until its lease ends.
+// synchronous_commit decides what a crash of the server keeps, with one exception: a Leave that grants
+// nobody anything does not wait for the disk. If the server crashes within a second of it, the lock may
+// come back as held until its lease ends.
 //
-// A server may turn read-only while its connections stay open, as a failover without a cut
-// leaves the old primary. A step that is refused for that closes its connection and goes on
-// over the others of the pool, then over a new one, and Options.Listen is called again. A
-// server that others have replaced and that still takes writes refuses nothing: give the
-// pool a SetConnMaxLifetime, as package storeurl does.
+// A server may turn read-only while its connections stay open. A step that is refused for that goes on
+// over the other connections of the pool, then over a new one. A server that others have replaced and that
+// still takes writes refuses nothing: give the pool a SetConnMaxLifetime, as package storeurl does.
 //
-// A standby refuses to read a line, because the statement has a DELETE in it that deletes
-// nothing. So a pooler that sends reads to standbys sends it to the primary. Waiters ask for
-// news by a plain SELECT: behind such a pooler, without Listen, they may see a grant only
+// A standby refuses to read a line, so a pooler that sends reads to standbys sends it to the primary.
+// Waiters ask for news by a plain SELECT: behind such a pooler, without Listen, they may see a grant only
 // when they read their line, after a second.
 //
-// Locks do not survive a failover to a standby that lags behind. Their tokens still rise,
-// as far as the clocks of both servers agree. A connection must be to the primary: with
-// several hosts in the DSN, add target_session_attrs=read-write.
+// Locks do not survive a failover to a standby that lags behind. Their tokens still rise, as far as the
+// clocks of both servers agree. With several hosts in the DSN, add target_session_attrs=read-write.
 //
-// A transaction that stays open for hours anywhere in the database makes busy locks slow.
-// It keeps the server from removing old versions of rows, and every busy row suffers.
+// A transaction that stays open for hours anywhere in the database makes busy locks slow, because the
+// server keeps old versions of their rows.
 //
 // # MariaDB and MySQL
 //
@@ -138,66 +114,47 @@
 // github.com/go-sql-driver/mysql. MySQL 8.0.29 or later has every feature that this package
 // uses, but MySQL 8 has not been tested. The tables use InnoDB.
 //
-// The statements are as on PostgreSQL. One that changes nothing is followed by a question
-// whether its session was in a transaction, and a claim that waits is told its place by
-// another one. Renew takes two for each hundred leases. The user that creates the tables
-// needs the right CREATE, and a user of the tables SELECT, INSERT, UPDATE and DELETE. The
-// format of a binary log must be MIXED or ROW. A session without autocommit, that reads
-// only, or with READ UNCOMMITTED works, and each statement takes five round trips there.
+// The user that creates the tables needs the right CREATE, and a user of the tables SELECT, INSERT, UPDATE
+// and DELETE. The format of a binary log must be MIXED or ROW. Locks are correct with any clientFoundRows,
+// interpolateParams, parseTime, multiStatements, character set, isolation, autocommit, SQL mode and time
+// zone. No statement is prepared. A session without autocommit, that reads only, or with READ UNCOMMITTED
+// takes five round trips for each statement. A transaction that the pool lends with its connection is
+// committed, as database/sql's own BeginTx would do. A claim that waits is told its place by one more
+// statement, and Renew takes two for each hundred leases.
 //
-// Locks are correct with any clientFoundRows, interpolateParams, parseTime,
-// multiStatements, character set, isolation, autocommit, SQL mode and time zone. No
-// statement is prepared. If the pool lends a step a connection with an open transaction,
-// the transaction is committed, as database/sql's own BeginTx would do.
+// Leases count on the server's clock: SYSDATE in UTC, which no session can set. On a server that was started
+// with sysdate-is-now, no session that uses these tables may SET timestamp.
 //
-// Leases count on the server's clock, as on PostgreSQL: SYSDATE in UTC, which no session
-// can set. A server that was started with sysdate-is-now lets sessions set it. On such a
-// server no session that uses these tables may SET timestamp.
+// The server may continue a step whose context has ended, for innodb_lock_wait_timeout at most.
+// innodb_flush_log_at_trx_commit decides what a crash of the server keeps. Retries and failover are as on
+// PostgreSQL.
 //
-// The server rolls back a step that was a deadlock's victim, or that waited for a lock for
-// too long. Such a step is retried until its context ends. The server may continue a step
-// whose context has ended, for innodb_lock_wait_timeout at most. Its connection may be kept for
-// a second, as on PostgreSQL.
+// On Galera, and on Group Replication with several primaries, leases are safe whichever node a program
+// writes to. But two nodes that write to one line undo each other's steps, and some calls run out of time.
+// So have all programs write to one node, and to another only while that one is down. Locks of a transaction
+// are refused there.
 //
-// innodb_flush_log_at_trx_commit decides what a crash of the server keeps. Failover is as
-// on PostgreSQL.
+// # Locks of a transaction, and history
 //
-// On Galera, and on Group Replication with several primaries, leases are safe whichever node a
-// program writes to. But two nodes that write to one line undo each other's steps. Calls are
-// repeated, and some run out of time. So have all programs write to one
-// node, and to another only while that one is down. Locks of a transaction are refused there.
+// On PostgreSQL, MariaDB and MySQL, Tx takes a lock that ends with the program's own transaction: see
+// TxLocker.
 //
-// # Locks of a transaction
-//
-// On PostgreSQL, MariaDB and MySQL, Tx takes a lock that ends with the program's own
-// transaction. It and the locks of a Client on the same tables exclude each other. TxLocker says
-// what it cannot promise. While a transaction holds a key, the processes that wait for it
-// read its line ten times a second.
-//
-// # History
-//
-// The history that package history writes is a table: one row per grant, with what is known of
-// it as JSON, whose fields are those of record.Entry. Up to 200 entries are one statement.
-// It keeps the last grants of each key that is written, and forgets what is too old of all
-// keys. On PostgreSQL the encoding of the database must be UTF8. Locks of a transaction are not in it.
+// The history that package history writes is a table: one row per grant, as JSON with the fields of
+// record.Entry. On PostgreSQL the encoding of the database must be UTF8. Locks of a transaction are not in it.
 //
 // # Waking up
 //
-// A release wakes a waiter of its own process through a channel. A waiter in another
-// process wakes in one of these ways:
+// A release wakes a waiter of its own process through a channel, and a waiter of another process in one of
+// these ways:
 //
-//   - PostgreSQL with Options.Listen: the step that grants a claim notifies the process of
-//     that claim alone, within about a millisecond. NOTIFY locks the whole database at
-//     commit, so a step sends none if nobody waits.
-//   - PostgreSQL without Listen, or while the listening connection is down, MariaDB and
-//     MySQL: a Backend polls for all its waiters. It polls every two milliseconds after a
-//     claim joined a line or was granted, then less often, down to four times a second.
-//     Polling prolongs a wait by about an eighth.
-//   - SQLite on Linux: a release that grants a claim of another process sets the
-//     modification time of the database file. The other processes watch it by inotify.
-//   - SQLite elsewhere, or without an inotify instance: a waiting process polls the
-//     database every one to ten milliseconds.
+//   - PostgreSQL with Options.Listen: the step that grants a claim notifies the process of that claim alone,
+//     within about a millisecond.
+//   - Other servers, and PostgreSQL while nothing listens: a Backend polls for all its waiters, every two
+//     milliseconds after a change, then less often, down to four times a second. That prolongs a wait by
+//     about an eighth.
+//   - SQLite on Linux: a release that grants a claim of another process sets the modification time of the
+//     file, which the others watch by inotify. Elsewhere, or without an inotify instance, they poll every one
+//     to ten milliseconds.
 //
-// In every case a waiter also reads its line every second, and when a lease ahead can have
-// ended.
+// A waiter also reads its line every second, and when a lease ahead can have ended.
 package sqllock

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
 	sqldriver "database/sql/driver"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
 // isAnswer reports whether err is an answer of the store, not a failure to get one.
@@ -32,9 +32,9 @@ const (
 	lasting
 )
 
-// failure says what went wrong in the database of that name. advise says what to do about
-// it, if that is known. Errors of drivers name the host and the user, but no password.
-func failure(name, what, key string, err error, advise func(error) (advice string, v verdict)) error {
+// fail says what went wrong, what to do about it if that is known, and whether asking again is of use. Errors of
+// drivers name the host and the user, but no password.
+func (c *config) fail(what, key string, err error) error {
 	var out *outOfTimeError
 	switch {
 	case err == nil, isAnswer(err):
@@ -48,13 +48,13 @@ func failure(name, what, key string, err error, advise func(error) (advice strin
 		what = fmt.Sprintf("%s %q", what, key)
 	}
 	if strings.Contains(err.Error(), "sql: database is closed") {
-		return permanent(fmt.Errorf("%s: cannot %s, the program has closed the database", name, what))
+		return permanent(fmt.Errorf("%s: cannot %s, the program has closed the database", c.name, what))
 	}
-	advice, v := advise(err)
+	advice, v := c.dialect.meaning(err)
 	if advice != "" {
-		what += ", " + advice
+		what += ", " + c.sql(advice)
 	}
-	err = fmt.Errorf("%s: cannot %s: %w", name, what, err)
+	err = fmt.Errorf("%s: cannot %s: %w", c.name, what, err)
 	switch {
 	case out != nil && v != refused:
 		return out.ended
@@ -122,26 +122,37 @@ func closeConn(conn *sql.Conn) {
 	conn.Close()
 }
 
-// serverErrors says what the errors of a kind of server mean.
-type serverErrors struct {
-	*swapsql.Dialect
-	missing []string // a table is not there
-	advice  []advice
-	// moved says that another server must be asked: this one takes no writes, so it did not
-	// happen. gone begins the codes of all errors after which a connection is not used again.
-	moved, gone []string
-	// refused says that the server did not do it, and may do it later. pooler are the texts of poolers
-	// that say the same, which have no code of their own.
-	refused, pooler []string
+// advice says what some errors mean, and what to do about them, if that is known. Errors are known by their codes, or,
+// where there are none of their own, by a part of their text.
+type advice struct {
+	verdict
+	codes string
+	texts []string
+	text  string
 }
 
-// advice says what to do about errors that would come again.
-type advice struct{ codes, text string }
+// meaning returns the advice on an error.
+func (d *dialect) meaning(err error) (text string, v verdict) {
+	code := d.Code(err)
+	if slices.Contains(d.moved, code) {
+		return "the server is a standby or read-only: connect to the primary", refused
+	}
+	for _, a := range d.advice {
+		if code != "" && slices.Contains(strings.Fields(a.codes), code) || says(err, a.texts...) {
+			return a.text, a.verdict
+		}
+	}
+	if d.Undone(err) {
+		return "", refused
+	}
+	return "", unknown
+}
+
+// says reports that err has one of those texts. No driver is imported for codes of SQLite: all drivers pass its
+// texts on.
+func says(err error, texts ...string) bool {
+	return err != nil && !isAnswer(err) &&
+		slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
+}
 
 func permanent(err error) error { return driver.Permanent(err) }
-
-// damaged says that the rows of a line are not what fencelock has written.
-func damaged(key string, err error) error {
-	return permanent(fmt.Errorf("the rows of lock %q are damaged (%w): delete its rows from all tables, then try again",
-		key, err))
-}

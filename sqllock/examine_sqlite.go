@@ -12,70 +12,50 @@ import (
 func examineSQLite(ctx context.Context, e *examination) error {
 	var journal, path string
 	var synchronous int
-	if err := e.db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
-		return err
-	}
-	if err := e.db.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous); err != nil {
-		return err
-	}
-	err := e.db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
-	if err != nil {
-		return err
+	for query, to := range map[string]any{
+		"PRAGMA journal_mode": &journal, "PRAGMA synchronous": &synchronous,
+		"SELECT file FROM pragma_database_list WHERE name = 'main'": &path,
+	} {
+		if err := e.db.QueryRowContext(ctx, query).Scan(to); err != nil {
+			return err
+		}
 	}
 	if host, err := os.Hostname(); err == nil {
 		e.Hosts = []string{host}
 	}
-	if path == "" {
-		return nil // it is in memory, and ends with the process
+	if path != "" { // else it is in memory, and ends with the process
+		e.sqliteJournal(journal, synchronous)
+		e.sqliteFileSystem(fileSystem(path))
 	}
-	e.sqliteJournal(journal, synchronous)
-	e.sqliteFileSystem(fileSystem(path))
 	return nil
 }
 
 func (e *examination) sqliteJournal(journal string, synchronous int) {
-	switch journal {
-	case "wal":
-	case "off", "memory":
-		e.addValue(health.Error, "sqlite-journal", "journal_mode", journal,
-			"A process that is killed in the middle of a step leaves a damaged file, and all locks in it are "+
-				"refused.",
-			"PRAGMA journal_mode = WAL; see SQLiteDSN")
-	default:
-		e.addValue(health.Note, "sqlite-journal", "journal_mode", journal,
-			"Locks are correct with it. Each step writes, syncs and deletes a journal, where WAL appends to one "+
-				"file.",
-			"PRAGMA journal_mode = WAL; see SQLiteDSN")
-	}
+	none := journal == "off" || journal == "memory"
+	e.add(none, health.Error, "sqlite-journal", "journal_mode", journal,
+		"A process that is killed in the middle of a step leaves a damaged file, and all locks in it are refused.",
+		"PRAGMA journal_mode = WAL; see SQLiteDSN")
+	e.add(!none && journal != "wal", health.Note, "sqlite-journal", "journal_mode", journal,
+		"Locks are correct with it. Each step writes, syncs and deletes a journal, where WAL appends to one file.",
+		"PRAGMA journal_mode = WAL; see SQLiteDSN")
 	const full, normal = 2, 1
 	e.Volatile = synchronous < full
-	if synchronous < normal {
-		e.addValue(health.Warning, "sqlite-synchronous", "synchronous", syncLevel(synchronous),
-			"A power failure may destroy the file, with the marks of Once in it.",
-			"PRAGMA synchronous = NORMAL; on every connection: see SQLiteDSN")
-	}
-}
-
-// syncLevel names a level of synchronous.
-func syncLevel(n int) string {
-	names := []string{"OFF", "NORMAL", "FULL", "EXTRA"}
-	return names[min(max(n, 0), len(names)-1)]
+	e.add(synchronous < normal, health.Warning, "sqlite-synchronous", "synchronous", "OFF",
+		"A power failure may destroy the file, with the marks of Once in it.",
+		"PRAGMA synchronous = NORMAL; on every connection: see SQLiteDSN")
 }
 
 // sqliteFileSystem judges the kind of the file system that the file is on; "" is unknown.
 func (e *examination) sqliteFileSystem(kind string) {
-	switch {
-	case isShared(kind):
-		e.addValue(health.Error, "sqlite-network", "file system", kind,
-			"SQLite's own locks do not work there between hosts, so each host may have a holder of every lock.",
-			"move the file to a disk of one host, and write its path into the URL; for several hosts take a server, "+
-				"such as PostgreSQL or Redis")
-	case strings.HasPrefix(kind, "fuse"):
-		e.addValue(health.Warning, "sqlite-network", "file system", kind,
-			"A program serves this file system. Whether it keeps SQLite's locks apart, and those of other hosts, "+
-				"is not known.",
-			"move the file to a disk of one host, and write its path into the URL")
-	}
+	shared := isShared(kind)
+	e.add(shared, health.Error, "sqlite-network", "file system", kind,
+		"SQLite's own locks do not work there between hosts, so each host may have a holder of every lock.",
+		"move the file to a disk of one host, and write its path into the URL; for several hosts take a server, such as "+
+			"PostgreSQL or Redis")
+	e.add(!shared && strings.HasPrefix(kind, "fuse"), health.Warning, "sqlite-network", "file system", kind,
+		"A program serves this file system. Whether it keeps SQLite's locks apart, and those of other hosts, is not "+
+			"known.",
+		"move the file to a disk of one host, and write its path into the URL")
 }
 
 // isShared reports whether several hosts may have a file system of this kind.

@@ -19,13 +19,13 @@ func TestNumbersOfMySQLErrorsAreReadFromTheirText(t *testing.T) {
 	} {
 		err := errors.New(text)
 		for _, err := range []error{err, fmt.Errorf("enter: %w", err), fmt.Errorf("a: %w", fmt.Errorf("b: %w", err))} {
-			if got := mysqlErrors.Code(err); got != want {
+			if got := mysql.Code(err); got != want {
 				t.Errorf("the number of %q is %q; want %q", err, got, want)
 			}
 		}
 	}
-	s := &pool{errors: &mysqlErrors}
-	if mysqlErrors.Code(nil) != "" || s.undone(nil) || !s.undone(fmt.Errorf("x: %w", sqldriver.ErrBadConn)) {
+	s := &pool{config: config{dialect: &mysql}}
+	if mysql.Code(nil) != "" || s.undone(nil) || !s.undone(fmt.Errorf("x: %w", sqldriver.ErrBadConn)) {
 		t.Error("no error, or one of a connection that sent nothing, was taken for another")
 	}
 }

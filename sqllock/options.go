@@ -12,12 +12,10 @@ type Options struct {
 	// several processes do so at once. Without it the first call fails, and says so,
 	// until the DDL that Schema returns has been run.
 	CreateTables bool
-	// Listen is for PostgreSQL: it lets waiters be woken by NOTIFY, which database/sql
-	// cannot hear. It runs LISTEN on a connection of its own, calls heard once LISTEN
-	// is in effect and again for each notification, and returns when ctx ends or the
-	// connection is lost; it is called again then. It is called by one goroutine at a
-	// time, while somebody waits or Alarm is in use, and a second longer. channel is a
-	// name that needs no quotes. With github.com/jackc/pgx/v5:
+	// Listen is for PostgreSQL: it lets waiters be woken by NOTIFY, which database/sql cannot hear. It runs LISTEN
+	// on a connection of its own, calls heard once LISTEN is in effect and again for each notification, and returns
+	// when ctx ends or the connection is lost; it is called again then. One goroutine at a time calls it. channel is
+	// a name that needs no quotes. With github.com/jackc/pgx/v5:
 	//
 	//	func(ctx context.Context, channel string, heard func()) error {
 	//		conn, err := pgx.Connect(ctx, url)
@@ -39,9 +37,7 @@ type Options struct {
 	// With github.com/lib/pq it is a pq.Listener that is closed when ctx ends or its callback
 	// hears of ListenerEventDisconnected; verify/sql/listen_test.go has all of it.
 	//
-	// The connection must be one to PostgreSQL itself: through a pooler in transaction
-	// mode a LISTEN is lost. Without Listen the database is asked again and again; other
-	// dialects refuse it.
+	// Through a pooler in transaction mode a LISTEN is lost. Without Listen the database is polled.
 	Listen func(ctx context.Context, channel string, heard func()) error
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
 type stateError string
@@ -17,28 +18,24 @@ func (e stateError) SQLState() string { return string(e) }
 
 // Three outcomes: the step may have happened; the server refused it for now; it will never do it.
 func TestServerErrorsSayWhatBecameOfTheStep(t *testing.T) {
-	names, err := newNames("")
-	if err != nil {
-		t.Fatal(err)
-	}
 	mysqlError := func(code string) error { return fmt.Errorf("Error %s (HY000): text", code) }
 	for _, tt := range []struct {
-		errs *serverErrors
-		make func(code string) error
-		want map[string]string
+		dialect *dialect
+		make    func(code string) error
+		want    map[string]string
 	}{
-		{&postgresErrors, func(code string) error { return stateError(code) }, map[string]string{
+		{&postgres, func(code string) error { return stateError(code) }, map[string]string{
 			"40001": "refused", "55P03": "refused", "25006": "refused", "53300": "refused", "57P03": "refused", "53100": "refused",
 			"57P01": "unknown", "08006": "unknown", "XX000": "unknown", "58030": "unknown",
 			"42501": "for good", "28P01": "for good",
 		}},
-		{&mysqlErrors, mysqlError, map[string]string{
+		{&mysql, mysqlError, map[string]string{
 			"1036": "refused", "1047": "refused", "1205": "refused", "1114": "refused", "1129": "refused", "1290": "refused", "1836": "refused", "1040": "refused", "1203": "refused",
 			"2013": "unknown", "1053": "unknown", "1317": "unknown",
 			"1142": "for good", "1045": "for good",
 		}},
 	} {
-		s := &pool{config: config{names: names}, errors: tt.errs}
+		s := &pool{config: config{prefix: swapsql.DefaultPrefix, dialect: tt.dialect}}
 		for code, want := range tt.want {
 			told(t, code, s.fail("enter", "key", tt.make(code)), want)
 		}
@@ -62,7 +59,7 @@ func told(t *testing.T, what string, err error, want string) {
 
 // PgBouncer has one code for what it refuses and for what broke.
 func TestPoolersSayWhatBecameOfTheStep(t *testing.T) {
-	s := &pool{errors: &postgresErrors}
+	s := &pool{config: config{dialect: &postgres}}
 	for text, want := range map[string]string{
 		"no more connections allowed (max_client_conn)":                             "refused",
 		"query_wait_timeout":                                                        "refused",
@@ -84,7 +81,7 @@ type pgError struct {
 func (e pgError) Error() string { return "FATAL: " + e.text + " (SQLSTATE 08P01)" }
 
 func TestSQLiteSaysWhatBecameOfTheStep(t *testing.T) {
-	s := &sqlite{}
+	s := &sqlite{config: config{dialect: &onSQLite}}
 	for text, want := range map[string]string{
 		"database is locked (5) (SQLITE_BUSY)":       "refused",
 		"database or disk is full (13)":              "refused",
@@ -109,7 +106,7 @@ func TestEndOfATryAgainSaysWhatKeptIt(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := retry(ctx, func(error) bool { return true }, 1, 1, func() error { cancel(); return last })
-		err = (&sqlite{}).fail("enter", "key", err)
+		err = (&config{dialect: &onSQLite}).fail("enter", "key", err)
 		told(t, last.Error(), err, want)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%v does not match the end of its context", err)

@@ -74,7 +74,7 @@ func onSlow(t *testing.T, conns int, takes time.Duration, f func(t *testing.T, s
 		db.SetMaxOpenConns(conns)
 		ctx, stop := context.WithCancel(t.Context())
 		d.endBackend = stop
-		s := newPool(config{ctx: ctx, name: "slow", db: db}, &postgres{}, &postgresErrors)
+		s := newPool(config{ctx: ctx, name: "slow", db: db, dialect: &postgres}).(*pool)
 		defer s.close()
 		defer stop()
 		f(t, s, d)
@@ -82,7 +82,8 @@ func onSlow(t *testing.T, conns int, takes time.Duration, f func(t *testing.T, s
 }
 
 func sendOne(ctx context.Context, s *pool) error {
-	return second(s.send(ctx, &swapsql.Statement{Text: "SELECT 1", Row: func(func(...any) error) error { return nil }}))
+	_, err := s.send(ctx, &swapsql.Statement{Text: "SELECT 1", Row: func(func(...any) error) error { return nil }})
+	return err
 }
 
 // sendFor sends a statement for a caller who leaves after patience, and wants it to leave then.
@@ -102,7 +103,7 @@ func TestLateStatementKeepsItsConnection(t *testing.T) {
 	onSlow(t, 2, lateFor, func(t *testing.T, s *pool, d *slowDatabase) {
 		for range 3 {
 			sendFor(t, s, 300*time.Millisecond)
-			s.statements.Wait()
+			s.calls.Wait()
 		}
 		if d.opened.Load() != 1 || len(d.givenUp) != 0 {
 			t.Errorf("%d connections were opened, and %d statements given up", d.opened.Load(), len(d.givenUp))
@@ -122,7 +123,7 @@ func TestQuickServerThatBecomesSlow(t *testing.T) {
 		d.takes.Store(int64(lateFor))
 		for range 3 {
 			sendFor(t, s, 300*time.Millisecond)
-			s.statements.Wait()
+			s.calls.Wait()
 		}
 		if d.opened.Load() != 2 || len(d.givenUp) != 1 {
 			t.Errorf("%d connections were opened, and %d statements given up", d.opened.Load(), len(d.givenUp))
@@ -153,7 +154,7 @@ func TestLateStatementsLeaveHalfOfThePool(t *testing.T) {
 					t.Errorf("of a pool of %d a statement, the %d. to be given up, was after %v; want %v", c.conns, i+1, after, want)
 				}
 			}
-			s.statements.Wait()
+			s.calls.Wait()
 			synctest.Wait()
 			if n := s.late.Load(); n != 0 {
 				t.Errorf("%d statements are late after all have ended", n)

@@ -3,10 +3,10 @@ package sqllock
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
 // sqlite runs statements on a SQLite file.
@@ -64,54 +64,40 @@ func (s *sqlite) path() string {
 	return ""
 }
 
-// says reports that err has one of SQLite's own texts. No driver is imported for their codes:
-// all drivers pass the texts on.
-func says(err error, texts ...string) bool {
-	return err != nil && !isAnswer(err) &&
-		slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
-}
-
 // busy reports that a transaction was not applied because somebody else was at it.
 func busy(err error) bool {
-	return says(err, "database is locked", "table is locked", "locking protocol")
+	return says(err, busyTexts...)
 }
+
+var busyTexts = []string{"database is locked", "table is locked", "locking protocol"}
 
 func noTable(err error) bool { return says(err, "no such table") }
 
 func cannotOpen(err error) bool { return says(err, "unable to open database file") }
 
-// fail says what went wrong, and whether asking again is of use.
-func (s *sqlite) fail(what, key string, err error) error {
-	return failure(s.name, what, key, err, sqliteAdvice)
-}
-
 var readOnlyTexts = []string{"readonly database", "access permission denied", "authorization denied"}
 
-func sqliteAdvice(err error) (advice string, v verdict) {
-	switch {
-	case noTable(err):
-		return "a table of fencelock is missing: set Options.CreateTables, or run what fencelock schema sqlite " +
-			"prints", lasting
-	case says(err, readOnlyTexts...):
-		return "the database may not be written to", lasting
-	case says(err, "disk image is malformed", "file is not a database"):
-		return "the database file is damaged: restore it, or start with a new one", lasting
-	case busy(err):
-		return "another connection has the file locked for long: end its transaction", refused
-	case errors.Is(err, errNoTurn):
-		return "calls of this process that came first have waited for the file since", refused
-	case errors.Is(err, errNotOpen):
-		return "its disk, or this machine, was too slow for the time that the call had", refused
-	case errors.Is(err, errAllInUse):
-		return "the program has all connections of the *sql.DB: end its transactions, or raise SetMaxOpenConns", refused
-	case cannotOpen(err):
-		return "the database file cannot be opened: see that its folder is there and may be written to, and that " +
-			"this process may open more files (ulimit -n)", refused
-	case says(err, "disk I/O error"):
-		return "the database file or its -wal could not be read or written: check the disk; if -wal or -shm was " +
-			"deleted while processes used the database, end them, then try again", unknown
-	case says(err, "database or disk is full"):
-		return "there is no room: make some on the disk", refused
-	}
-	return "", unknown
+var onSQLite = dialect{
+	Dialect: swapsql.SQLite, conns: newSQLite, examine: examineSQLite,
+	advice: []advice{
+		{verdict: lasting, texts: []string{"no such table"}, text: "a table of fencelock is missing: set " +
+			"Options.CreateTables, or run what fencelock schema sqlite prints"},
+		{verdict: lasting, texts: readOnlyTexts, text: "the database may not be written to"},
+		{verdict: lasting, texts: []string{"disk image is malformed", "file is not a database"},
+			text: "the database file is damaged: restore it, or start with a new one"},
+		{verdict: refused, texts: busyTexts,
+			text: "another connection has the file locked for long: end its transaction"},
+		{verdict: refused, texts: []string{errNoTurn.Error()},
+			text: "calls of this process that came first have waited for the file since"},
+		{verdict: refused, texts: []string{errNotOpen.Error()},
+			text: "its disk, or this machine, was too slow for the time that the call had"},
+		{verdict: refused, texts: []string{errAllInUse.Error()},
+			text: "the program has all connections of the *sql.DB: end its transactions, or raise SetMaxOpenConns"},
+		{verdict: refused, texts: []string{"unable to open database file"}, text: "the database file cannot be opened: " +
+			"see that its folder is there and may be written to, and that this process may open more files (ulimit -n)"},
+		{verdict: unknown, texts: []string{"disk I/O error"}, text: "the database file or its -wal could not be read or " +
+			"written: check the disk; if -wal or -shm was deleted while processes used the database, end them, then " +
+			"try again"},
+		{verdict: refused, texts: []string{"database or disk is full"}, text: "there is no room: make some on the disk"},
+	},
 }

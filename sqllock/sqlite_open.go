@@ -169,8 +169,7 @@ func (s *sqlite) inspect(ctx context.Context, d *database) error {
 		return permanent(fmt.Errorf("sqlite: this is SQLite %s: 3.37 or later is needed", version))
 	}
 	var format string
-	query := s.names.sql("SELECT value FROM fencelock_meta WHERE name = 'format'")
-	err := s.db.QueryRowContext(ctx, query).Scan(&format)
+	err := s.db.QueryRowContext(ctx, s.dialect.SQL(formatSQL, s.prefix)).Scan(&format)
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
 		err = s.checkFormat(format)
 	}
@@ -182,7 +181,7 @@ func (s *sqlite) inspect(ctx context.Context, d *database) error {
 		"SELECT count(*) FROM fencelock_swap, fencelock_lease, fencelock_history WHERE false": &none, // all are there
 		"PRAGMA busy_timeout": &d.timeout,
 	} {
-		if err := s.db.QueryRowContext(ctx, s.names.sql(text)).Scan(to); err != nil {
+		if err := s.db.QueryRowContext(ctx, s.sql(text)).Scan(to); err != nil {
 			return err
 		}
 	}
@@ -199,15 +198,15 @@ func (s *sqlite) setClock(ctx context.Context) (ahead int64, err error) {
 	if clock == "" {
 		return 0, nil
 	}
-	begin := s.names.sql(`SELECT max(?2, coalesce((SELECT max(came) FROM fencelock_swap), 0),
+	begin := s.sql(`SELECT max(?2, coalesce((SELECT max(came) FROM fencelock_swap), 0),
 	coalesce((SELECT max(came) FROM fencelock_lease), 0)) - ?1`)
-	read := s.names.sql("SELECT CAST(value AS INTEGER) FROM fencelock_meta WHERE name = ?")
+	read := s.sql("SELECT CAST(value AS INTEGER) FROM fencelock_meta WHERE name = ?")
 	err = s.db.QueryRowContext(ctx, read, clock).Scan(&ahead)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return ahead, err
 	}
 	wall := time.Now().UnixMicro()
-	_, err = s.db.ExecContext(ctx, s.names.sql("INSERT INTO fencelock_meta (name, value) SELECT ?3, CAST((")+begin+
+	_, err = s.db.ExecContext(ctx, s.sql("INSERT INTO fencelock_meta (name, value) SELECT ?3, CAST((")+begin+
 		") AS TEXT) WHERE true ON CONFLICT DO NOTHING", now, wall, clock)
 	if says(err, readOnlyTexts...) {
 		return wall - now, nil // for those who only look
@@ -274,5 +273,5 @@ func (s *sqlite) createTables(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.runSchema(ctx, swapsql.SQLite.Schema(s.names.prefix))
+	return s.runSchema(ctx, swapsql.SQLite.Schema(s.prefix))
 }

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"math/rand/v2"
-	"strings"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -23,38 +21,38 @@ func (s *sqlite) Run(ctx context.Context, st *swapsql.Statement) (changed int64,
 		return 0, s.bad
 	}
 	s.running.RLock()
+	var r *swapsql.Result
 	switch d := s.current(); {
 	case s.ctx.Err() != nil:
 		s.running.RUnlock()
 		return 0, driver.ErrClosed
 	case d != nil && d.timeout == 0:
-		changed, err = s.run(ctx, st)
+		r, err = s.run(ctx, st)
 		s.running.RUnlock()
 	default:
-		changed, err = s.runBehind(ctx, st)
+		r, err = s.runBehind(ctx, st)
 	}
-	if err != nil {
-		return 0, s.fail(st.What, st.Key, err)
+	if err == nil {
+		changed, err = st.Take(r)
 	}
-	return changed, nil
+	return changed, s.fail(st.What, st.Key, err)
 }
 
-// runBehind runs st on a goroutine, and unlocks s.running. Once it has returned, no function of st is called.
-func (s *sqlite) runBehind(ctx context.Context, st *swapsql.Statement) (int64, error) {
+// runBehind runs st on a goroutine, and unlocks s.running.
+func (s *sqlite) runBehind(ctx context.Context, st *swapsql.Statement) (r *swapsql.Result, err error) {
 	late, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.ctx, cancel)
-	mine, left := leave(st)
-	var changed int64
+	mine := *st // the caller may use st again
+	var result *swapsql.Result
 	done := make(chan error, 1)
 	go func() {
 		defer s.running.RUnlock()
 		defer cancel()
 		defer stop()
-		n, err := s.run(late, mine)
-		changed = n
+		var err error
+		result, err = s.run(late, &mine)
 		done <- err
 	}()
-	var err error
 	select {
 	case err = <-done:
 	case <-late.Done():
@@ -63,52 +61,19 @@ func (s *sqlite) runBehind(ctx context.Context, st *swapsql.Statement) (int64, e
 		select {
 		case err = <-done: // most statements end with their context, and say more
 		case <-t.C:
-			left()
-			return 0, cmp.Or(ctx.Err(), error(driver.ErrClosed))
+			return nil, cmp.Or(ctx.Err(), error(driver.ErrClosed))
 		}
 	}
 	st.Opening, st.Clock = mine.Opening, mine.Clock
-	return changed, err
+	return result, err
 }
 
 // endsWithin is how long a statement that ends with its context may take to say why it had no success.
 const endsWithin = 100 * time.Millisecond
 
-// leave returns a copy of st whose functions do nothing once left was called.
-func leave(st *swapsql.Statement) (mine *swapsql.Statement, left func()) {
-	c := *st
-	var mu sync.Mutex
-	gone := false
-	if st.Begin != nil {
-		c.Begin = func() {
-			mu.Lock()
-			defer mu.Unlock()
-			if !gone {
-				st.Opening = c.Opening
-				st.Begin()
-			}
-		}
-	}
-	if st.Row != nil {
-		c.Row = func(scan func(to ...any) error) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if gone {
-				return nil
-			}
-			return st.Row(scan)
-		}
-	}
-	return &c, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		gone = true
-	}
-}
-
 // run waits for this process's turn, and runs st. Without turns goroutines would meet at the file's write lock,
 // which has no queue: they would sleep and try again.
-func (s *sqlite) run(ctx context.Context, st *swapsql.Statement) (int64, error) {
+func (s *sqlite) run(ctx context.Context, st *swapsql.Statement) (*swapsql.Result, error) {
 	turn := s.reading
 	if st.Writes {
 		turn = s.turn
@@ -116,9 +81,9 @@ func (s *sqlite) run(ctx context.Context, st *swapsql.Statement) (int64, error) 
 	select {
 	case turn <- struct{}{}:
 	case <-ctx.Done():
-		return 0, &outOfTimeError{last: errNoTurn, ended: ctx.Err()}
+		return nil, &outOfTimeError{last: errNoTurn, ended: ctx.Err()}
 	case <-s.ctx.Done():
-		return 0, driver.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	defer func() { <-turn }()
 	return s.on(ctx, st)
@@ -126,25 +91,25 @@ func (s *sqlite) run(ctx context.Context, st *swapsql.Statement) (int64, error) 
 
 // on runs st on the file that the path leads to. If that changes meanwhile, what st did is lost with the old
 // file, and st runs again on the new one.
-func (s *sqlite) on(ctx context.Context, st *swapsql.Statement) (changed int64, err error) {
+func (s *sqlite) on(ctx context.Context, st *swapsql.Statement) (r *swapsql.Result, err error) {
 	for {
 		d, err := s.database(ctx)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		st.Opening = d.number
 		if st.Only != 0 && st.Only != d.number {
-			return 0, nil
+			return &swapsql.Result{}, nil
 		}
 		err = s.retryBusy(ctx, func() (err error) {
-			changed, err = s.once(ctx, d, st)
+			r, err = s.once(ctx, d, st)
 			return err
 		})
-		if err == nil && st.Tells && changed > 0 {
+		if err == nil && st.Tells && r.Changed > 0 {
 			notifyFile(d.file.path)
 		}
 		if err = s.moved(d, err); !movedAway(err) {
-			return changed, err
+			return r, err
 		}
 	}
 }
@@ -168,25 +133,25 @@ func (s *sqlite) retryBusy(ctx context.Context, f func() error) error {
 }
 
 // once runs st once, in a transaction of its own.
-func (s *sqlite) once(ctx context.Context, d *database, st *swapsql.Statement) (changed int64, err error) {
+func (s *sqlite) once(ctx context.Context, d *database, st *swapsql.Statement) (r *swapsql.Result, err error) {
 	p, err := d.prepared(ctx, s.db, st.Text)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if !s.bounded() && len(st.Then) == 0 {
-		if changed, err = p.run(d.statementContext(ctx), nil, s.db, d.now(), st); err == nil {
+		if r, err = p.send(d.statementContext(ctx), s.db, d.now(), st); err == nil {
 			err = s.check(ctx, d)
 		}
-		return changed, err
+		return r, err
 	}
 	err = s.inTransaction(ctx, d, func(ctx context.Context, tx *sql.Tx) error {
-		if changed, err = p.run(ctx, tx, tx, d.now(), st); err != nil || changed == 0 {
+		if r, err = p.send(ctx, tx, d.now(), st); err != nil || r.Changed == 0 {
 			return err
 		}
 		for _, next := range st.Then {
 			p, err := d.prepared(ctx, nil, next.Text)
 			if err == nil {
-				_, err = p.run(ctx, tx, tx, d.now(), next)
+				_, err = p.send(ctx, tx, d.now(), next)
 			}
 			if err != nil {
 				return err
@@ -194,7 +159,7 @@ func (s *sqlite) once(ctx context.Context, d *database, st *swapsql.Statement) (
 		}
 		return nil
 	})
-	return changed, err
+	return r, err
 }
 
 // bounded reports whether a statement may wait until the program gives a connection back.
@@ -216,14 +181,12 @@ func (s *sqlite) inTransaction(ctx context.Context, d *database, f func(context.
 		return err
 	}
 	if err = f(ctx, tx); err == nil {
-		if err = tx.Commit(); err == nil {
-			return d.file.checkConn(conn)
-		}
-		closeConn(conn) // it may still be in the transaction
-		return err
+		err = tx.Commit()
 	}
-	undo := tx.Rollback()
-	if undo != nil && !errors.Is(undo, sql.ErrTxDone) && !says(undo, "no transaction is active") {
+	if err == nil {
+		return d.file.checkConn(conn)
+	}
+	if tx.Rollback() != nil {
 		// The connection may still be in the transaction, and hold the write
 		// lock of all processes: it must not go back into the pool.
 		closeConn(conn)
@@ -297,64 +260,30 @@ func (d *database) prepared(ctx context.Context, db *sql.DB, text string) (*prep
 	return p, nil
 }
 
-// execer is a *sql.DB or a *sql.Tx.
-type execer interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+// over runs a prepared statement.
+type over struct{ *sql.Stmt }
+
+func (o over) ExecContext(ctx context.Context, _ string, args ...any) (sql.Result, error) {
+	return o.Stmt.ExecContext(ctx, args...)
 }
 
-// run runs p for st, in tx if that is not nil.
-func (p *prepared) run(ctx context.Context, tx *sql.Tx, db execer, now int64, st *swapsql.Statement) (int64, error) {
+func (o over) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
+	return o.Stmt.QueryContext(ctx, args...)
+}
+
+// send runs p for st on the pool, or in a transaction.
+func (p *prepared) send(ctx context.Context, on swapsql.Execer, now int64, st *swapsql.Statement) (*swapsql.Result,
+	error) {
 	args := st.Args
 	if p.clock >= 0 {
-		args = make([]any, 0, len(st.Args)+1)
-		args = append(append(append(args, st.Args[:p.clock]...), now), st.Args[p.clock:]...)
+		args = slices.Concat(args[:p.clock], []any{now}, args[p.clock:])
 	}
 	st.Clock = now
-	stmt := p.stmt
-	if stmt != nil && tx != nil {
-		stmt = tx.StmtContext(ctx, stmt)
+	switch tx, ok := on.(*sql.Tx); {
+	case p.stmt != nil && ok:
+		on = over{tx.StmtContext(ctx, p.stmt)}
+	case p.stmt != nil:
+		on = over{p.stmt}
 	}
-	if st.Row == nil {
-		var res sql.Result
-		var err error
-		if stmt != nil {
-			res, err = stmt.ExecContext(ctx, args...)
-		} else {
-			res, err = db.ExecContext(ctx, p.text, args...)
-		}
-		if err != nil {
-			return 0, err
-		}
-		return res.RowsAffected()
-	}
-	if st.Begin != nil {
-		st.Begin()
-	}
-	var rows *sql.Rows
-	var err error
-	if stmt != nil {
-		rows, err = stmt.QueryContext(ctx, args...)
-	} else {
-		rows, err = db.QueryContext(ctx, p.text, args...)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return eachOf(rows, st)
-}
-
-// eachOf gives st each row, and closes rows.
-func eachOf(rows *sql.Rows, st *swapsql.Statement) (n int64, err error) {
-	defer rows.Close()
-	for ; rows.Next(); n++ {
-		err := st.Row(rows.Scan)
-		if err != nil && strings.HasPrefix(err.Error(), "sql: Scan error") {
-			err = damaged(st.Key, err)
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-	return n, cmp.Or(rows.Err(), rows.Close())
+	return st.Send(ctx, on, p.text, args)
 }

@@ -37,43 +37,36 @@ type PgxTx[R interface{ Scan(dest ...any) error }] interface {
 // TxLocker takes locks that end with one transaction. Like the transaction, it is for one
 // goroutine at a time.
 //
-// Such a lock has no lease, and nothing renews it. It is exclusive. It ends when the transaction commits or
-// is rolled back, or when the server closes the connection of the transaction. The server
-// ends it after others see what was committed.
+// Such a lock is exclusive, has no lease, and nothing renews it. It ends when the transaction commits or
+// is rolled back, or when the server closes its connection, after others see what was committed.
 //
-// The lock and the locks of a Client on the same tables exclude each other. They stand in one
-// line, which is served in order of arrival. A transaction that waits is passed over only if its
-// process stops for ten seconds. Tokens rise over both kinds. A token is drawn outside the
-// transaction, so a rollback does not take it back: what a guard elsewhere has seen of it
-// stays seen, and the next holder's is larger.
+// The lock and the locks of a Client on the same tables exclude each other. They stand in one line, which is
+// served in order of arrival; a transaction that waits is passed over only if its process stops for ten seconds.
+// The processes that wait for the key of a transaction read its line ten times a second. Tokens rise over both
+// kinds. A token is drawn outside the transaction, so a rollback does not take it back.
 //
 // What it cannot promise:
 //
-//   - The holder is told of nothing. If the server ends the transaction (a failover, a
-//     restart, pg_terminate_backend, KILL, idle_in_transaction_session_timeout), the next one
-//     gets the lock, and the holder learns it from its next statement or from COMMIT, which
-//     fails. So COMMIT is the fence of what the transaction writes. Whatever else it does, in
-//     another store or over the network, needs the token and a guard (package fence).
+//   - The holder is told of nothing. If the server ends the transaction, the next one gets the lock, and the
+//     holder learns it from its next statement or from COMMIT, which fails. So COMMIT is the fence of what the
+//     transaction writes. Whatever else it does needs the token and a guard (package fence).
 //   - A transaction whose client hangs or is gone keeps its locks until the server notices that. Set
 //     idle_in_transaction_session_timeout and tcp_keepalives_idle on PostgreSQL,
 //     idle_transaction_timeout on MariaDB, and wait_timeout on MySQL.
 //   - ROLLBACK TO a savepoint that is older than the lock ends the lock on PostgreSQL. On
 //     MariaDB and MySQL it does if nothing was written or locked before the savepoint.
-//   - The database does not know of this waiting, so its search for deadlocks does not see it.
-//     Transactions that wait for each other's locks alone are found within about a second, and
-//     one or more of them get ErrDeadlock. Where a row, or a lease of a Client, is among what is
-//     waited for, the waiting goes on until a context ends.
-//   - Break ends the claim, but not the transaction, which is not told. End the transaction
-//     in the database instead.
+//   - The database does not see this waiting in its search for deadlocks. Transactions that wait for each
+//     other's locks alone are found within about a second, and one or more of them get ErrDeadlock. Where a
+//     row, or a lease of a Client, is among what is waited for, the waiting goes on until a context ends.
+//   - Break ends the claim, but not the transaction. End that in the database instead.
 //   - A database that loses what it has acknowledged, as a failover to a standby that lags
 //     behind does, loses the line, too. But it also ends every transaction.
 //
 // A cluster that takes writes on several servers, such as Galera or Group Replication with several
-// primaries, is refused with ErrInvalid: a row that is locked on one of them is free on the others.
-// Within a minute, also if the cluster becomes one later. Leases of a Client are safe there.
+// primaries, is refused with ErrInvalid, within a minute if the cluster becomes one later: a row that is locked
+// on one server is free on the others.
 //
-// PgBouncer in transaction pooling works: the server's session is the transaction's for as
-// long as it is open.
+// PgBouncer in transaction pooling works.
 type TxLocker struct {
 	b    *Backend
 	bad  error
@@ -94,11 +87,9 @@ type TxLock struct {
 // Tx returns what takes locks that end with tx. One per transaction is best, because it knows
 // the keys that it has locked.
 //
-// tx must be a transaction on the database that b keeps its locks in, and find the tables of b in
-// its search_path. b may have a Client, or be used for this alone. It needs a connection of its
-// pool for a moment while tx has its own. With one pool for both, transactions that have all
-// of its connections wait for each other until their contexts end, and the error names the pool:
-// let b have a *sql.DB of its own, of a few connections.
+// tx must be a transaction on the database that b keeps its locks in, and find the tables of b in its search_path.
+// It needs a connection of b's pool for a moment while tx has its own. With one pool for both, transactions that
+// have all of its connections wait for each other until their contexts end: let b have a *sql.DB of its own.
 func Tx(b *Backend, tx SQLTx) *TxLocker {
 	l := newTxLocker(b, tx == nil)
 	l.scan = func(ctx context.Context, query string, args []any, to any) error {
@@ -126,7 +117,7 @@ func newTxLocker(b *Backend, none bool) *TxLocker {
 		l.bad = b.bad
 	case none:
 		l.bad = errors.New("no transaction was given: pass the *sql.Tx that BeginTx returned")
-	case b.servers == nil:
+	case b.servers() == nil:
 		l.bad = errSQLiteTx
 	}
 	return l
@@ -138,21 +129,19 @@ var errSQLiteTx = errors.New("a transaction on SQLite that writes excludes all o
 // Lock waits in line for the lock of key, and holds it then until the transaction ends. If the
 // locker has the lock already, Lock returns it.
 //
-// While it waits it leaves the transaction alone, so a transaction whose Lock has ended
-// with an error can be used, with one exception: if the statement that binds the lock to
-// the transaction fails, or ctx ends within this one round trip, the transaction may have to be
-// rolled back.
+// While it waits it leaves the transaction alone, so a transaction whose Lock has ended with an error can be
+// used, with one exception: if the statement that binds the lock to it fails, or ctx ends within this one round
+// trip, the transaction may have to be rolled back.
 //
 // Under READ COMMITTED every statement after Lock sees what the holder before has committed.
 // Under REPEATABLE READ and SERIALIZABLE a transaction sees the database as it was at its first
-// statement. So on PostgreSQL Lock must come first then, or it answers ErrInvalid. On MariaDB
+// statement. So on PostgreSQL Lock must come first then, or it returns ErrInvalid. On MariaDB
 // and MySQL, where REPEATABLE READ is the default, that is not checked: take all locks before
 // the first SELECT.
 //
-// It costs three round trips if the lock is free: two on the Backend's pool, one in the
-// transaction. On MariaDB and MySQL it costs one more. Errors match fencelock.ErrNotAcquired
-// if ctx ended (and ctx's error), ErrUnavailable if the database gave no answer,
-// ErrKind if a semaphore has the key, ErrDeadlock if transactions wait for each other, and
+// It costs three round trips if the lock is free, one of them in the transaction, and one more on MariaDB and
+// MySQL. Errors match fencelock.ErrNotAcquired if ctx ended (and ctx's error), ErrUnavailable if the database did
+// not respond, ErrKind if a semaphore has the key, ErrDeadlock if transactions wait for each other, and
 // ErrInvalid. An error of the statement in the transaction is the driver's.
 func (l *TxLocker) Lock(ctx context.Context, key string) (*TxLock, error) {
 	return l.lock(ctx, key, false)
@@ -170,10 +159,8 @@ func (l *TxLock) Key() string { return l.claim.Key }
 // Token returns the fencing token, which is larger than those of all holders before.
 func (l *TxLock) Token() fence.Token { return l.token }
 
-// Ended says that the transaction has ended, so that a waiter is granted the lock at once
-// and not within a tenth of a second or a little more. Call it after COMMIT or ROLLBACK, if at
-// all. While the transaction is open it changes nothing. It costs one round trip, and is of no
-// use if the answer is an error.
+// Ended says that the transaction has ended, so that a waiter is granted the lock at once and not within a tenth of
+// a second or a little more. Call it after COMMIT or ROLLBACK, if at all. It costs one round trip.
 func (l *TxLock) Ended(ctx context.Context) error {
 	return l.b.swap.Settle(ctx, l.claim.Key)
 }
@@ -197,7 +184,7 @@ func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, err
 		}
 		delete(l.held, key)
 	}
-	if err := l.b.servers.oneWriter(ctx); err != nil {
+	if err := l.b.servers().oneWriter(ctx); err != nil {
 		return nil, txError(key, notAcquired(ctx, driver.Ticket{}, err))
 	}
 	t, err := l.obtain(ctx, driver.Claim{
@@ -238,7 +225,7 @@ func (l *TxLocker) hold(ctx context.Context, c driverutil.ClaimRef, version stri
 	}
 	var seen bool
 	if err := l.scan(ctx, text, params, &seen); err != nil {
-		return &holdError{l.b.servers.fail("hold the claim on", c.Key, err)}
+		return &holdError{l.b.servers().fail("hold the claim on", c.Key, err)}
 	}
 	if !seen && l.b.Info().Name == MySQL.String() {
 		return errUnbound // there is no such row to lock
@@ -376,8 +363,7 @@ func (l *TxLocker) before(ctx context.Context, key, name string) (names []string
 
 // bind ends the lease of a granted claim that a transaction keeps from now on.
 func (b *Backend) bind(ctx context.Context, c driverutil.ClaimRef) error {
-	switch done, err := b.store.Bind(ctx, c.Key, c.ID); {
-	case done || err != nil:
+	if done, err := b.store.Bind(ctx, c.Key, c.ID); done || err != nil {
 		return err
 	}
 	ids, err := b.swap.Claims(ctx, c.Key)
@@ -390,7 +376,7 @@ func (b *Backend) bind(ctx context.Context, c driverutil.ClaimRef) error {
 // giveUp takes a claim out of its line, in the background. What fails is tried again until the
 // lease would have ended; a claim that is bound then goes with its transaction.
 func (b *Backend) giveUp(t driver.Ticket) {
-	b.servers.background(func(ctx context.Context) {
+	b.servers().background(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, txTTL)
 		defer cancel()
 		undecided := func(err error) bool { return !driver.Gone(err) && !errors.Is(err, driver.ErrPermanent) }

@@ -13,16 +13,16 @@ func FuzzPrefix(f *testing.F) {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, p string) {
-		n, err := newNames(p)
+		prefix, err := tablePrefix(p)
 		if err != nil {
 			return
 		}
-		if strings.Trim(n.prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || len(n.prefix) > 32 {
+		if strings.Trim(prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" || len(prefix) > 32 {
 			t.Errorf("the prefix %q is taken", p)
 		}
 		for _, d := range []Dialect{SQLite, Postgres, MySQL} {
 			text, err := Schema(d, &Options{Prefix: p})
-			if err != nil || !strings.Contains(text, n.prefix) {
+			if err != nil || !strings.Contains(text, prefix) {
 				t.Errorf("the %v schema of %q: %v", d, p, err)
 			}
 		}

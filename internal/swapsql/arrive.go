@@ -216,7 +216,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
 	s.under.Add(1)
 	defer s.under.Add(-1)
-	if !a.Behind && (left || s.d.args == marks) {
+	if !a.Behind && (left || s.d.kind == sqlite) {
 		if p, err := s.take(ctx, key, len(text), insert); p != nil || err != nil {
 			return p, err
 		}
@@ -228,7 +228,7 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 func (s *Store) arriveAny(ctx context.Context, key string, a *swaplock.Arrival, insert []any, late int64,
 ) (*swaplock.Place, error) {
 	quoted, wait, text := `"`+a.ID+`"`, a.WaitTTL.Microseconds(), insert[4]
-	if s.d.args == literals {
+	if s.d.kind == mysql {
 		return s.arriveMySQL(ctx, key, quoted, append(insert, late, quoted, quoted, wait, text))
 	}
 	q := s.statement("enter the line of", key, arriveAnySQL,
@@ -278,18 +278,18 @@ func (r *placeRow) place(q *Statement, span int64) *swaplock.Place {
 // clock: on SQLite the statement returns no row, which costs as much as the rest of it.
 func (s *Store) take(ctx context.Context, key string, tail int, args []any) (p *swaplock.Place, err error) {
 	text, now := takeSQL, int64(0)
-	switch s.d.args {
-	case numbers:
+	switch s.d.kind {
+	case postgres:
 		text, args = takePostgres, slices.Concat(args[1:], args[:1])
-	case literals:
+	case mysql:
 		text, args = takeMySQL, slices.Concat(args[1:], args[:1])
 	}
 	st := s.statement("enter the line of", key, text, args...)
 	st.Keeps, st.Writes = false, true
-	switch s.d.args {
-	case numbers:
+	switch s.d.kind {
+	case postgres:
 		st.Row = func(scan func(to ...any) error) error { return scan(&now) }
-	case literals:
+	case mysql:
 		st.Inserted = &now
 	}
 	n, err := s.conns.Run(ctx, st)

@@ -31,7 +31,7 @@ func (c *fakeConns) Run(ctx context.Context, st *Statement) (int64, error) {
 	if err := <-f.answer; err != nil {
 		return 0, err
 	}
-	return st.Take(&Result{changed: int64(len(f.rows)), rows: f.rows})
+	return st.Take(&Result{Changed: int64(len(f.rows)), rows: f.rows})
 }
 
 // keys are those of a batch, or nil.

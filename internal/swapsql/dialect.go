@@ -12,8 +12,16 @@ import (
 	"time"
 )
 
-// defaultPrefix begins the names of all tables in the embedded SQL.
-const defaultPrefix = "fencelock_"
+// DefaultPrefix begins the names of all tables in the embedded SQL.
+const DefaultPrefix = "fencelock_"
+
+// WithPrefix is embedded SQL of tables with another prefix.
+func WithPrefix(text, prefix string) string {
+	if prefix == DefaultPrefix {
+		return text
+	}
+	return strings.ReplaceAll(text, DefaultPrefix, prefix)
+}
 
 // The codes of errors after which a statement has done nothing and may be sent again.
 var (
@@ -26,11 +34,9 @@ var (
 
 // Dialect is a kind of database.
 type Dialect struct {
-	name     string
-	words    []string // what differs from one dialect to the next, in pairs
-	args     argStyle
-	notifies bool // there is NOTIFY
-	guarded  bool // sessions may be in a transaction that is not a statement's own
+	Name  string   // in lower case, as in a URL
+	words []string // what differs from one dialect to the next, in pairs
+	kind  kind
 	// Where nobody tells of changes, lines are looked at no less often than this while somebody waits.
 	longestPoll time.Duration
 	// Of servers: code returns the code of a driver's error, or "". A statement that failed with one of undone has
@@ -40,12 +46,14 @@ type Dialect struct {
 	duplicate string
 }
 
-type argStyle int
+type kind int
 
+// Arguments are ? on SQLite, where {clock} is the clock of this host, and $1 on PostgreSQL. On MariaDB and MySQL they
+// are in the text: neither prepared statements nor settings of the driver matter.
 const (
-	marks    argStyle = iota // ?, and {clock} is the clock of this host
-	numbers                  // $1
-	literals                 // in the text: neither prepared statements nor settings of the driver matter
+	sqlite kind = iota
+	postgres
+	mysql
 )
 
 //go:embed schema/*.sql
@@ -61,7 +69,7 @@ const nowMySQL = `IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) < 1200,
 // The dialects.
 var (
 	SQLite = &Dialect{
-		name: "sqlite", longestPoll: 10 * time.Millisecond,
+		Name: "sqlite", longestPoll: 10 * time.Millisecond, code: func(error) string { return "" },
 		words: []string{
 			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
@@ -78,7 +86,7 @@ var (
 		},
 	}
 	Postgres = &Dialect{
-		name: "postgres", args: numbers, notifies: true, undone: undonePostgres, code: sqlState,
+		Name: "postgres", kind: postgres, undone: undonePostgres, code: sqlState,
 		longestPoll: 250 * time.Millisecond,
 		words: []string{
 			"{entry}", "SELECT ?::bytea AS a, ?::bigint AS b, {now} AS c, ?::text AS d",
@@ -101,7 +109,7 @@ var (
 		},
 	}
 	MySQL = &Dialect{
-		name: "mysql", args: literals, guarded: true, undone: undoneMySQL,
+		Name: "mysql", kind: mysql, undone: undoneMySQL,
 		code: mysqlCode, duplicate: "1062", longestPoll: 250 * time.Millisecond,
 		words: []string{
 			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
@@ -120,15 +128,15 @@ var (
 
 // Schema returns the DDL of the tables, which may be run more than once.
 func (d *Dialect) Schema(prefix string) string {
-	text, err := schemas.ReadFile("schema/" + d.name + ".sql")
+	text, err := schemas.ReadFile("schema/" + d.Name + ".sql")
 	if err != nil {
 		panic(err) // it is part of the program
 	}
-	return strings.ReplaceAll(string(text), defaultPrefix, prefix)
+	return WithPrefix(string(text), prefix)
 }
 
-// Now is an expression: µs since 1970, by the clock of the server.
-func (d *Dialect) Now() string { return d.replacer(defaultPrefix)("{now}") }
+// SQL is a statement of this package on tables with that prefix.
+func (d *Dialect) SQL(text, prefix string) string { return d.replacer(prefix)(text) }
 
 // replacer puts the words of the dialect, the prefix of the tables and the numbers of marks into statements.
 func (d *Dialect) replacer(prefix string) func(text string) string {
@@ -142,11 +150,8 @@ func (d *Dialect) replacer(prefix string) func(text string) string {
 		if ok {
 			return replaced
 		}
-		replaced = first.Replace(first.Replace(text)) // some words have others in them
-		if prefix != defaultPrefix {
-			replaced = strings.ReplaceAll(replaced, defaultPrefix, prefix)
-		}
-		if d.args == numbers {
+		replaced = WithPrefix(first.Replace(first.Replace(text)), prefix) // some words have others in them
+		if d.kind == postgres {
 			parts := strings.Split(replaced, "?")
 			for i := range parts[1:] {
 				parts[i] += "$" + strconv.Itoa(i+1)
@@ -189,7 +194,7 @@ func Clocked(text string) (marked string, clock int) {
 
 // bind puts arguments, which are []byte, string, or int64, into a statement for a server that takes literals.
 func (d *Dialect) bind(text string, args []any) (string, []any) {
-	if d.args != literals {
+	if d.kind != mysql {
 		return text, args
 	}
 	b := make([]byte, 0, 2*len(text))

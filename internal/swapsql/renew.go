@@ -41,12 +41,12 @@ SELECT n FROM h UNION ALL SELECT n FROM r`
 
 // Renew has leases end later.
 func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) (alive []bool, err error) {
-	if s.d.notifies {
+	if s.d.kind == postgres {
 		return s.renewAll(ctx, ls)
 	}
 	alive = make([]bool, len(ls))
 	most := mostAtOnce
-	if s.d.args == marks {
+	if s.d.kind == sqlite {
 		most = mostRows
 	}
 	for same := range inOrder(ls, most) {
@@ -128,7 +128,7 @@ func (s *Store) named(text string, ls []swaplock.Lease, args ...any) *Statement 
 	for _, l := range ls {
 		pairs = append(pairs, []byte(l.Key), []byte(l.ID))
 	}
-	if s.d.args == marks {
+	if s.d.kind == sqlite {
 		n := 1 << bits.Len(uint(len(ls)-1))
 		for range n - len(ls) {
 			pairs = append(pairs, pairs[0], pairs[1])
@@ -147,26 +147,16 @@ func (s *Store) named(text string, ls []swaplock.Lease, args ...any) *Statement 
 	return s.statement("renew leases", "", text, args...)
 }
 
-// renewAll renews leases in the order of their keys, as all programs do.
+// renewAll renews leases by one statement, which locks them in the order of their keys, as all programs do.
 func (s *Store) renewAll(ctx context.Context, ls []swaplock.Lease) (alive []bool, err error) {
-	order := make([]int, len(ls))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(ls[i].Key, ls[j].Key) })
-	sorted := make([]swaplock.Lease, len(ls))
-	for i, n := range order {
-		sorted[i] = ls[n]
-	}
-	q := s.statement("renew leases", "", renewAllSQL, array(sorted, leaseKey), array(sorted, leaseID),
-		array(sorted, leaseTTL))
+	q := s.statement("renew leases", "", renewAllSQL, array(ls, leaseKey), array(ls, leaseID), array(ls, leaseTTL))
 	q.Writes = true
 	q.Begin = func() { alive = make([]bool, len(ls)) }
 	q.Row = func(scan func(to ...any) error) error {
 		var n int
 		err := scan(&n)
 		if n > 0 && n <= len(ls) {
-			alive[order[n-1]] = true
+			alive[n-1] = true
 		}
 		return err
 	}

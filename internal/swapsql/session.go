@@ -31,7 +31,7 @@ const guard = `@@autocommit = 1 /*M! AND @@in_transaction = 0 */`
 // reads, tells whether it was alone in its transaction; if it was not, what is open is committed, as BeginTx of
 // database/sql would do, and st runs again.
 func (s *Sessions) Send(ctx context.Context, conn *sql.Conn, d *Dialect, st *Statement) (*Result, error) {
-	if !d.guarded {
+	if d.kind != mysql {
 		return st.send(ctx, conn, d)
 	}
 	plain, err := s.look(ctx, conn)
@@ -44,7 +44,7 @@ func (s *Sessions) Send(ctx context.Context, conn *sql.Conn, d *Dialect, st *Sta
 	again := *st
 	again.Text = strings.ReplaceAll(st.Text, "{alone}", guard)
 	r, err := again.send(ctx, conn, d)
-	if err != nil || r.changed > 0 {
+	if err != nil || r.Changed > 0 {
 		return r, err
 	}
 	var alone bool

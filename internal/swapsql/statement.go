@@ -46,20 +46,33 @@ type Statement struct {
 
 // Result holds the response of a database to a statement.
 type Result struct {
-	changed, inserted int64
-	rows              [][]any
+	Changed  int64 // how many rows were changed or returned
+	inserted int64
+	rows     [][]any
+}
+
+// Execer is a connection, a transaction, or a prepared statement, which ignores the text.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 // send runs st over conn. It calls none of the functions of st.
 func (st *Statement) send(ctx context.Context, conn *sql.Conn, d *Dialect) (*Result, error) {
 	text, args := d.bind(st.Text, st.Args)
-	if st.Row != nil {
-		return query(ctx, conn, text, args)
-	}
-	res, err := conn.ExecContext(ctx, text, args...)
+	r, err := st.Send(ctx, conn, text, args)
 	if err != nil && d.duplicate != "" && d.code(err) == d.duplicate {
 		return &Result{}, nil
 	}
+	return r, err
+}
+
+// Send runs st as that text with those arguments. It calls none of the functions of st.
+func (st *Statement) Send(ctx context.Context, on Execer, text string, args []any) (*Result, error) {
+	if st.Row != nil {
+		return query(ctx, on, text, args)
+	}
+	res, err := on.ExecContext(ctx, text, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +82,12 @@ func (st *Statement) send(ctx context.Context, conn *sql.Conn, d *Dialect) (*Res
 			return nil, err
 		}
 	}
-	r.changed, err = res.RowsAffected()
+	r.Changed, err = res.RowsAffected()
 	return r, err
 }
 
-func query(ctx context.Context, conn *sql.Conn, text string, args []any) (*Result, error) {
-	rows, err := conn.QueryContext(ctx, text, args...)
+func query(ctx context.Context, on Execer, text string, args []any) (*Result, error) {
+	rows, err := on.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -90,12 +103,12 @@ func query(ctx context.Context, conn *sql.Conn, text string, args []any) (*Resul
 		err = rows.Scan(to...)
 		r.rows = append(r.rows, values)
 	}
-	r.changed = int64(len(r.rows))
+	r.Changed = int64(len(r.rows))
 	if err = cmp.Or(err, rows.Err()); errors.Is(err, sqldriver.ErrBadConn) {
 		// It was sent, so it must not be taken for undone.
 		err = fmt.Errorf("the connection broke before the answer was there: %v", err)
 	}
-	return r, err
+	return r, cmp.Or(err, rows.Close())
 }
 
 // Take calls the functions of st with r, and returns how many rows were changed or returned.
@@ -111,7 +124,7 @@ func (st *Statement) Take(r *Result) (int64, error) {
 			return 0, err
 		}
 	}
-	return r.changed, nil
+	return r.Changed, nil
 }
 
 // scan is Scan of a row with those values.
@@ -137,7 +150,8 @@ func scan(values, to []any) (err error) {
 			err = fmt.Errorf("swapsql: no scan into %T", d)
 		}
 		if err != nil {
-			return fmt.Errorf("column %d: %w", i, err)
+			return driver.Permanent(fmt.Errorf("the rows of the lock are damaged (column %d: %w): delete its rows from "+
+				"all tables, then try again", i, err))
 		}
 	}
 	return nil

@@ -20,7 +20,9 @@ import (
 	"github.com/fencelock/fencelock/swaplock"
 )
 
-// Store keeps lines in a database.
+var _ swaplock.Arriver = (*Store)(nil)
+
+// Store keeps lines in a database, and a history.
 type Store struct {
 	conns Conns
 	d     *Dialect
@@ -42,12 +44,12 @@ type Options struct {
 
 // New returns a Store on connections.
 func New(conns Conns, d *Dialect, o Options) *Store {
-	o.Prefix = cmp.Or(o.Prefix, defaultPrefix)
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	s := &Store{conns: conns, d: d, o: o, word: d.replacer(o.Prefix)}
 	if o.Listen != nil {
 		s.node = strconv.FormatUint(rand.Uint64(), 36)
 	}
-	if d.notifies {
+	if d.kind == postgres {
 		s.takes = &batcher{s: s, what: "enter the lines of some locks", text: takeManySQL, columns: 2}
 		s.frees = &batcher{s: s, what: "leave the lines of some locks", text: freeManySQL, columns: 1, keeps: true}
 	}
@@ -56,7 +58,7 @@ func New(conns Conns, d *Dialect, o Options) *Store {
 
 // Traits say what the database is.
 func (s *Store) Traits() swaplock.Traits {
-	return swaplock.Traits{Name: s.d.name, Namespace: s.o.Prefix, Node: s.node}
+	return swaplock.Traits{Name: s.d.Name, Namespace: s.o.Prefix, Node: s.node}
 }
 
 // Lost says what the connections know of it.
@@ -259,7 +261,7 @@ func (s *Store) column(ctx context.Context, q *Statement) (all []string, err err
 
 // bytes scans a column between {hex} and {/hex} into to.
 func (s *Store) bytes(to *[]byte) any {
-	if s.d.notifies {
+	if s.d.kind == postgres {
 		return hexed{to}
 	}
 	return to

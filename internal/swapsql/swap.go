@@ -89,7 +89,7 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	if n == 0 || err != nil {
 		return "", lost(st, err)
 	}
-	if free && s.d.args != marks {
+	if free && s.d.kind != sqlite {
 		s.left.add(key)
 	}
 	next := version{number: v.number + 1, opening: v.opening, ends: v.ends[c.Arrivals:]}
@@ -108,7 +108,7 @@ func leavesFree(c *swaplock.Change) bool {
 
 // makeLeases makes rows on MariaDB and MySQL, whose UPDATE makes none.
 func (s *Store) makeLeases(ctx context.Context, key string, ls []swaplock.Lease) error {
-	if s.d.args != literals || len(ls) == 0 {
+	if s.d.kind != mysql || len(ls) == 0 {
 		return nil
 	}
 	var args []any
@@ -169,12 +169,12 @@ func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Stateme
 	b := &builder{s: s, key: []byte(key)}
 	holder, expires := []byte(c.Holder), micros(c.Expires)
 	b.add("UPDATE fencelock_swap")
-	if s.d.args == literals && len(c.Lend)+len(c.Drop) > 0 {
+	if s.d.kind == mysql && len(c.Lend)+len(c.Drop) > 0 {
 		b.join(c)
 	}
 	b.add(setSQL, holder, expires, expires, holder, seen+1, c.Last, []byte(c.Mark), []byte(c.MarkedBy),
 		ascii(c.Document), taken+1, floorMicros(c.Open), c.Capacity, told(seen+1, c))
-	if s.d.args == literals && len(c.Lend)+len(c.Drop) > 0 {
+	if s.d.kind == mysql && len(c.Lend)+len(c.Drop) > 0 {
 		b.leases(c)
 	}
 	b.add(ifSQL, b.key, seen)
@@ -192,9 +192,9 @@ func (s *Store) swap(key string, seen, taken int64, c *swaplock.Change) *Stateme
 		Tells: len(c.News) > 0 && len(c.Document) > 0, // else there is nobody to tell
 	}
 	switch {
-	case s.d.notifies:
+	case s.d.kind == postgres:
 		b.tables(c, st)
-	case s.d.args == marks:
+	case s.d.kind == sqlite:
 		b.then(c, st)
 	}
 	st.Text, st.Args = s.word(b.text.String()), b.args

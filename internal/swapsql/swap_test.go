@@ -43,7 +43,7 @@ func TestLockThatWasLeftFreeIsTakenByAnUpdate(t *testing.T) {
 			words = append(words, strings.Fields(st.Text)[0])
 		}
 		if want := []string{"UPDATE", "INSERT", "INSERT"}; !slices.Equal(words, want) {
-			t.Errorf("two claims on %s arrived by %v; want %v", d.name, words, want)
+			t.Errorf("two claims on %s arrived by %v; want %v", d.Name, words, want)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestWhatWaitsForTheDisk(t *testing.T) {
 			}
 			got := strings.Contains(conns.all[0].Text, "synchronous_commit")
 			if got != (tt.lazy && d == Postgres) {
-				t.Errorf("%s on %s does not wait for the disk: %v", tt.what, d.name, got)
+				t.Errorf("%s on %s does not wait for the disk: %v", tt.what, d.Name, got)
 			}
 		}
 	}

@@ -51,7 +51,7 @@ WHERE ({in}(line, ?{txt}) > 0 OR {in}(arrivals, ?{txt}) > 0) AND {alone} LIMIT 1
 
 // Bindable makes what a transaction locks to keep the claim with id.
 func (s *Store) Bindable(ctx context.Context, id string) error {
-	if s.d.args != literals {
+	if s.d.kind != mysql {
 		return nil
 	}
 	_, err := s.write(ctx, "bind the claim", "", bindableSQL, []byte(id))
@@ -62,7 +62,7 @@ func (s *Store) Bindable(ctx context.Context, id string) error {
 // the claim has a lease and the lock is held.
 func (s *Store) Bind(ctx context.Context, key, id string) (bool, error) {
 	text, args := bindSQL, []any{int64(bound), []byte(key), []byte(id)}
-	if s.d.args == literals {
+	if s.d.kind == mysql {
 		text, args = bindMySQL, append(args, []byte(id))
 	}
 	n, err := s.write(ctx, "bind the claim on", key, text, args...)
@@ -72,7 +72,7 @@ func (s *Store) Bind(ctx context.Context, key, id string) (bool, error) {
 // Hold is a query for the transaction, which takes the claim's lock of the database. Its answer is true if the
 // transaction sees the line as it was at that version, or later.
 func (s *Store) Hold(key, id, version string) (text string, args []any, err error) {
-	if s.d.args == literals {
+	if s.d.kind == mysql {
 		return s.word("SELECT COUNT(*) FROM fencelock_binding WHERE id = X'" + hex.EncodeToString([]byte(id)) +
 			"' FOR UPDATE"), nil, nil
 	}
@@ -99,7 +99,7 @@ func (s *Store) unbind(ctx context.Context, key string, arrivals int, st *swaplo
 		return nil
 	}
 	st.Soon = lookAgain
-	if s.d.args == literals {
+	if s.d.kind == mysql {
 		n, err := s.write(ctx, "look for transactions that lock", key, strings.Replace(unbindMySQL, "%s",
 			strings.Repeat("?, ", len(some)-1)+"?", 1), append(some, []byte(key), int64(bound))...)
 		if n > 0 && err == nil {
@@ -118,7 +118,7 @@ func (s *Store) unbind(ctx context.Context, key string, arrivals int, st *swaplo
 
 // forgetBindings removes old rows that no transaction locks.
 func (s *Store) forgetBindings(ctx context.Context) error {
-	if s.d.args != literals {
+	if s.d.kind != mysql {
 		return nil
 	}
 	ids, err := s.keys(ctx, "forget bindings", forgetBindingsSQL)

@@ -38,7 +38,7 @@ func hourTwice(t *testing.T) {
 		for minute := -90; minute < 150; minute += 10 {
 			at := change.Add(time.Duration(minute)*time.Minute + 123456*time.Microsecond)
 			s.do(t, fmt.Sprintf("SET timestamp = %d.%06d", at.Unix(), at.Nanosecond()/1000))
-			if now := ask[int64](t, s, "SELECT "+swapsql.MySQL.Now()); now != at.UnixMicro() {
+			if now := ask[int64](t, s, "SELECT "+swapsql.MySQL.SQL("{now}", "")); now != at.UnixMicro() {
 				t.Errorf("at %v the clock is %v", at, time.UnixMicro(now).UTC())
 			}
 		}

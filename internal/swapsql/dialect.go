@@ -71,16 +71,12 @@ var (
 	SQLite = &Dialect{
 		Name: "sqlite", longestPoll: 10 * time.Millisecond, code: func(error) string { return "" },
 		words: []string{
-			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
 				"entry = json_patch(fencelock_history.entry, excluded.entry)",
 			"{text}", "entry",
-			"{hex}", "", "{/hex}", "", "{now}", "{clock}", "{later}", "{clock}", "{append}", "arrivals || ?",
+			"{hex}", "", "{/hex}", "", "{now}", "{clock}", "{append}", "arrivals || ?",
 			"{max}", "max", "{min}", "min", "{in}", "instr", "{bytes}", "", "{int}", "", "{txt}", "", "{no}", "x''",
 			"{alone}", "1 = 1", "{sure}", "", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
-			"{rows}", "VALUES (", "{ends}", ")",
-			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = max(fencelock_lease.ending, " +
-				"excluded.ending), came = excluded.came, renewals = fencelock_lease.renewals + 1",
 			"{stamp}", "came = {clock}, ", "{came}", "{clock}", "{lazily}", "",
 			"{told}", "substr(? || news, 1, 300)", "{untold}", "substr((version + 1) || ' ;' || news, 1, 300)",
 		},
@@ -89,20 +85,15 @@ var (
 		Name: "postgres", kind: postgres, undone: undonePostgres, code: sqlState,
 		longestPoll: 250 * time.Millisecond,
 		words: []string{
-			"{entry}", "SELECT ?::bytea AS a, ?::bigint AS b, {now} AS c, ?::text AS d",
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
 				"entry = (fencelock_history.entry::jsonb || excluded.entry::jsonb)::text",
 			"{text}", "entry", "{hex}", "encode(", "{/hex}", ", 'hex')",
 			"{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
-			"{later}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{max}", "GREATEST", "{min}", "LEAST", "{in}", "strpos", "{bytes}", "::bytea", "{int}", "::bigint",
 			"{txt}", "::text", "{no}", "''", "{append}", "arrivals || ?::text",
 			"{unlocked}", "pg_try_advisory_xact_lock_shared(hashtextextended(encode(id, 'escape'), 0))",
 			"{sure}", "WITH sure AS (DELETE FROM fencelock_lease WHERE false) ",
 			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
-			"{rows}", "VALUES (", "{ends}", ")",
-			"{upsert}", "ON CONFLICT (of_key, id) DO UPDATE SET ending = GREATEST(fencelock_lease.ending, " +
-				"excluded.ending), renewals = fencelock_lease.renewals + 1",
 			"{stamp}", "", "{came}", "0",
 			"{lazily}", " FROM (SELECT set_config('synchronous_commit', 'off', true)) lazily",
 			"{told}", "substr(?::text || news, 1, 300)", "{untold}", "substr((version + 1) || ' ;' || news, 1, 300)",
@@ -112,15 +103,13 @@ var (
 		Name: "mysql", kind: mysql, undone: undoneMySQL,
 		code: mysqlCode, duplicate: "1062", longestPoll: 250 * time.Millisecond,
 		words: []string{
-			"{entry}", "SELECT ? AS a, ? AS b, {now} AS c, ? AS d",
 			"{merge}", "ON DUPLICATE KEY UPDATE written = VALUES(written), " +
 				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
 			"{text}", "CAST(entry AS BINARY)", // whatever the character set of the session is
-			"{hex}", "", "{/hex}", "", "{now}", nowMySQL, "{later}", nowMySQL,
-			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{txt}", "", "{int}", "",
+			"{hex}", "", "{/hex}", "", "{now}", nowMySQL,
+			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{bytes}", "", "{txt}", "", "{int}", "",
 			"{sure}", "", "{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
-			"{rows}", "SELECT ", "{ends}", " FROM DUAL WHERE {alone}", "{stamp}", "", "{came}", "0",
-			"{lazily}", "", "{no}", "X''",
+			"{stamp}", "", "{came}", "0", "{lazily}", "", "{no}", "X''",
 			"{told}", "LEFT(CONCAT(?, news), 300)", "{untold}", "LEFT(CONCAT(version + 1, ' ;', news), 300)",
 		},
 	}

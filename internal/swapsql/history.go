@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	entrySQL  = `SELECT ?{bytes} AS a, ?{int} AS b, {now} AS c, ?{txt} AS d`
 	recordSQL = `INSERT INTO fencelock_history (lock_key, token, written, entry)
 SELECT a, b, c, d FROM (%s) v WHERE {alone} {merge}`
 	tooManySQL = `DELETE FROM fencelock_history WHERE lock_key = ? AND token <= (SELECT token FROM (
@@ -34,7 +35,7 @@ func (s *Store) Record(ctx context.Context, es []record.Entry, keep record.Bound
 			args = append(args, []byte(e.Key), e.Token, ascii(entry))
 			keys[e.Key] = true
 		}
-		rows := "{entry}" + strings.Repeat(" UNION ALL {entry}", len(some)-1)
+		rows := entrySQL + strings.Repeat(" UNION ALL "+entrySQL, len(some)-1)
 		_, err := s.write(ctx, "write the history", "", strings.Replace(recordSQL, "%s", rows, 1), args...)
 		if err != nil {
 			return err

@@ -18,9 +18,9 @@ const (
 )
 
 const (
-	holdersSQL = `UPDATE fencelock_swap SET {stamp}expires = {max}(expires, {later} + ?), renewals = renewals + 1
+	holdersSQL = `UPDATE fencelock_swap SET {stamp}expires = {max}(expires, {now} + ?), renewals = renewals + 1
 WHERE (%holders) AND expires > {now} AND {alone}`
-	recordsSQL = `UPDATE fencelock_lease SET {stamp}ending = {max}(ending, {later} + ?), renewals = renewals + 1
+	recordsSQL = `UPDATE fencelock_lease SET {stamp}ending = {max}(ending, {now} + ?), renewals = renewals + 1
 WHERE (%records) AND ending > {now} AND {alone}`
 	aliveSQL = `SELECT lock_key, holder FROM fencelock_swap WHERE (%holders) AND expires > {now} AND {alone}
 UNION ALL SELECT of_key, id FROM fencelock_lease WHERE (%records) AND ending > {now} AND {alone} LIMIT 1000`

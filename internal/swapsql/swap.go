@@ -38,7 +38,7 @@ WHERE lock_key = ? AND version = ? AND last = ? AND {now} < ? AND {alone}`
 	dropSQL    = `, dropped AS (DELETE FROM fencelock_lease USING swapped WHERE of_key = ? AND (%s))`
 	lendSQL    = `, lent AS (INSERT INTO fencelock_lease (of_key, id, ending, renewals)
 	SELECT ?::bytea, decode(i, 'hex'), {now} + ttl, 0
-	FROM unnest(?::text[], ?::bigint[]) AS u (i, ttl), swapped {upsert})`
+	FROM unnest(?::text[], ?::bigint[]) AS u (i, ttl), swapped` + longerSQL + `)`
 	tellSQL = `, unnest(?::text[]) AS n (channel) WHERE pg_notify(channel, '') IS NOT NULL`
 
 	// MariaDB and MySQL update several tables at once. A lease that ends at 0 is not there.
@@ -51,7 +51,10 @@ ON DUPLICATE KEY UPDATE renewals = fencelock_lease.renewals`
 	// SQLite makes a transaction of it.
 	dropOneSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND id = ? AND {alone}`
 	lendOneSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals, came)
-VALUES (?, ?, {later} + ?, 0, {clock}) {upsert}`
+VALUES (?, ?, {now} + ?, 0, {clock})` + longerSQL
+
+	longerSQL = ` ON CONFLICT (of_key, id) DO UPDATE SET {stamp}ending = {max}(fencelock_lease.ending, excluded.ending),
+	renewals = fencelock_lease.renewals + 1`
 )
 
 // Swap writes the row of key, and its leases, if the conditions of c hold.
@@ -235,7 +238,7 @@ func (b *builder) leases(c *swaplock.Change) {
 		args = append(args, []byte(id))
 	}
 	for _, l := range c.Lend {
-		cases.WriteString(" WHEN id = ? THEN {max}(ending, {later} + ?)")
+		cases.WriteString(" WHEN id = ? THEN {max}(ending, {now} + ?)")
 		args = append(args, []byte(l.ID), ttl(l))
 	}
 	b.add(strings.Replace(leasesSQL, "%s", cases.String(), 1), args...)

@@ -1,7 +1,6 @@
 package sql_test
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"slices"
@@ -76,43 +75,27 @@ func (p *plainConns) inTransaction(ctx context.Context, st *swapsql.Statement) (
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // unless it was committed
-	changed, err := onSQLite(ctx, tx, st)
+	r, err := onSQLite(ctx, tx, st)
 	for _, next := range st.Then {
-		if changed > 0 && err == nil {
+		if err == nil && r.Changed > 0 {
 			_, err = onSQLite(ctx, tx, next)
 		}
 	}
 	if err != nil {
 		return 0, err
 	}
-	return changed, tx.Commit()
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	return st.Take(r)
 }
 
-func onSQLite(ctx context.Context, tx *sql.Tx, st *swapsql.Statement) (changed int64, err error) {
+func onSQLite(ctx context.Context, tx *sql.Tx, st *swapsql.Statement) (*swapsql.Result, error) {
 	text, clock := swapsql.Clocked(st.Text)
 	args := st.Args
 	st.Clock = time.Now().UnixMicro()
 	if clock >= 0 {
 		args = slices.Insert(slices.Clone(args), clock, any(st.Clock))
 	}
-	if st.Row == nil {
-		res, err := tx.ExecContext(ctx, text, args...)
-		if err != nil {
-			return 0, err
-		}
-		return res.RowsAffected()
-	}
-	if st.Begin != nil {
-		st.Begin()
-	}
-	rows, err := tx.QueryContext(ctx, text, args...)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
-	for err == nil && rows.Next() {
-		changed++
-		err = st.Row(rows.Scan)
-	}
-	return changed, cmp.Or(err, rows.Err())
+	return st.Send(ctx, tx, text, args)
 }

@@ -121,8 +121,7 @@ func (v *document) next(key string, c *swaplock.Change) *document {
 	}
 	for _, ref := range v.Leases {
 		id := string(ref.ID)
-		lent := slices.ContainsFunc(c.Lend, func(l swaplock.Lease) bool { return l.ID == id })
-		if !ref.Ended && !lent && !slices.Contains(c.Drop, id) && (ref.ID != v.Holder || stays) {
+		if !ref.Ended && !slices.Contains(c.Drop, id) && (ref.ID != v.Holder || stays) {
 			d.Leases = append(d.Leases, ref)
 		}
 	}

@@ -179,6 +179,12 @@ func (s *store) swap(ctx context.Context, key string, c *swaplock.Change) (strin
 	}
 	d := v.next(key, c)
 	for _, l := range c.Lend {
+		if d.of(l.ID) != nil { // a new object would be without a renewal that is under way
+			if alive, err := s.renew(ctx, l); !alive || err != nil {
+				return "", err
+			}
+			continue
+		}
 		ref := leaseRef{ID: text(l.ID), Lease: rand.Text()}
 		d.Leases = append(d.Leases, ref)
 		err := s.writeLease(ctx, ref.Lease, "", lease{Key: d.Key, ID: ref.ID, TTL: driverutil.Duration(l.TTL)})

@@ -490,3 +490,29 @@ func TestEnterHidesNoGrant(t *testing.T) {
 		left(t, b, awaited(t, b, last))
 	})
 }
+
+// A process takes and gives back a lock all the time, by the line as it has left it. The swaps of another one come too
+// late each time, and the message that it leaves is read.
+func TestLineThatIsKnownHidesNoMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		toy := newToy()
+		store := newDistant(toy, time.Millisecond)
+		busy, other := opened(t, notes{store, toy, store.way}), opened(t, notes{store, toy, store.way})
+		var stop atomic.Bool
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			for i := 0; !stop.Load(); i++ {
+				left(t, busy, awaited(t, busy, entered(t, busy, exclusive(fmt.Sprint("busy", i), time.Minute))))
+			}
+		}()
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		left(t, other, awaited(t, other, entered(t, other, exclusive("other", time.Minute))))
+		if d := time.Since(start); d > 200*time.Millisecond {
+			t.Errorf("the other one got the lock after %v", d)
+		}
+		stop.Store(true)
+		<-done
+	})
+}

@@ -36,7 +36,6 @@ type Backend struct {
 
 	mu        sync.Mutex
 	queues    map[string][]*job    // the steps that wait, of keys of which one is under way
-	empty     map[string]*State    // see leaves
 	lateUntil map[string]time.Time // keys whose swaps come too late, for how long that is believed
 	watching  bool
 	forgetAt  time.Time // when what is old is forgotten next
@@ -56,12 +55,11 @@ func New(store Store) *Backend {
 		Name: traits.Name, Namespace: traits.Namespace, Fair: true, Linger: true, After: true,
 		MinTTL: max(traits.MinTTL, line.MinTTL), MaxTTL: line.MaxTTL,
 	}}
-	b.claims.began = time.Now()
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.arriver, _ = store.(Arriver)
+	b.claims = newClaims(b.arriver != nil)
 	b.messenger, _ = store.(Messenger)
 	b.queues, b.lateUntil = make(map[string][]*job), make(map[string]time.Time)
-	b.empty = make(map[string]*State)
 	b.forgetAt = time.Now().Add(rand.N(line.ForgetEvery)) // also a process that lives for a second may have its turn
 	return b
 }
@@ -89,11 +87,12 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		if err := r.missing(t.ID); err != nil {
 			return err
 		}
-		missed = missed || r.missed[t.ID]
+		found, asked := r.obeyed[t.ID]
+		missed = missed || asked && !found
 		lasting := t
 		lasting.TTL += b.grace // of a tombstone
 		err := r.Leave(s, &lasting, e)
-		if r.appended && (r.left[t.ID] || !missed && err == error(driver.GoneError{})) {
+		if r.appended && (found || !missed && err == error(driver.GoneError{})) {
 			return nil // it has left by the message, maybe under notice
 		}
 		return err
@@ -102,14 +101,15 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	b.claims.leaving(ref, true)
 	err := b.withdraw(ctx, &t, e)
 	if errors.Is(err, errPart) {
-		err = b.leaveKnown(ctx, &t, e, leave)
-	}
-	if errors.Is(err, errPart) {
-		var other *Arrival
-		if e == (driver.Exit{}) {
-			other = note(t.ID, message{Leave: text(t.ID), Token: t.Token})
+		j := &job{ctx: ctx, f: leave, id: t.ID}
+		switch e {
+		case driver.Exit{}:
+			j.recalls, j.asks = leaves, func() *Arrival {
+				return note(t.ID, message{Leave: text(t.ID), Token: t.Token})
+			}
+		case driver.Exit{Mark: e.Mark}:
+			j.recalls = leaves
 		}
-		j := &job{ctx: ctx, f: leave, other: other, id: t.ID}
 		// A holder alone seldom has a rival: only its own swap is sure to wake the next one soon.
 		if driverutil.Exclusive(&t.Claim) {
 			j.after = patience
@@ -140,106 +140,6 @@ func (b *Backend) withdraw(ctx context.Context, t *driver.Ticket, e driver.Exit)
 	return b.failed(ctx, err)
 }
 
-// knownFor is how long others are unlikely to write a line in which they wait.
-const knownFor = time.Second
-
-// leaveKnown takes the claim of t out of a line that nobody has written since it was seen last, without a read. It
-// returns errPart if that is not so.
-func (b *Backend) leaveKnown(ctx context.Context, t *driver.Ticket, e driver.Exit, leave stepFunc) error {
-	st := b.claims.line(driverutil.Ref(t.Key, t.ID))
-	if st == nil || e.Tombstone || e.IfWaiting || e.Linger != 0 || !st.alone && time.Since(st.sent) > knownFor {
-		return errPart
-	}
-	if st.arrivedAlone(t.ID) && e.Mark == "" && !b.claims.others(t.Key) {
-		return b.leaveAlone(ctx, t, st)
-	}
-	now := *st
-	if !st.sent.IsZero() {
-		now.wall = st.read.Add(time.Since(st.sent)) // what ends by then is seen by the store
-	}
-	return b.once(ctx, t.Key, &now, leave)
-}
-
-// arrivedAlone reports whether there is nothing in line but the claim with id, which has arrived.
-func (st *State) arrivedAlone(id string) bool {
-	return st.alone && st.Holder == id && len(st.Document) == 0 && len(st.Arrivals) == 1
-}
-
-// leaveAlone is the step by which the claim of t leaves a line in which it has arrived and nobody else is, in this
-// process or in the store: nothing is left but the counter and the mark.
-func (b *Backend) leaveAlone(ctx context.Context, t *driver.Ticket, st *State) error {
-	if err := b.ended(ctx); err != nil {
-		return err
-	}
-	version, err := b.store.Swap(ctx, t.Key, &Change{
-		If: st.Version, IfLast: st.Last, Before: st.Expires, Arrivals: 1,
-		Content: Content{Last: st.Last, Mark: st.Mark, MarkedBy: st.MarkedBy},
-	})
-	switch {
-	case err != nil:
-		return b.failed(ctx, err)
-	case version == "":
-		return errPart
-	}
-	b.forget(st.Now)
-	return nil
-}
-
-// once runs f on a line that was seen before, without a read. It returns errPart if that is nil, or not
-// the line any more.
-func (b *Backend) once(ctx context.Context, key string, seen *State, f stepFunc) error {
-	if seen == nil {
-		return errPart
-	}
-	if err := b.ended(ctx); err != nil {
-		return err
-	}
-	a := batch{b, key, []*job{{ctx: ctx, f: f}}}
-	switch done, err := a.swap(ctx, *seen); {
-	case err != nil:
-		return err
-	case !done:
-		return errPart
-	}
-	return a.jobs[0].err
-}
-
-const (
-	// leftFor is how long a line that was left empty is believed to be so: the clocks of the store and of the
-	// process drift apart.
-	leftFor = 10 * time.Second
-	// mostLeft is how many such lines are kept.
-	mostLeft = 4096
-)
-
-// leaves keeps st, if it is of an empty line, for the next claim of this process to enter it without a read.
-func (b *Backend) leaves(key string, st *State) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.empty, key)
-	if b.arriver == nil && len(st.Document)+len(st.Holder)+len(st.Arrivals) == 0 && !st.sent.IsZero() {
-		if len(b.empty) >= mostLeft {
-			clear(b.empty)
-		}
-		b.empty[key] = st
-	}
-}
-
-// left takes what leaves has kept, as of now. Only an Enter may go by it: its swap fails if others have been there
-// since.
-func (b *Backend) left(key string) *State {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	st := b.empty[key]
-	delete(b.empty, key)
-	if st == nil || time.Since(st.sent) > leftFor || b.queues[key] != nil {
-		return nil
-	}
-	now := *st
-	now.Now = st.read.Add(time.Since(st.sent)) // later than the store's clock, by a round trip at most
-	return &now
-}
-
 // Reserve lengthens the span of t if that claim is alone in line and nobody has drawn a token since. It costs a step.
 func (b *Backend) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	if span < 1 || span > limit.Span {
@@ -266,37 +166,24 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 	})
 }
 
-// Adopt gives the claim of t to by, with a full lease. It costs a step, and a Renew if it was done before.
+// Adopt gives the claim of t to by, with a full lease. It costs a step.
 func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
-	for {
-		var got driver.Ticket
-		var seen *reading
-		var found bool // by an earlier Adopt, with a record
-		err := b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
-			c, err := r.Adopt(s, &t, &by) // a granted claim is not among arrivals that were not read
-			if err == nil {
-				c.Node = b.node
-				seen, got = r, r.Ticket(s, c)
-				found = r.settle(c) == inRecord
-			}
-			return err
-		})
-		if err != nil {
-			return driver.Ticket{}, err
+	var got driver.Ticket
+	var seen *reading
+	err := b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
+		c, err := r.Adopt(s, &t, &by) // a granted claim is not among arrivals that were not read
+		if err == nil {
+			c.Node = b.node
+			seen, got = r, r.Ticket(s, c)
 		}
-		alive := []bool{!found}
-		if found {
-			alive, err = b.store.Renew(ctx, []Lease{{t.Key, by.ID, by.TTL}})
-		}
-		if err != nil {
-			return got, b.failed(ctx, err)
-		}
-		if alive[0] {
-			o, _ := b.claims.enter(driverutil.Ref(t.Key, by.ID))
-			b.claims.enters(o, &got, &seen.State, seen.quiet())
-			return got, nil
-		}
+		return err
+	})
+	if err != nil {
+		return driver.Ticket{}, err
 	}
+	o, _ := b.claims.enter(driverutil.Ref(t.Key, by.ID))
+	b.claims.enters(o, &got, &seen.State, seen.quiet(), nil)
+	return got, nil
 }
 
 // Detach starts the lease of t again, as Renew does. It takes nothing else: a claim belongs to no process.
@@ -317,11 +204,9 @@ const soon = 100 * time.Millisecond
 
 // Lend gives the granted claim of t a record of its own, with the lease of t, and returns a version of its line in
 // which it has the grant. It is for a store in which something other than time may end a record, such as the
-// transaction of sqllock.Tx; waiters look ten times a second from then on. It costs a step, and a Renew if the
-// record was there.
+// transaction of sqllock.Tx; waiters look ten times a second from then on. It costs a step.
 func (b *Backend) Lend(ctx context.Context, t driver.Ticket) (version string, err error) {
 	var seen *reading
-	var found bool // in a record
 	err = b.step(ctx, t.Key, func(r *reading, s *line.Step) error {
 		if err := r.missing(t.ID); err != nil {
 			return err
@@ -330,23 +215,11 @@ func (b *Backend) Lend(ctx context.Context, t driver.Ticket) (version string, er
 		if c == nil || !c.Granted {
 			return r.Gone(s, t.ID)
 		}
-		if seen, found = r, r.place(c) == inRecord; !found {
-			r.lend(s, c, t.TTL)
-		}
-		r.Soon = soon
-		return nil
+		seen, r.Soon = r, soon
+		return r.lend(s, c, t.TTL)
 	})
 	if err != nil {
 		return "", err
-	}
-	if found {
-		alive, err := b.store.Renew(ctx, []Lease{{t.Key, t.ID, t.TTL}})
-		if err == nil && !alive[0] {
-			err = driver.GoneError{}
-		}
-		if err != nil {
-			return "", b.failed(ctx, err)
-		}
 	}
 	return seen.Version, nil
 }
@@ -354,11 +227,7 @@ func (b *Backend) Lend(ctx context.Context, t driver.Ticket) (version string, er
 // Claims returns the IDs of the claims in the line of key, in order, also of those whose leases have ended. It costs a
 // Read. Line describes claims to people, without their IDs.
 func (b *Backend) Claims(ctx context.Context, key string) (ids []string, err error) {
-	st, err := b.store.Read(ctx, key, -1)
-	if err != nil {
-		return nil, b.failed(ctx, err)
-	}
-	r, err := open(key, st)
+	r, err := b.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -368,26 +237,31 @@ func (b *Backend) Claims(ctx context.Context, key string) (ids []string, err err
 	return ids, nil
 }
 
-// Line describes the line of key, also when nobody is in it. It costs a Read.
-func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
+// read reads all of a line, for a call that changes nothing.
+func (b *Backend) read(ctx context.Context, key string) (*reading, error) {
 	if err := b.ended(ctx); err != nil {
-		return driver.Line{}, err
+		return nil, err
 	}
 	st, err := b.store.Read(ctx, key, -1)
 	if err != nil {
-		return driver.Line{}, b.failed(ctx, err)
+		return nil, b.failed(ctx, err)
 	}
-	return b.show(key, st)
+	return open(key, st)
 }
 
-func (b *Backend) show(key string, st State) (driver.Line, error) {
-	r, err := open(key, st)
+// Line describes the line of key, also when nobody is in it. It costs a Read.
+func (b *Backend) Line(ctx context.Context, key string) (driver.Line, error) {
+	r, err := b.read(ctx, key)
 	if err != nil {
 		return driver.Line{}, err
 	}
-	s := &line.Step{Wall: st.Now, Mono: sinceEpoch(st.Now)}
+	return b.show(r), nil
+}
+
+func (b *Backend) show(r *reading) driver.Line {
+	s := &line.Step{Wall: r.Now, Mono: sinceEpoch(r.Now)}
 	b.purge(r, s)
-	return r.Describe(s, key), nil
+	return r.Describe(s, r.key)
 }
 
 // Lines yields the lines with at least one claim whose keys begin with prefix, by one List.
@@ -399,11 +273,14 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 		}
 		for k, err := range b.store.List(ctx, prefix) {
 			var l driver.Line
+			var r *reading
 			if err = b.failed(ctx, err); err == nil {
-				l, err = b.show(k.Key, k.State)
+				r, err = open(k.Key, k.State)
 			}
-			if err == nil && len(l.Claims) == 0 {
-				continue
+			if err == nil {
+				if l = b.show(r); len(l.Claims) == 0 {
+					continue
+				}
 			}
 			if !yield(l, err) || err != nil {
 				return

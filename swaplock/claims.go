@@ -28,7 +28,6 @@ type own struct {
 	look    time.Time     // when an Await looks at the latest: a lease ahead may have ended
 	leaves  bool          // a Leave is under way
 	notice  time.Duration // the end of the notice of which the alarm was told
-	line    *State        // as last seen, if the claim is granted and no lease is in a record
 	lost    int64         // State.Lost where the claim entered
 	arrived *Arrival      // as which it waits, if it does and nobody has taken it into the document
 }
@@ -38,9 +37,19 @@ type claims struct {
 	mu       sync.Mutex
 	byKey    map[string]map[string]*own // by key and ID
 	versions map[string]string          // of those keys, as last seen
+	lines    map[string]*State          // see keep
+	arrive   bool                       // an empty line is entered without them
 	alarms   driverutil.Alarms
 	alarmed  time.Time // when versions of granted claims were last asked for
 	began    time.Time
+}
+
+func newClaims(arrive bool) claims {
+	return claims{
+		arrive: arrive,
+		byKey:  make(map[string]map[string]*own), versions: make(map[string]string), lines: make(map[string]*State),
+		began: time.Now(),
+	}
 }
 
 // proof is News.Grant of the claim with id.
@@ -57,9 +66,6 @@ func (cs *claims) enter(ref driverutil.ClaimRef) (o *own, known bool) {
 		return o, true
 	}
 	if cs.byKey[ref.Key] == nil {
-		if cs.byKey == nil {
-			cs.byKey, cs.versions = make(map[string]map[string]*own), make(map[string]string)
-		}
 		cs.byKey[ref.Key] = make(map[string]*own, 1)
 	}
 	o = &own{ClaimRef: ref, grant: proof(ref.ID), wake: make(chan struct{}, 1)}
@@ -74,12 +80,12 @@ func (cs *claims) others(key string) bool {
 	return len(cs.byKey[key]) > 1
 }
 
-// enters notes that the claim of o has entered what is in st, and where it stands.
-func (cs *claims) enters(o *own, t *driver.Ticket, st *State, quiet time.Duration) {
+// enters notes that the claim of o has entered what is in st, maybe as a, and where it stands.
+func (cs *claims) enters(o *own, t *driver.Ticket, st *State, quiet time.Duration, a *Arrival) {
 	cs.stands(o, t, st, quiet)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	o.lost = st.Lost
+	o.lost, o.arrived = st.Lost, a
 }
 
 // stands notes where the claim of o stands in its line, which is as st, and in which no lease ends for so long.
@@ -112,13 +118,12 @@ func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
 		return nil
 	}
 	cs.versions[key] = r.Version
+	cs.keepLocked(key, r.whole())
 	now, quiet := time.Now(), r.quiet()
-	whole := sync.OnceValue(r.whole)
 	for _, o := range owned {
 		c := r.Find(o.ID)
 		switch {
 		case c != nil && c.Granted:
-			o.line = whole()
 			o.holds(c, now)
 			if c.Noticed && o.notice != c.Expires && cs.alarms.Len() > 0 {
 				o.notice = c.Expires
@@ -166,14 +171,10 @@ func (cs *claims) leave(ref driverutil.ClaimRef) {
 	if delete(cs.byKey[ref.Key], ref.ID); len(cs.byKey[ref.Key]) == 0 {
 		delete(cs.byKey, ref.Key)
 		delete(cs.versions, ref.Key)
+		if st := cs.lines[ref.Key]; st != nil && (cs.arrive || !st.empty()) {
+			delete(cs.lines, ref.Key)
+		}
 	}
-}
-
-// waits notes that a claim waits as a.
-func (cs *claims) waits(o *own, a *Arrival) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	o.arrived = a
 }
 
 // lends notes that a claim that waits as an arrival may have a record from now on.
@@ -194,23 +195,6 @@ func (cs *claims) arrived(ref driverutil.ClaimRef) (a *Arrival) {
 		a, o.arrived = o.arrived, nil
 	}
 	return a
-}
-
-// line takes the line of a granted claim, if it is known.
-func (cs *claims) line(ref driverutil.ClaimRef) (st *State) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if o := cs.byKey[ref.Key][ref.ID]; o != nil {
-		st, o.line = o.line, nil
-	}
-	return st
-}
-
-// knows notes the line of a granted claim.
-func (cs *claims) knows(o *own, st *State) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	o.line = st
 }
 
 // heard reports whether a grant of o was heard a moment ago. It says so once.
@@ -262,7 +246,7 @@ func (cs *claims) hear(key string, news []News) (doubtful []*own) {
 	}
 	for _, o := range cs.byKey[key] {
 		held := o.granted && !o.leaves
-		if !o.hear(news) {
+		if !cs.concerns(o, key, news) {
 			continue
 		}
 		o.poke()
@@ -289,15 +273,18 @@ func (cs *claims) strangers(key string, news []News) (rest []News) {
 	return rest
 }
 
-// hear notes what is of concern to o, and reports whether anything is.
-func (o *own) hear(news []News) (concerned bool) {
+// concerns notes what is of concern to o, and reports whether anything is.
+func (cs *claims) concerns(o *own, key string, news []News) (concerned bool) {
 	for _, n := range news {
 		switch {
 		case n.Grant == o.grant:
 			o.granted, o.told, concerned = true, time.Now(), true
-			if o.line = nil; n.State != nil {
+			if n.State != nil {
 				st := *n.State
-				st.sent, st.read, o.line = o.told, st.Now, &st
+				st.sent, st.read = o.told, st.Now
+				cs.keepLocked(key, &st)
+			} else {
+				cs.keepLocked(key, nil)
 			}
 		case n.Grant == "" && n.Token == o.token:
 			o.granted, o.told, concerned = false, time.Time{}, true

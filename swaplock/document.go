@@ -55,15 +55,6 @@ type tombstone struct {
 	Broken bool      `json:"broken,omitempty"`
 }
 
-// message is a step that the next client to swap does for another client.
-type message struct {
-	Enter *claim              `json:"enter,omitempty"` // a claim that joins
-	Leave text                `json:"leave,omitempty"` // the ID of a claim that leaves
-	Lend  text                `json:"lend,omitempty"`  // the ID of a claim that gets a record
-	Token int64               `json:"token,omitempty"` // of that claim
-	TTL   driverutil.Duration `json:"ttl,omitempty"`   // of the record
-}
-
 // parse reads a document.
 func parse(key string, text []byte) (d document, err error) {
 	if len(text) == 0 {

@@ -12,8 +12,8 @@ import (
 )
 
 // Enter joins the line of c.Key, or finds the claim with c.ID there and starts its lease again. In a store that is an
-// Arriver it costs one request if the lock is free or its line is full. Else it costs a step; one request if this
-// process has left the line empty within ten seconds and nobody has been there since.
+// Arriver it costs one request if the lock is free or its line is full. Else it costs a step; mostly one request if
+// this process has left the line empty within ten seconds and nobody has been there since.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if err := c.Validate(b.info); err != nil {
 		return driver.Ticket{}, err
@@ -23,17 +23,11 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	}
 	o, known := b.claims.enter(driverutil.Ref(c.Key, c.ID))
 	a := b.arrival(&c)
-	if a != nil {
-		a.Behind = b.claims.others(c.Key)
-	}
-	t, err := b.arrive(ctx, o, &c, a)
-	if err == nil && t == nil {
-		t, err = b.join(ctx, o, &c, a, a != nil && a.Waits)
-	}
-	if errors.Is(err, errOpens) {
-		a.Blind = false
-		if t, err = b.arrive(ctx, o, &c, a); err == nil && t == nil {
-			t, err = b.join(ctx, o, &c, a, false)
+	var t *driver.Ticket
+	err := errOpens
+	for mayOpen := a != nil && a.Waits; errors.Is(err, errOpens); mayOpen = false {
+		if t, err = b.arrive(ctx, o, &c, a); t == nil && err == nil {
+			t, err = b.join(ctx, o, &c, a, mayOpen)
 		}
 	}
 	if err != nil {
@@ -57,7 +51,7 @@ func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	}
 	return &Arrival{
 		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL, WaitTTL: driverutil.Lease(c, false),
-		Waits: !c.NoWait, Full: c.Weight == c.Capacity, written: &d,
+		Waits: !c.NoWait, Full: c.Weight == c.Capacity, Behind: b.claims.others(c.Key), written: &d,
 	}
 }
 
@@ -69,6 +63,7 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	if a == nil {
 		return nil, nil
 	}
+	sent := time.Now()
 	p, err := b.arriver.Arrive(ctx, c.Key, a)
 	if p == nil || err != nil {
 		return nil, b.failed(ctx, err)
@@ -76,19 +71,18 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	t := &driver.Ticket{Claim: *c, Token: p.Token, Granted: p.Granted, Ahead: p.Ahead}
 	t.TTL, t.WaitTTL = driverutil.Lease(c, p.Granted), 0
 	t.Left = t.TTL
-	b.claims.enters(o, t, &State{Version: p.Version, Lost: p.Lost}, min(p.Open.Sub(p.At), headSoon))
 	a.Token, a.At = p.Token, p.At
-	if !p.Granted {
-		b.claims.waits(o, a)
-	} else {
-		t.Mark = string(p.Mark)
-		b.claims.knows(o, &State{
-			alone: true, Version: p.Version, Now: p.At, Lost: p.Lost, Arrivals: []Arrival{*a},
-			Content: Content{
-				Last: p.Token + c.Span - 1, Mark: p.Mark, MarkedBy: p.MarkedBy, Holder: c.ID, Expires: p.At.Add(c.TTL),
-			},
-		})
+	st := &State{Version: p.Version, Lost: p.Lost}
+	if p.Granted {
+		t.Mark = p.Mark
+		st.alone, st.sent, st.read, st.Now, st.Arrivals = true, sent, p.At, p.At, []Arrival{*a}
+		st.Content = Content{
+			Last: p.Token + c.Span - 1, Mark: p.Mark, MarkedBy: p.MarkedBy, Holder: c.ID, Expires: p.At.Add(c.TTL),
+		}
+		b.claims.keep(c.Key, st)
+		a = nil
 	}
+	b.claims.enters(o, t, st, min(p.Open.Sub(p.At), headSoon), a)
 	return t, nil
 }
 
@@ -109,8 +103,9 @@ var errOpens = errors.New("the line is open")
 func (b *Backend) asks(c *driver.Claim, a *Arrival) *Arrival {
 	switch {
 	case a != nil:
-		a.Blind = true
-		return a
+		blind := *a
+		blind.Blind = true
+		return &blind
 	case c.NoWait:
 		return nil
 	}
@@ -124,52 +119,35 @@ func (b *Backend) asks(c *driver.Claim, a *Arrival) *Arrival {
 func (b *Backend) join(
 	ctx context.Context, o *own, c *driver.Claim, a *Arrival, mayOpen bool,
 ) (*driver.Ticket, error) {
-	other := b.asks(c, a)
-	for {
-		var t driver.Ticket
-		var found bool // with a lease that the store renews
-		var seen *reading
-		f := func(r *reading, s *line.Step) error {
-			switch {
-			case mayOpen && r.opensFor(c):
-				r.opens = true
-				return errOpens
-			case r.More:
-				return errPart
-			}
-			own := r.Find(c.ID)
-			if found = own != nil && r.place(own) != inDocument; found {
-				seen, t = r, r.Ticket(s, own)
-				t.TTL = driverutil.Lease(c, own.Granted)
-				return driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)
-			}
-			var err error
-			if own == nil || !r.appended {
-				own, err = r.Enter(s, *c)
-			} else { // by the message or the arrival, or by another Enter with this ID
-				err = driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)
-			}
-			if err == nil {
-				own.Node = b.node
-				seen, t = r, r.Ticket(s, own)
-			}
-			return err
+	var t driver.Ticket
+	var seen *reading
+	f := func(r *reading, s *line.Step) error {
+		switch {
+		case mayOpen && r.opensFor(c):
+			r.opens = true
+			return errOpens
+		case r.More:
+			return errPart
 		}
-		err := b.once(ctx, c.Key, b.left(c.Key), f)
-		if errors.Is(err, errPart) {
-			err = b.do(c.Key, &job{ctx: ctx, f: f, other: other, id: c.ID})
+		own, err := r.Find(c.ID), error(nil)
+		if own != nil && r.appended { // by the message or the arrival, or by another Enter with this ID
+			err = driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)
+		} else {
+			own, err = r.Enter(s, *c)
 		}
-		if err != nil {
-			return nil, err
+		if err == nil {
+			own.Node = b.node
+			seen, t = r, r.Ticket(s, own)
 		}
-		b.claims.enters(o, &t, &seen.State, seen.quiet())
-		if !found {
-			return &t, nil
-		}
-		alive, err := b.store.Renew(ctx, []Lease{{c.Key, c.ID, t.TTL}})
-		if err != nil || alive[0] {
-			t.Left = max(t.Left, t.TTL)
-			return &t, b.failed(ctx, err)
-		}
+		return err
 	}
+	j := &job{ctx: ctx, f: f, asks: func() *Arrival { return b.asks(c, a) }, id: c.ID}
+	if a == nil {
+		j.recalls = enters
+	}
+	if err := b.do(c.Key, j); err != nil {
+		return nil, err
+	}
+	b.claims.enters(o, &t, &seen.State, seen.quiet(), nil)
+	return &t, nil
 }

@@ -1,7 +1,7 @@
 package swaplock
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,14 +24,13 @@ type reading struct {
 	State
 	key string
 	line.Line
-	origins map[*line.Claim]*origin
+	origins []origin             // by their tokens
 	arrived []*line.Claim        // the claims of State.Arrivals, in order; nil for a message
-	lent    map[*line.Claim]bool // those that get a record in this step
+	lent    map[*line.Claim]bool // those whose leases are in records from this step on
 
 	opens    bool            // the step lets others arrive
 	appended bool            // the step that runs has sent its job.other
-	missed   map[string]bool // the IDs of messages whose claims are gone
-	left     map[string]bool // the IDs of claims that a message took out in this very step
+	obeyed   map[string]bool // by the ID of a message: its claim was there
 }
 
 // origin holds a claim as it was read.
@@ -62,22 +61,21 @@ func open(key string, st State) (*reading, error) {
 		return nil, damaged(key, fmt.Sprintf("its counter of tokens is %d", st.Last))
 	}
 	n := len(d.Claims) + len(st.Arrivals)
-	r := &reading{State: st, key: key, origins: make(map[*line.Claim]*origin, n)}
+	r := &reading{State: st, key: key}
 	r.Line.Last, r.Line.Mark, r.Line.MarkedBy = st.Content.Last, string(st.Content.Mark), st.Content.MarkedBy
-	claims := make([]*line.Claim, 0, n+1)
+	claims, places := make([]*line.Claim, 0, n+1), make([]place, 0, n)
 	for i := range d.Claims {
 		c := d.Claims[i].claim(key)
 		c.Expires = sinceEpoch(d.Claims[i].Until)
-		r.locate(c, d.Claims[i].Lent)
-		claims = append(claims, c)
+		claims, places = append(claims, c), append(places, r.locate(c, d.Claims[i].Lent))
 	}
 	for i := range st.Arrivals {
-		c, err := r.arrive(key, &st.Arrivals[i])
+		c, at, err := r.arrive(key, &st.Arrivals[i])
 		if err != nil {
 			return nil, err
 		}
 		if r.arrived = append(r.arrived, c); c != nil {
-			claims = append(claims, c)
+			claims, places = append(claims, c), append(places, at)
 		}
 	}
 	if i := slices.IndexFunc(claims, unsound(st.Last)); i >= 0 {
@@ -87,8 +85,9 @@ func open(key string, st State) (*reading, error) {
 	// An arrival that fits holds the lock, though that is not written down: no claim before it can take
 	// that away.
 	r.Grant(&line.Step{Wall: st.Now})
-	for _, c := range claims {
-		r.origins[c].Claim = *c
+	r.origins = make([]origin, len(claims))
+	for i, c := range claims {
+		r.origins[i] = origin{*c, places[i]}
 	}
 	for _, t := range d.Tombstones {
 		if r.Tombstones.ByID == nil {
@@ -117,15 +116,15 @@ func damaged(key, how string) error {
 }
 
 // arrive reads an arrival.
-func (r *reading) arrive(key string, a *Arrival) (*line.Claim, error) {
+func (r *reading) arrive(key string, a *Arrival) (*line.Claim, place, error) {
 	if a.Message {
-		return nil, nil
+		return nil, 0, nil
 	}
 	d := a.written
 	if d == nil {
 		d = new(claim)
 		if err := json.Unmarshal(a.Claim, d); err != nil {
-			return nil, driver.Permanent(fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err))
+			return nil, 0, driver.Permanent(fmt.Errorf("an arrival at %.80q cannot be read: %w", key, err))
 		}
 	}
 	c := d.claim(key)
@@ -135,34 +134,36 @@ func (r *reading) arrive(key string, a *Arrival) (*line.Claim, error) {
 	}
 	c.TTL, c.WaitTTL = driverutil.Lease(&c.Claim, c.Granted), 0
 	c.Expires = sinceEpoch(a.At) + c.TTL
-	r.locate(c, sinceEpoch(r.Records[c.ID]) >= c.Expires) // an older one is of another claim that had the ID
-	return c, nil
+	lent := sinceEpoch(r.Records[c.ID]) >= c.Expires // an older one is of another claim that had the ID
+	return c, r.locate(c, lent), nil
 }
 
 // locate finds the lease of c.
-func (r *reading) locate(c *line.Claim, lent bool) {
-	at := inDocument
+func (r *reading) locate(c *line.Claim, lent bool) place {
 	switch {
 	case lent:
-		at, c.Expires = inRecord, sinceEpoch(r.Records[c.ID])
+		c.Expires = sinceEpoch(r.Records[c.ID])
+		return inRecord
 	case c.ID == r.Holder:
-		at, c.Expires = beside, sinceEpoch(r.State.Expires)
-	}
-	r.origins[c] = &origin{place: at}
-}
-
-// place is where the lease of c was when the line was read. That of a new claim is in no place of its own.
-func (r *reading) place(c *line.Claim) place {
-	if o := r.origins[c]; o != nil {
-		return o.place
+		c.Expires = sinceEpoch(r.State.Expires)
+		return beside
 	}
 	return inDocument
+}
+
+// origin is c as it was read, or nil if it is new.
+func (r *reading) origin(c *line.Claim) *origin {
+	byToken := func(o origin, token int64) int { return cmp.Compare(o.Token, token) }
+	if i, ok := slices.BinarySearchFunc(r.origins, c.Token, byToken); ok {
+		return &r.origins[i]
+	}
+	return nil
 }
 
 // settle says where the lease of c is from now on. What ends its lease sooner, or gives it another
 // ID, takes the lease into the document, where no renewal can be under way.
 func (r *reading) settle(c *line.Claim) place {
-	was := r.origins[c]
+	was := r.origin(c)
 	switch {
 	case c.Lingering, c.Noticed:
 		return inDocument
@@ -176,74 +177,21 @@ func (r *reading) settle(c *line.Claim) place {
 	return was.place
 }
 
-// obey does what the messages among the arrivals say.
-func (r *reading) obey(s *line.Step) error {
-	for i := range r.Arrivals {
-		if !r.Arrivals[i].Message {
-			continue
-		}
-		var m message
-		if err := json.Unmarshal(r.Arrivals[i].Claim, &m); err != nil {
-			return driver.Permanent(fmt.Errorf("a message among the arrivals cannot be read: %w", err))
-		}
-		if m.Enter != nil {
-			r.admit(s, &r.Arrivals[i], m.Enter)
-			continue
-		}
-		id := string(m.Leave + m.Lend)
-		switch c := r.Find(id); {
-		case c == nil || c.Token != m.Token:
-			if r.missed == nil {
-				r.missed = map[string]bool{}
-			}
-			r.missed[id] = true
-		case m.Leave != "":
-			if r.left == nil {
-				r.left = map[string]bool{}
-			}
-			r.left[id] = true
-			_ = r.Leave(s, &driver.Ticket{Claim: c.Claim}, driver.Exit{})
-		case r.place(c) == inDocument && !c.Noticed:
-			r.lend(s, c, time.Duration(m.TTL))
-		}
-	}
-	return nil
-}
-
-// admit has a claim join that asks for it by a message, unless its client has given up since.
-func (r *reading) admit(s *line.Step, a *Arrival, d *claim) {
-	c := d.claim(r.key).Claim
-	own := r.Find(c.ID)
-	if (own == nil || r.place(own) == inDocument) && r.Now.Sub(a.At) < driverutil.Lease(&c, false) {
-		if own, err := r.Enter(s, c); err == nil { // else the client finds out why it may not join
-			own.Node = d.Node
-		}
-	}
-}
-
-// asRead reports whether the claim with id is as it was read.
-func (r *reading) asRead(id string) bool {
-	c := r.Find(id)
-	for _, was := range r.origins {
-		if was.ID == id {
-			return c != nil && was.Granted == c.Granted && !r.lent[c]
-		}
-	}
-	return c == nil
-}
-
-// has reports whether the message m waits among the arrivals.
-func (r *reading) has(m *Arrival) bool {
-	return slices.ContainsFunc(r.Arrivals, func(a Arrival) bool { return a.Message && bytes.Equal(a.Claim, m.Claim) })
-}
-
 // lend starts the lease of c again, in a record.
-func (r *reading) lend(s *line.Step, c *line.Claim, ttl time.Duration) {
+func (r *reading) lend(s *line.Step, c *line.Claim, ttl time.Duration) error {
 	if r.lent == nil {
 		r.lent = map[*line.Claim]bool{}
 	}
 	r.lent[c] = true
-	_ = r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: c.ID, TTL: ttl}})
+	return r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: c.ID, TTL: ttl}})
+}
+
+// renew starts the lease of c again, where the store renews it from now on.
+func (r *reading) renew(s *line.Step, c *line.Claim, ttl time.Duration) error {
+	if r.settle(c) == beside {
+		return r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: c.ID, TTL: ttl}})
+	}
+	return r.lend(s, c, ttl)
 }
 
 // missing returns errPart if the claim with id may be among the arrivals that were not read.
@@ -290,7 +238,7 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 	case !full || drawn:
 		c.IfLast = r.State.Content.Last
 	}
-	c.Arrivals = r.moved()
+	c.Arrivals, c.Lend = r.moved(), r.lends(s)
 	if drawn {
 		c.Arrivals = len(r.arrived) // the new claim is behind them
 	}
@@ -313,9 +261,6 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 	if full && r.Soon == 0 { // who arrives does not look whether a lease has ended before its time
 		c.Open = fromEpoch(r.NextExpiry())
 	}
-	for claim := range r.lent {
-		c.Lend = append(c.Lend, Lease{claim.Key, claim.ID, claim.Expires - s.Mono}) // which may be longer than its TTL
-	}
 	c.Drop = r.needless()
 	return c, nil
 }
@@ -325,11 +270,21 @@ func (r *reading) moved() (n int) {
 	for i, c := range r.arrived {
 		if c == nil {
 			n = i + 1 // the step has done what the message says
-		} else if r.Find(c.ID) != c || *c != r.origins[c].Claim && (c.Granted || !r.lent[c]) {
+		} else if r.Find(c.ID) != c || *c != r.origin(c).Claim && (c.Granted || r.settle(c) != inRecord) {
 			n = i + 1
 		}
 	}
 	return n
+}
+
+// lends are the records that a step makes or has end later.
+func (r *reading) lends(s *line.Step) (ls []Lease) {
+	for _, c := range r.Claims {
+		if was := r.origin(c); r.settle(c) == inRecord && (r.lent[c] || c.Expires > was.Expires) {
+			ls = append(ls, Lease{c.Key, c.ID, c.Expires - s.Mono}) // which may be longer than its TTL
+		}
+	}
+	return ls
 }
 
 // folded is how many of the arrivals the document has room for.
@@ -349,9 +304,11 @@ func (r *reading) folded() int {
 // write writes the line down, but for the arrivals that stay where they are.
 func (r *reading) write(c *Change) error {
 	c.Content = Content{Last: r.Line.Last, Mark: string(r.Line.Mark), MarkedBy: r.Line.MarkedBy}
-	stay := make(map[*line.Claim]bool)
-	for _, a := range r.arrived[c.Arrivals:] {
-		stay[a] = true
+	stay := int64(math.MaxInt64) // the token from which on arrivals stay where they are
+	for _, a := range slices.Backward(r.arrived[c.Arrivals:]) {
+		if a != nil {
+			stay = a.Token
+		}
 	}
 	d := document{Format: format}
 	for _, cl := range r.Claims {
@@ -366,16 +323,16 @@ func (r *reading) write(c *Change) error {
 		case inDocument:
 			w.Until = fromEpoch(cl.Expires)
 		}
-		if !stay[cl] {
+		if cl.Token < stay {
 			d.Claims = append(d.Claims, w)
 		}
+	}
+	if len(d.Claims)+len(r.Tombstones.ByID) == 0 {
+		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.Tombstones.ByID)) {
 		t := r.Tombstones.ByID[id]
 		d.Tombstones = append(d.Tombstones, tombstone{text(id), fromEpoch(t.Until), t.Gone.Reason, t.Gone.Broken})
-	}
-	if len(d.Claims)+len(d.Tombstones) == 0 {
-		return nil
 	}
 	var err error
 	c.Document, err = json.Marshal(d)
@@ -385,13 +342,16 @@ func (r *reading) write(c *Change) error {
 // same reports whether a step has changed nothing.
 func (r *reading) same(c *Change) bool {
 	was := &r.State.Content
-	return c.Arrivals == 0 && len(r.lent) == 0 && !r.opens &&
+	return c.Arrivals == 0 && len(c.Lend) == 0 && !r.opens &&
 		c.Last == was.Last && c.Mark == was.Mark && c.MarkedBy == was.MarkedBy && c.Holder == was.Holder &&
 		string(c.Document) == string(was.Document) && !c.Expires.After(was.Expires)
 }
 
 // needless lists the records that no claim has any more. Those of arrivals that were not read are not among them.
 func (r *reading) needless() (ids []string) {
+	if len(r.Records) == 0 {
+		return nil
+	}
 	needed, read := make(map[string]bool), make(map[string]bool)
 	for _, was := range r.origins {
 		read[was.ID] = true
@@ -439,7 +399,8 @@ func (r *reading) whole() *State {
 // after is what the store has now that c is swapped. The leases may end later than it says, and others be in records.
 func (r *reading) after(c *Change, version string) State {
 	return State{
-		Version: version, Now: r.Now, Lost: r.Lost, Records: r.Records, sent: r.sent, read: r.read,
+		Version: version, Now: r.Now, Lost: r.Lost, Records: r.Records,
 		Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More,
+		sent: r.sent, read: r.read, took: r.took, unread: r.unread,
 	}
 }

@@ -2,7 +2,6 @@ package swaplock
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -10,9 +9,6 @@ import (
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
-
-// errMoved says that another call has moved the lease that was to be renewed.
-var errMoved = errors.New("the lease has moved")
 
 // Renew starts the leases of ts again, by one Renew of the Store. The first renewal of claims that came
 // behind others costs a step more for each key. The errors are in the order of ts.
@@ -86,41 +82,26 @@ type firstRenewal struct {
 	Lease
 	token int64
 	err   *error // the answer
-	*job
 }
 
 // lend gives claims of key records, by one step, or says why they are gone.
 func (b *Backend) lend(ctx context.Context, key string, rs []*firstRenewal) {
-	for range 10 {
-		var jobs []*job
-		for _, r := range rs {
-			b.claims.lends(driverutil.Ref(key, r.ID))
-			other := note(r.ID, message{Lend: text(r.ID), Token: r.token, TTL: driverutil.Duration(r.TTL)})
-			r.job = &job{ctx: ctx, f: r.step, other: other, after: lendAfter, id: r.ID}
-			jobs = append(jobs, r.job)
-		}
-		err := b.begin(key, jobs...)
-		for _, r := range rs {
-			if *r.err = err; err == nil {
-				*r.err = b.wait(r.job)
-			}
-		}
-		rs = slices.DeleteFunc(rs, func(r *firstRenewal) bool { return !errors.Is(*r.err, errMoved) })
-		if len(rs) == 0 {
-			return
-		}
-		leases := make([]Lease, len(rs))
-		for i, r := range rs {
-			leases[i] = r.Lease
-		}
-		alive, err := b.store.Renew(ctx, leases)
-		for i, r := range rs {
-			if err != nil || alive[i] {
-				*r.err = b.failed(ctx, err)
-			}
-		}
-		rs = slices.DeleteFunc(rs, func(r *firstRenewal) bool { return !errors.Is(*r.err, errMoved) })
+	jobs := make([]*job, len(rs))
+	for i, r := range rs {
+		b.claims.lends(driverutil.Ref(key, r.ID))
+		jobs[i] = &job{ctx: ctx, f: r.step, asks: r.asks, after: lendAfter, id: r.ID}
 	}
+	err := b.begin(key, jobs...)
+	for i, r := range rs {
+		if *r.err = err; err == nil {
+			*r.err = b.wait(jobs[i])
+		}
+	}
+}
+
+// asks is a message for others to do the step.
+func (f *firstRenewal) asks() *Arrival {
+	return note(f.ID, message{Lend: text(f.ID), Token: f.token, TTL: driverutil.Duration(f.TTL)})
 }
 
 // step gives the claim of f a record.
@@ -129,14 +110,8 @@ func (f *firstRenewal) step(r *reading, s *line.Step) error {
 		return err
 	}
 	c := r.Find(f.ID)
-	switch {
-	case c == nil:
+	if c == nil {
 		return r.Gone(s, f.ID)
-	case c.Noticed:
-		return r.Renew(s, &driver.Ticket{Claim: driver.Claim{ID: f.ID}})
-	case r.place(c) != inDocument && !r.lent[c]: // or a message, or another ticket, has just lent it
-		return errMoved
 	}
-	r.lend(s, c, f.TTL)
-	return nil
+	return r.renew(s, c, f.TTL)
 }

@@ -3,7 +3,6 @@ package swaplock
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
@@ -27,14 +26,16 @@ type stepFunc func(r *reading, s *line.Step) error
 type job struct {
 	ctx context.Context
 	f   stepFunc
-	// other has others do the step, if swaps come too late; it may be nil. Once it is sent f, with r.appended, finds
-	// done what it wants, or returns errPart.
-	other    *Arrival
-	appended bool   // other is among the arrivals
-	after    int    // other is sent only after so many lost swaps of this very job
-	looks    bool   // f changes nothing
-	id       string // of the claim that f is about, if it looks or has other
-	err      error  // the answer, once done is closed
+	// asks returns what has others do the step, if swaps come too late, or nil. Once it is sent f, with r.appended,
+	// finds done what it wants, or returns errPart.
+	asks     func() *Arrival
+	other    *Arrival // what asks has returned, if it was sent
+	appended bool     // other is among the arrivals
+	after    int      // other is sent only after so many lost swaps of this very job
+	looks    bool     // f changes nothing
+	recalls  recall   // f may run on the line as it was seen last
+	id       string   // of the claim that f is about, if it looks or has other
+	err      error    // the answer, once done is closed
 	done     chan struct{}
 }
 
@@ -57,6 +58,15 @@ func (b *Backend) step(ctx context.Context, key string, f stepFunc) error {
 
 // do runs a job.
 func (b *Backend) do(key string, j *job) error {
+	if err := b.ended(j.ctx); err != nil {
+		return err
+	}
+	if st := b.recall(key, j.recalls); st != nil {
+		a := batch{b, key, []*job{j}}
+		if done, err := a.swap(j.ctx, *st); done || err != nil {
+			return err
+		}
+	}
 	if err := b.begin(key, j); err != nil {
 		return err
 	}
@@ -229,31 +239,6 @@ func (b *Backend) isLate(key string) bool {
 	return ok
 }
 
-// note is m, for the claim with id, as an arrival; nil if a store might spell it in another way.
-func note(id string, m message) *Arrival {
-	text, err := json.Marshal(&m)
-	if err != nil || !plain(id) {
-		return nil
-	}
-	return &Arrival{Message: true, Claim: text}
-}
-
-// append has others do the step of j, if that can be.
-func (b *Backend) append(ctx context.Context, key string, j *job) error {
-	var err error
-	switch {
-	case j.other == nil || j.appended:
-	case b.arriver != nil:
-		var p *Place
-		p, err = b.arriver.Arrive(ctx, key, j.other)
-		j.appended = p != nil
-	case b.messenger != nil:
-		err = b.messenger.Message(ctx, key, j.other.Claim)
-		j.appended = err == nil
-	}
-	return b.failed(ctx, err)
-}
-
 // pause waits a little after some lost swaps.
 func pause(ctx context.Context, lost int) error {
 	if lost <= patience {
@@ -276,7 +261,7 @@ func (a *batch) try(ctx context.Context, arrivals int) (done bool, err error) {
 	if err != nil {
 		return false, a.b.failed(ctx, err)
 	}
-	st.sent, st.read = sent, st.Now
+	st.sent, st.read, st.took = sent, st.Now, time.Since(sent)
 	return a.swap(ctx, st)
 }
 
@@ -292,10 +277,12 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 	}
 	s := &line.Step{Wall: driverutil.Later(r.Now, r.wall), Mono: sinceEpoch(r.Now)}
 	c, err := a.apply(r, s)
-	if err != nil {
+	switch {
+	case st.recalled && (err != nil || c == nil || a.jobs[0].err != nil):
+		return false, nil // only a swap proves that the line is as it was
+	case err != nil:
 		return false, err
-	}
-	if c == nil {
+	case c == nil:
 		if a.b.messenger == nil || len(r.Arrivals) == 0 { // else what the messages do is not written down
 			a.b.doubt(a.b.claims.seen(a.key, r))
 		}
@@ -308,7 +295,6 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 		return false, a.b.failed(ctx, err)
 	}
 	r.State = r.after(c, version)
-	a.b.leaves(a.key, &r.State)
 	if len(all) > 0 {
 		a.b.heard(a.key, all)
 	}

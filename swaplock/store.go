@@ -102,10 +102,16 @@ type State struct {
 	Arrivals []Arrival // the first ones, in the order of their tokens
 	More     bool      // there are others behind them
 
-	sent, read time.Time // when the last Read was sent, by the clock of the process, and what it returned as Now
-	wall       time.Time // what people are told, if that is later than Now
-	alone      bool      // there is one claim
+	sent, read time.Time     // when the last Read was sent, by the clock of the process, and what it returned as Now
+	took       time.Duration // how long that Read took
+	wall       time.Time     // what people are told, if that is later than Now
+	alone      bool          // there is one claim
+	recalled   bool          // others may have written the line since
+	unread     int           // how many claims have entered since it was read
 }
+
+// empty reports whether nobody is in line.
+func (st *State) empty() bool { return len(st.Document)+len(st.Holder)+len(st.Arrivals) == 0 }
 
 // Content is the part of a State that a swap replaces. The store keeps all of it as it is, and need
 // not read the Document.

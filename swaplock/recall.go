@@ -1,0 +1,77 @@
+package swaplock
+
+import "time"
+
+// recall says what a step may run on that goes by the line as this process saw it last, without a read. Its swap fails
+// if others have written the line since.
+type recall int
+
+const (
+	never  recall = iota
+	enters        // an empty line
+	leaves        // one that the claim is in
+)
+
+const (
+	// leftFor is how long a line that was left empty is believed to be so: the clocks of the store and of the
+	// process drift apart. A lease lasts longer by leftSlack at most.
+	leftFor   = 10 * time.Second
+	leftSlack = 50 * time.Millisecond
+	// knownFor is how long others are unlikely to write a line in which they wait.
+	knownFor = time.Second
+	// mostLeft is how many empty lines are kept.
+	mostLeft = 4096
+	// unread is how often a process enters a line without a read. Meanwhile it sees no message of a client whose swaps
+	// come too late.
+	unread = 16
+)
+
+// keep keeps the line of key as it was seen; nil if it is not known. A line is kept while a claim of this process is in
+// it, and an empty one for longer.
+func (cs *claims) keep(key string, st *State) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.keepLocked(key, st)
+}
+
+func (cs *claims) keepLocked(key string, st *State) {
+	if len(cs.lines) >= mostLeft+len(cs.byKey) {
+		clear(cs.lines)
+	}
+	if delete(cs.lines, key); st != nil {
+		cs.lines[key] = st
+	}
+}
+
+// recall takes the line of key that was kept, with the time by now, or returns nil.
+func (cs *claims) recall(key string, how recall) *State {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	st := cs.lines[key]
+	if st == nil || how == never || (how == enters) != st.empty() {
+		return nil
+	}
+	delete(cs.lines, key)
+	age := time.Since(st.sent)
+	recalled := *st
+	recalled.recalled, recalled.wall = true, st.read.Add(age)
+	switch {
+	case how == enters && age <= leftFor && st.took <= leftSlack && st.unread < unread:
+		recalled.Now = recalled.wall // later than the store's clock, by st.took at most
+		recalled.unread++
+	case how == leaves && (st.alone || age <= knownFor): // what ends by now is seen by the store
+	default:
+		return nil
+	}
+	return &recalled
+}
+
+// recall returns the line of key as it was seen last, unless another step of it is under way, or it may not be used.
+func (b *Backend) recall(key string, how recall) *State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, running := b.queues[key]; running {
+		return nil
+	}
+	return b.claims.recall(key, how)
+}

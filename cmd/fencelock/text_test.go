@@ -51,13 +51,17 @@ func TestSlotsAreHoursDaysAndTimes(t *testing.T) {
 		{"2026-11-20T20:00+08:00", "UTC", "2026-11-20T14:37:12Z", "2026-11-20T12:00:00Z"},
 		{"2026-11-20T20:00", "Asia/Shanghai", "2026-11-20T14:37:12Z", "2026-11-20T12:00:00Z"},
 		{"2026-11-20", "UTC", "2026-11-20T14:37:12Z", "2026-11-20T00:00:00Z"},
+		{"5m", "UTC", "2026-11-20T23:59:59Z", "2026-11-20T23:55:00Z"},
+		{"6h", "Europe/Berlin", "2026-10-25T22:59:00Z", "2026-10-25T17:00:00Z"}, // after the clocks went back
 	} {
 		got, err := parseSlot(c.slot, c.zone, "", at(c.now))
 		if err != nil || !got.Equal(at(c.want)) {
 			t.Errorf("slot %s in %s at %s is %v, %v; want %s", c.slot, c.zone, c.now, got, err, c.want)
 		}
 	}
-	for _, slot := range []string{"", "week", "20:00", "2026-13-01", "0001-01-01T00:00:00Z"} {
+	for _, slot := range []string{
+		"", "week", "20:00", "2026-13-01", "0001-01-01T00:00:00Z", "7m", "48h", "0s", "-5m", "500ms",
+	} {
 		if got, err := parseSlot(slot, "UTC", "", at("2026-11-20T14:37:12Z")); err == nil {
 			t.Errorf("slot %q was read as %v", slot, got)
 		}
@@ -68,43 +72,6 @@ func TestHelpNamesEveryScheme(t *testing.T) {
 	for _, name := range storeurl.Schemes() {
 		if !strings.Contains(rootHelp, name+":") {
 			t.Errorf("the help text does not name %s:", name)
-		}
-	}
-}
-
-func TestSlotOfADayIsCountedFromMidnight(t *testing.T) {
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(zone *time.Location, h, m, s int) time.Time { return time.Date(2026, 11, 24, h, m, s, 7, zone) }
-	for _, tt := range []struct {
-		now   time.Time
-		slot  string
-		begin string // in the zone of now
-	}{
-		{at(time.UTC, 23, 59, 59), "5m", "2026-11-24T23:55:00Z"},
-		{at(time.UTC, 0, 0, 0), "5m", "2026-11-24T00:00:00Z"},
-		{at(time.UTC, 13, 0, 1), "6h", "2026-11-24T12:00:00Z"},
-		{at(berlin, 0, 59, 0), "1h", "2026-11-24T00:00:00+01:00"},
-		{at(berlin, 13, 1, 0), "24h", "2026-11-24T00:00:00+01:00"},
-		// Three came after two: the run of six keeps its slot.
-		{time.Date(2026, 3, 29, 4, 0, 0, 0, time.UTC).In(berlin), "6h", "2026-03-29T06:00:00+02:00"},
-		// The clocks went back at three: a day has four parts of six hours, and one of 24.
-		{time.Date(2026, 10, 25, 22, 59, 0, 0, time.UTC).In(berlin), "6h", "2026-10-25T18:00:00+01:00"},
-		{time.Date(2026, 10, 25, 22, 59, 0, 0, time.UTC).In(berlin), "24h", "2026-10-25T00:00:00+02:00"},
-		// That hour is there twice, and each has its slots.
-		{time.Date(2026, 10, 25, 0, 10, 0, 0, time.UTC).In(berlin), "15m", "2026-10-25T02:00:00+02:00"},
-		{time.Date(2026, 10, 25, 1, 10, 0, 0, time.UTC).In(berlin), "15m", "2026-10-25T02:00:00+01:00"},
-	} {
-		got, err := parseSlot(tt.slot, tt.now.Location().String(), "", tt.now)
-		if err != nil || got.Format(time.RFC3339) != tt.begin {
-			t.Errorf("%v, --slot %s: %v, %v; want %s", tt.now, tt.slot, got, err, tt.begin)
-		}
-	}
-	for _, bad := range []string{"7m", "48h", "0s", "-5m", "500ms"} {
-		if got, err := parseSlot(bad, "UTC", "", at(time.UTC, 1, 2, 3)); err == nil {
-			t.Errorf("--slot %s is %v; want an error", bad, got)
 		}
 	}
 }

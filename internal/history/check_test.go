@@ -215,18 +215,6 @@ func TestAGapIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestKeysAreApart(t *testing.T) {
-	events := read(t, cases(t)[0].broken)
-	for i := range events {
-		if events[i].Process == "b" {
-			events[i].Key = "other"
-		}
-	}
-	if vs, err := Check(events, limits); err != nil || len(vs) != 0 {
-		t.Errorf("%v %v", vs, err)
-	}
-}
-
 func TestWhatMakesNoSenseIsAnError(t *testing.T) {
 	for name, text := range map[string]string{
 		"belief without a wish": `
@@ -265,22 +253,6 @@ func TestWhatMakesNoSenseIsAnError(t *testing.T) {
 	}
 	if vs, err := Check(nil, limits); err != nil || len(vs) != 0 {
 		t.Errorf("of nothing: %v %v", vs, err)
-	}
-}
-
-func TestReleaseMayBeCalledAgain(t *testing.T) {
-	for _, text := range []string{`
-		0s enter a
-		1s believe a
-		2s release a
-		3s release a`, `
-		0s enter a
-		1s believe a
-		2s loss a
-		3s release a`} {
-		if vs := check(t, text, limits); len(vs) != 0 {
-			t.Error(vs)
-		}
 	}
 }
 

@@ -11,55 +11,50 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/redis/go-redis/v9"
 )
 
 const (
-	adviceRights  = "the user may not do this: the comment of redislock.New lists the rights it needs"
-	adviceCommand = "the server does not know a command that is needed: use Redis 5.0 or newer, with scripts " +
-		"enabled and no rename-command; to a Sentinel, connect by redis+sentinel:// in the URL, or " +
-		"redis.NewFailoverClient"
-	adviceVersion = "the lock is kept in a format of another version of fencelock: " +
-		"use one version for all programs that share it"
-	adviceDamaged = "what the server remembers of being a member of a quorum is damaged: " +
-		"delete that key when no lock is held"
 	adviceCluster = "the server is a node of a Redis Cluster, and the client is for one server: " +
 		"use redis+cluster:// in the URL, or redis.NewClusterClient"
 	adviceReplica = "locks on a replica that takes writes do not exclude those on its master: connect to the master, " +
 		"and set replica-read-only to yes"
-	adviceExhausted = "the lock has no tokens left: delete its hash when nobody holds it, " +
-		"and reset what compares its tokens"
 )
 
 // refusedForNow are how answers begin by which the server does not run a script, or stops it
 // before it has written anything, and that may change.
 var refusedForNow = []string{
 	"LOADING", "MASTERDOWN", "BUSY ", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED ",
-	"ASK ", "ERR max number of clients reached", "max number of clients reached",
+	"ASK ", "max number of clients reached",
 }
 
 // refusals are answers that asking again will not change, by what they begin
 // with, and what to do about them. After an answer that is in neither list the outcome is
 // unknown, and so it is when the connection broke.
-var refusals = []struct{ begins, advice string }{
-	{"NOAUTH", "the server wants a password: give the client one"},
-	{"ERR Protocol error: unauthenticated", "the server wants a password: give the client one"},
-	{"WRONGPASS", "the server refuses the user name or the password"},
-	{"ERR invalid password", "the server refuses the password"},
-	{"ERR AUTH", "the server refuses how the client logs in"},
-	{"ERR Client sent AUTH", "the server has no password: give the client none"},
-	{"NOPERM", adviceRights},
-	{"The user executing the script can't", adviceRights},
-	{"ERR The user executing the script can't", adviceRights},
-	{"ERR unknown command", adviceCommand},
-	{"ERR Unknown Redis command", adviceCommand},
-	{"ERR Write commands not allowed after non deterministic", "the server is too old: use Redis 5.0 or newer"},
-	{"WRONGTYPE", "a key of the lock holds something else, perhaps a lock of an older fencelock: use one version, " +
-		"or another Prefix"},
-	{"CROSSSLOT", "the keys of one lock are in different hash slots: the Prefix must not break their hash tag"},
-	{"ERR DB index is out of range", "the server has no such database"},
-	{"FENCELOCK VERSION", adviceVersion},
-	{"FENCELOCK DAMAGED", adviceDamaged},
-	{"FENCELOCK EXHAUSTED", adviceExhausted},
+var refusals = []struct {
+	advice string
+	begins []string
+}{
+	{"the server wants a password: give the client one", []string{"NOAUTH", "Protocol error: unauthenticated"}},
+	{"the server refuses the user name or the password", []string{"WRONGPASS", "invalid password"}},
+	{"the server refuses how the client logs in", []string{"AUTH"}},
+	{"the server has no password: give the client none", []string{"Client sent AUTH"}},
+	{"the user may not do this: the comment of redislock.New lists the rights it needs",
+		[]string{"NOPERM", "The user executing the script can't"}},
+	{"the server does not know a command that is needed: use Redis 5.0 or newer, with scripts enabled and no " +
+		"rename-command; to a Sentinel, connect by redis+sentinel:// in the URL, or redis.NewFailoverClient",
+		[]string{"unknown command", "Unknown Redis command"}},
+	{"the server is too old: use Redis 5.0 or newer", []string{"Write commands not allowed after non deterministic"}},
+	{"a key of the lock holds something else, perhaps a lock of an older fencelock: use one version, or another Prefix",
+		[]string{"WRONGTYPE"}},
+	{"the keys of one lock are in different hash slots: the Prefix must not break their hash tag", []string{"CROSSSLOT"}},
+	{"the server has no such database", []string{"DB index is out of range"}},
+	{"the lock is kept in a format of another version of fencelock: use one version for all programs that share it",
+		[]string{"FENCELOCK VERSION"}},
+	{"what the server remembers of being a member of a quorum is damaged: delete that key when no lock is held",
+		[]string{"FENCELOCK DAMAGED"}},
+	{"the lock has no tokens left: delete its hash when nobody holds it, and reset what compares its tokens",
+		[]string{"FENCELOCK EXHAUSTED"}},
 }
 
 // clusterRefusals are how a node of a Cluster begins the answer for a key that it does not serve.
@@ -96,9 +91,7 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 		return driver.Permanent(told)
 	}
 	for _, r := range refusals {
-		// A script's own errors may stand behind a code and the script's name.
-		ours := strings.Contains(text, "FENCELOCK") && strings.Contains(text, r.begins)
-		if ours || strings.HasPrefix(text, r.begins) {
+		if begins(r.begins, text) {
 			return driver.Permanent(fmt.Errorf("%s: %s (%w)", what, r.advice, err))
 		}
 	}
@@ -152,15 +145,22 @@ func isTimeout(err error) bool {
 	return errors.As(err, &late) && late.Timeout()
 }
 
-// serverText returns the words of the server. Before Redis 7.0 an error of a command in a script has others
-// in front: ERR Error running script (call to f_…): @user_script:16: …
+// serverText returns the words of the server, or "" for any other error. Before Redis 7.0 an error of a command in a
+// script has others in front: ERR Error running script (call to f_…): @user_script:16: … A script's own error may stand
+// behind a code and the script's name.
 func serverText(err error) string {
+	if refused := redis.Error(nil); !errors.As(err, &refused) {
+		return ""
+	}
 	text := err.Error()
+	if i := strings.Index(text, "FENCELOCK "); i >= 0 {
+		return text[i:]
+	}
 	if !strings.HasPrefix(text, "ERR Error running script ") && !strings.HasPrefix(text, "@user_script:") {
-		return text
+		return strings.TrimPrefix(text, "ERR ")
 	}
 	if i := strings.LastIndex(text, "@user_script:"); i >= 0 {
 		text = strings.TrimLeft(text[i+len("@user_script:"):], " 0123456789:-")
 	}
-	return text
+	return strings.TrimPrefix(text, "ERR ")
 }

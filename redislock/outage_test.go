@@ -318,7 +318,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 		"ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.": false,
 		"ERR Error running script (call to f_1): @user_script:1: The user executing the script can't run this command or subcommand":      true,
 	} {
-		err := b.failed(context.Background(), "entering the line of", "key", errors.New(text))
+		err := b.failed(context.Background(), "entering the line of", "key", scriptError(text))
 		if permanent(err) != want || !strings.Contains(err.Error(), `"key"`) {
 			t.Errorf("%q became %v, permanent %v", text, err, permanent(err))
 		}

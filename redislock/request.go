@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,15 +44,7 @@ type call struct {
 func (c *call) NoRetry() bool { return true }
 
 // text returns what the server has answered instead of a result, or "".
-func (c *call) text() string { return serverError(c.Err()) }
-
-// serverError returns the text of an error of the server, and "" for others.
-func serverError(err error) string {
-	if refused := redis.Error(nil); errors.As(err, &refused) {
-		return err.Error()
-	}
-	return ""
-}
+func (c *call) text() string { return serverText(c.Err()) }
 
 // Boxed once: they are part of most calls.
 var evalsha, eval, wholeLock any = "evalsha", "eval", int64(driver.RW)

@@ -50,7 +50,7 @@ func (r *role) check(ctx context.Context, server *redis.Client, key string) erro
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	_ = server.Process(ctx, hello)
 	state, err := hello.Result()
-	switch text := serverError(err); {
+	switch text := serverText(err); {
 	case err == nil && state["role"] == "replica":
 		r.forget()
 		return server.Process(ctx, &call{Cmd: *redis.NewCmd(ctx, eval, refuseReplica, 1, key)})

@@ -279,16 +279,6 @@ func TestLineWhoseHashWasLostBeginsAnew(t *testing.T) {
 	leave(t, b, now[2])
 }
 
-func TestKeyOfAnotherTypeIsToldPlainly(t *testing.T) {
-	_, b, rdb := served(t)
-	rdb.RPush(t.Context(), b.hashName("key"), "x")
-	everyCall(t, b, "key", func(name string, err error) {
-		if !permanent(err) || !strings.Contains(err.Error(), "holds something else") {
-			t.Errorf("%s answered %v", name, err)
-		}
-	})
-}
-
 // callsOf are the calls of b on the claim of k.
 func callsOf(b *Backend, k driver.Ticket) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{

@@ -40,12 +40,11 @@ type subscriber struct {
 	// epoch counts the confirmed subscriptions; it is 0 while there is none. What
 	// was read from the server under the present one has missed no message.
 	epoch  atomic.Uint64
-	opened atomic.Bool
 	ctx    context.Context // ended by close
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // held while open or close decides
-	count   uint64     // of epochs; only keep touches it
+	begin   sync.Once // what begins keep, or close
+	count   uint64    // of epochs; only keep touches it
 	running sync.WaitGroup
 }
 
@@ -56,35 +55,20 @@ func (s *subscriber) init(b *Backend) {
 
 // open subscribes, unless that was done before.
 func (s *subscriber) open() {
-	if s.opened.Load() {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil || s.opened.Load() {
-		return
-	}
-	s.opened.Store(true)
-	s.running.Go(s.keep)
+	s.begin.Do(func() { s.running.Go(s.keep) })
 }
 
 // close ends the subscription and waits for its goroutines, but not for a network
 // that hangs.
 func (s *subscriber) close() {
-	s.mu.Lock() // after this open begins nothing
+	s.begin.Do(func() {}) // after this open begins nothing
 	s.cancel()
-	s.mu.Unlock()
-	ended := make(chan struct{})
-	go func() {
+	soon, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = inTime(soon, func() error {
 		s.running.Wait()
-		close(ended)
-	}()
-	limit := time.NewTimer(2 * time.Second)
-	defer limit.Stop()
-	select {
-	case <-ended:
-	case <-limit.C:
-	}
+		return nil
+	})
 }
 
 // keep subscribes again and again until close.

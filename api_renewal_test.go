@@ -43,15 +43,6 @@ func TestNoRenewal(t *testing.T) {
 	}
 }
 
-func TestNoRenewalIsForTheOuterCall(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		shared := errOf(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.NoRenewal()))
-		w.is(shared, fencelock.ErrInvalid)
-	})
-}
-
 // A lease is renewed after a third of it, and that is tried for another third.
 func TestRenewalIsTimedByTheTTL(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -121,6 +121,9 @@ func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
 	cs.keepLocked(key, r.whole())
 	now, quiet := time.Now(), r.quiet()
 	for _, o := range owned {
+		if r.beyond(o.token) {
+			continue
+		}
 		c := r.Find(o.ID)
 		switch {
 		case c != nil && c.Granted:
@@ -131,7 +134,7 @@ func (cs *claims) seen(key string, r *reading) (doubtful []*own) {
 			}
 		case c != nil:
 			o.look = now.Add(quiet)
-		case o.token == 0 || o.token > r.Line.Last || r.beyond(o.token): // it may be in line
+		case o.token == 0 || o.token > r.Line.Last: // it may be in line
 		case !o.granted:
 			o.poke() // a look has the reason
 		case !o.leaves && cs.alarms.Len() > 0:
@@ -257,20 +260,21 @@ func (cs *claims) hear(key string, news []News) (doubtful []*own) {
 	return doubtful
 }
 
-// strangers are the news of key that are of no claim of this Backend.
-func (cs *claims) strangers(key string, news []News) (rest []News) {
+// news says what the waiting clients must hear about a step on key, and what of that other processes must.
+func (cs *claims) news(key string, s *line.Step) (all, others []News) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	for _, n := range news {
-		mine := false
-		for _, o := range cs.byKey[key] {
-			mine = mine || !o.named && (n.Grant == o.grant || n.Token == o.token)
+	for _, n := range s.News {
+		told := News{Token: n.Claim.Token, Node: n.Claim.Node}
+		if n.Granted && n.Claim.Mark == "" {
+			told.Grant = proof(n.Claim.ID)
 		}
-		if !mine {
-			rest = append(rest, n)
+		all = append(all, told)
+		if o := cs.byKey[key][n.Claim.ID]; o == nil || o.named {
+			others = append(others, told)
 		}
 	}
-	return rest
+	return all, others
 }
 
 // concerns notes what is of concern to o, and reports whether anything is.

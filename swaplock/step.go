@@ -288,8 +288,8 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 		}
 		return true, nil
 	}
-	all := c.News
-	c.News = a.b.claims.strangers(a.key, all)
+	var all []News
+	all, c.News = a.b.claims.news(a.key, s)
 	version, err := a.b.store.Swap(ctx, a.key, c)
 	if err != nil || version == "" {
 		return false, a.b.failed(ctx, err)
@@ -330,7 +330,6 @@ func (a *batch) apply(r *reading, s *line.Step) (*Change, error) {
 	c, err := r.change(s)
 	if c != nil {
 		c.Before = before // what the steps have found alive must be alive still when the swap lands
-		c.News = news(s)
 	}
 	return c, err
 }
@@ -360,18 +359,6 @@ func (a *batch) done(r *reading) bool {
 		}
 	}
 	return true
-}
-
-// news says what the waiting clients must hear about a step.
-func news(s *line.Step) (all []News) {
-	for _, n := range s.News {
-		told := News{Token: n.Claim.Token, Node: n.Claim.Node}
-		if n.What == line.Granted && n.Claim.Mark == "" {
-			told.Grant = proof(n.Claim.ID)
-		}
-		all = append(all, told)
-	}
-	return all
 }
 
 // forgetMost is how long that may take.

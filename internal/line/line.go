@@ -64,23 +64,14 @@ type Step struct {
 	News []News
 }
 
-// News tells what a step did to a claim whose owner may be waiting.
+// News is of a claim whose owner may be waiting: it holds the lock now, or it is gone, lingers, ends sooner than it
+// did, or is the first to wait where a claim before it ends sooner.
 type News struct {
-	Claim *Claim
-	What  What
+	Claim   *Claim
+	Granted bool
 }
 
-// What happened to a claim.
-type What int
-
-// What may happen.
-const (
-	Granted What = iota // it waited, and holds the lock now
-	Ended               // it is gone, or lingers
-	Sooner              // it ends sooner than it did; or it is the first to wait, and a claim before it does
-)
-
-func (s *Step) tell(c *Claim, what What) { s.News = append(s.News, News{c, what}) }
+func (s *Step) tell(c *Claim, granted bool) { s.News = append(s.News, News{c, granted}) }
 
 // Restore takes over the claims of a line that was read from a store. Their tokens rise.
 func (l *Line) Restore(claims []*Claim) {
@@ -134,7 +125,7 @@ func (l *Line) Grant(s *Step) {
 		}
 		if !c.Granted {
 			l.admit(s, c)
-			s.tell(c, Granted)
+			s.tell(c, true)
 		}
 	}
 }
@@ -156,7 +147,7 @@ func (l *Line) remove(s *Step, c *Claim) {
 func (l *Line) forget(s *Step, c *Claim) {
 	l.total -= c.Weight
 	delete(l.byID, c.ID)
-	s.tell(c, Ended)
+	s.tell(c, false)
 }
 
 // Purge removes what has expired, and admits who then fits.
@@ -206,7 +197,7 @@ func (c *Claim) renew(s *Step, ttl time.Duration) {
 // until the end of the old lease.
 func (l *Line) linger(s *Step, c *Claim, until time.Duration) {
 	c.Lingering, c.Expires = true, until
-	s.tell(c, Ended)
+	s.tell(c, false)
 	l.endsSooner(s, c)
 }
 
@@ -214,7 +205,7 @@ func (l *Line) linger(s *Step, c *Claim, until time.Duration) {
 func (l *Line) endsSooner(s *Step, c *Claim) {
 	l.nextExpiry = min(l.nextExpiry, c.Expires)
 	if i := slices.IndexFunc(l.Claims, func(w *Claim) bool { return !w.Granted }); i >= 0 {
-		s.tell(l.Claims[i], Sooner)
+		s.tell(l.Claims[i], false)
 	}
 }
 

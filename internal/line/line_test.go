@@ -24,7 +24,7 @@ func wish(id string, weight int64) driver.Claim {
 // told lists the news of a step.
 func told(s *line.Step) (news []string) {
 	for _, n := range s.News {
-		news = append(news, fmt.Sprint(n.Claim.ID, " ", n.What))
+		news = append(news, fmt.Sprint(n.Claim.ID, " ", n.Granted))
 	}
 	return news
 }
@@ -56,11 +56,11 @@ func TestStepSaysWhomItConcerns(t *testing.T) {
 		got  []string
 		want []string
 	}{
-		{"a linger", leave(at(time.Second), "writer", driver.Exit{Linger: time.Second}), []string{"writer 1", "reader 1 2"}},
+		{"a linger", leave(at(time.Second), "writer", driver.Exit{Linger: time.Second}), []string{"writer false", "reader 1 false"}},
 		{"its end", func() []string { s := at(2 * time.Second); l.Purge(s); return told(s) }(),
-			[]string{"writer 1", "reader 1 0", "reader 2 0"}},
-		{"a reader leaves", leave(at(3*time.Second), "reader 1", driver.Exit{}), []string{"reader 1 1"}},
-		{"the last reader leaves", leave(at(4*time.Second), "reader 2", driver.Exit{}), []string{"reader 2 1", "last 0"}},
+			[]string{"writer false", "reader 1 true", "reader 2 true"}},
+		{"a reader leaves", leave(at(3*time.Second), "reader 1", driver.Exit{}), []string{"reader 1 false"}},
+		{"the last reader leaves", leave(at(4*time.Second), "reader 2", driver.Exit{}), []string{"reader 2 false", "last true"}},
 	} {
 		if !reflect.DeepEqual(tt.got, tt.want) {
 			t.Errorf("%s told %q; want %q", tt.what, tt.got, tt.want)

@@ -155,7 +155,7 @@ func (l *Line) giveNotice(s *Step, c *Claim, notice, delay time.Duration) {
 		end, delay = max(end, c.Expires), max(delay, c.LockDelay)
 	}
 	c.Noticed, c.Expires, c.LockDelay = true, end, delay
-	s.tell(c, Sooner)
+	s.tell(c, false)
 	l.endsSooner(s, c)
 }
 

@@ -109,7 +109,7 @@ var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock", "
 // forBackends are the packages that a backend may import.
 var forBackends = []string{
 	"driver", "fence", "internal/driverutil", "internal/errs", "internal/escape", "internal/limit", "internal/line",
-	"swaplock", "internal/swapsql",
+	"swaplock", "internal/swapsql", "internal/swapkv",
 }
 
 // ends are what nothing may depend on.
@@ -173,7 +173,7 @@ func breachOfBackends(f goFile, dir string) string {
 	switch {
 	case within(f.dir, "internal/line") && !within(dir, "driver", "internal/driverutil"):
 		return "the rule imports the contract alone"
-	case within(f.dir, "swaplock", "internal/swapsql") &&
+	case within(f.dir, "swaplock", "internal/swapsql", "internal/swapkv") &&
 		!within(dir, "driver", "internal/driverutil", "internal/limit", "internal/line", "swaplock"):
 		return "stores that swap import the contract and the rule, and no backend"
 	case within(f.dir, backends...) && !within(dir, forBackends...) && !within(dir, backendOf(f.dir)):
@@ -235,6 +235,7 @@ func TestRulesCatchEachBreach(t *testing.T) {
 		{"internal/line/line.go", ".", "/driver", "/ /memlock /drivertest"},
 		{"swaplock/step.go", ".", "/driver /internal/line", "/ /internal/swapsql /sqllock"},
 		{"internal/swapsql/store.go", ".", "/driver/record /swaplock", "/ /sqllock"},
+		{"internal/swapkv/store.go", ".", "/driver /swaplock", "/ /natslock /internal/swapsql"},
 		{"memlock/store.go", ".", "/driver /fence /internal/line", "/ /drivertest /sqllock"},
 		{"memlock/store_test.go", ".", "/drivertest", ""},
 		{"sqllock/sqlite.go", ".", "", "modernc.org/sqlite"},

@@ -3,16 +3,20 @@ package natslock
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"regexp"
-	"sync"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/escape"
+	"github.com/fencelock/fencelock/internal/swapkv"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -31,28 +35,12 @@ type Options struct {
 // Backend keeps lines of claims in a bucket. Its methods may be called from many goroutines at once.
 type Backend struct {
 	*swaplock.Backend
-	store *store
-}
-
-// store is a swaplock.Store in a bucket.
-type store struct {
-	js       jetstream.JetStream
-	name     string // of the bucket
-	replicas int
-	api      string // what the subjects of requests begin with
-	subjects string // what the subjects of keys begin with
-	puts     string // and with it the subjects that are published to, in another domain
-	invalid  error  // what is wrong with the arguments of New
-
-	mu   sync.Mutex
-	sent time.Time // when the server was last asked for the time,
-	time time.Time // and what it has answered
+	bucket *bucket
 }
 
 var (
-	_      swaplock.Messenger = (*store)(nil)
-	bucket                    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	names                     = escape.NewTable('=', func(c byte) bool {
+	bucketName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	names      = escape.NewTable('=', func(c byte) bool {
 		return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '_' || c == '-' || c == '/'
 	})
 )
@@ -61,51 +49,129 @@ var (
 // close. New sends no request: bad arguments are the error of Open and of each call.
 func New(js jetstream.JetStream, o *Options) *Backend {
 	o = cmp.Or(o, &Options{})
-	s := &store{js: js, name: cmp.Or(o.Bucket, DefaultBucket), replicas: o.Replicas, api: jetstream.DefaultAPIPrefix}
+	b := &bucket{js: js, name: cmp.Or(o.Bucket, DefaultBucket), replicas: o.Replicas, api: jetstream.DefaultAPIPrefix}
 	switch {
 	case js == nil:
-		s.invalid = errors.New("nats: JetStream is not enabled")
-	case !bucket.MatchString(s.name):
-		s.invalid = fmt.Errorf("nats: %.80q is not the name of a bucket: use 1 to 64 letters, digits, _ and -", s.name)
+		b.invalid = errors.New("nats: JetStream is not enabled")
+	case !bucketName.MatchString(b.name):
+		b.invalid = fmt.Errorf("nats: %.80q is not the name of a bucket: use 1 to 64 letters, digits, _ and -", b.name)
 	case o.Replicas < 0 || o.Replicas > 5:
-		s.invalid = fmt.Errorf("nats: a bucket has 1 to 5 replicas, not %d", o.Replicas)
+		b.invalid = fmt.Errorf("nats: a bucket has 1 to 5 replicas, not %d", o.Replicas)
 	default:
 		if at := js.Options(); at.Domain != "" {
-			s.api = "$JS." + at.Domain + ".API."
-			s.puts = s.api
+			b.api = "$JS." + at.Domain + ".API."
+			b.puts = b.api
 		} else if at.APIPrefix != "" {
-			s.api = at.APIPrefix
+			b.api = at.APIPrefix
 		}
 	}
-	s.subjects = "$KV." + s.name + "."
-	return &Backend{swaplock.New(s), s}
+	b.subjects = "$KV." + b.name + "."
+	return &Backend{swaplock.New(&store{swapkv.Store{Client: b}, b}), b}
 }
 
 // Open takes the Backend over for one Client, and says what is wrong with the arguments of New.
-func (b *Backend) Open() error { return b.Take(b.store.invalid) }
+func (b *Backend) Open() error { return b.Take(b.bucket.invalid) }
+
+// store is the swaplock.Store of a Backend.
+type store struct {
+	swapkv.Store
+	bucket *bucket
+}
+
+var _ swaplock.Messenger = (*store)(nil)
 
 // Traits say where the locks are.
-func (s *store) Traits() swaplock.Traits { return swaplock.Traits{Name: "nats", Namespace: s.name} }
+func (s *store) Traits() swaplock.Traits {
+	return swaplock.Traits{Name: "nats", Namespace: s.bucket.name}
+}
 
-// latest is at or after the server's clock, and later by the time of a request at most.
-func (s *store) latest(ctx context.Context) (time.Time, error) {
-	s.mu.Lock()
-	since, at := time.Since(s.sent), s.time
-	s.mu.Unlock()
-	if since < 10*time.Second {
-		return at.Add(since), nil
+// Message adds a message.
+func (s *store) Message(ctx context.Context, key string, m []byte) error {
+	_, err := s.bucket.publish(ctx, "note."+names.Escape(key)+"."+rand.Text(), m)
+	return err
+}
+
+// Swap swaps, and tells those who Watch. What they do not hear is found by a look.
+func (s *store) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
+	version, err := s.Store.Swap(ctx, key, c)
+	if version != "" && len(c.News) > 0 && len(c.Document) > 0 {
+		if text, err := json.Marshal(told{[]byte(key), c.News}); err == nil {
+			_ = s.bucket.js.Conn().Publish(s.news(), text)
+		}
 	}
-	_, now, err := s.list(ctx, "none")
-	return now, err
+	return version, err
 }
 
-// renewal is the value of a lease. The lease ends TTL after the server's timestamp, or has ended for good.
-type renewal struct {
-	TTL  driverutil.Duration `json:"ttl,omitempty"`
-	Dead bool                `json:"dead,omitempty"`
+// told is a message to those who Watch.
+type told struct {
+	Key  []byte          `json:"key"`
+	News []swaplock.News `json:"news"`
 }
 
-func unescape(s string) string {
-	text, _ := names.Unescape(s)
-	return text
+func (s *store) news() string { return "fencelock." + s.bucket.name + ".news" }
+
+// Watch hears of swaps until the connection breaks.
+func (s *store) Watch(ctx context.Context, _ func() map[string]string, hear func(string, []swaplock.News)) error {
+	if s.bucket.invalid != nil {
+		return s.bucket.invalid
+	}
+	nc := s.bucket.js.Conn()
+	status := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer nc.RemoveStatusListener(status)
+	sub, err := nc.Subscribe(s.news(), func(m *nats.Msg) {
+		var t told
+		if json.Unmarshal(m.Data, &t) == nil {
+			hear(string(t.Key), t.News)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	flush, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := nc.FlushWithContext(flush); err != nil {
+		return err
+	}
+	hear("", nil)
+	select {
+	case <-status: // what was told before it was connected again is lost
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+const (
+	// forgetMost is how many names are looked at in one go.
+	forgetMost = 1000
+	// keptFor is for how long a message that nobody has done stays, and a lease that has ended.
+	keptFor = 24 * time.Hour
+)
+
+// Forget removes idle lines, and leases and messages that are old. It looks at some of them.
+func (s *store) Forget(ctx context.Context, last int64) (stale []string, err error) {
+	all, now, err := s.bucket.list(ctx, ">")
+	mathrand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, name := range all[:min(len(all), forgetMost)] {
+		o, err := s.bucket.Get(ctx, name)
+		if err != nil {
+			return stale, err
+		}
+		var busy, idle bool
+		kind, _, _ := strings.Cut(name, ".")
+		switch before := now.Add(-keptFor); kind {
+		case "line":
+			busy, idle = swapkv.IdleLine(o, last)
+		case "lease":
+			idle = s.IdleLease(o, before)
+		case "note":
+			idle = o.Modified.Before(before)
+		}
+		if busy {
+			stale = append(stale, keyOf(name))
+		} else if idle {
+			s.bucket.Remove(name, o.Version)
+		}
+	}
+	return stale, err
 }

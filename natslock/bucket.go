@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/swapkv"
 )
+
+// bucket is a swapkv.Client, with a Mailbox. Versions are revisions.
+type bucket struct {
+	js       jetstream.JetStream
+	name     string
+	replicas int
+	api      string // what the subjects of requests begin with
+	subjects string // what the subjects of keys begin with
+	puts     string // and with it the subjects that are published to, in another domain
+	invalid  error  // what is wrong with the arguments of New
+}
 
 // timeout is how long a server may take to answer.
 const timeout = 5 * time.Second
@@ -24,29 +37,21 @@ const timeout = 5 * time.Second
 // would be unknown.
 const noLeader = 15
 
-// message is an entry of the bucket.
-type message struct {
-	name     string
-	Revision uint64    `json:"seq"`
-	Value    []byte    `json:"data"`
-	At       time.Time `json:"time"` // when the leader took it
+func (b *bucket) LineName(key string) string { return "line." + names.Escape(key) }
+func (b *bucket) LeaseName(key, lease string) string {
+	return "lease." + names.Escape(key) + "." + lease
 }
 
-// decode reads JSON, unless somebody has deleted it.
-func (m *message) decode(key string, to any) error {
-	if len(m.Value) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(m.Value, to); err != nil {
-		return driver.Permanent(fmt.Errorf("nats: what the bucket has of %.80q cannot be read: %w", key, err))
-	}
-	return nil
+// keyOf returns the key that is part of a name.
+func keyOf(name string) string {
+	key, _ := names.Unescape(strings.Split(name, ".")[1])
+	return key
 }
 
 // ask sends a request to the leader of the stream. A follower, which serves a direct get, may be late.
-func (s *store) ask(ctx context.Context, verb string, question, answer any) error {
-	if s.invalid != nil {
-		return driver.Permanent(s.invalid)
+func (b *bucket) ask(ctx context.Context, verb string, question, answer any) error {
+	if b.invalid != nil {
+		return driver.Permanent(b.invalid)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -54,36 +59,39 @@ func (s *store) ask(ctx context.Context, verb string, question, answer any) erro
 	if err != nil {
 		return driver.Permanent(err)
 	}
-	m, err := s.js.Conn().RequestWithContext(ctx, s.api+verb+".KV_"+s.name, text)
+	m, err := b.js.Conn().RequestWithContext(ctx, b.api+verb+".KV_"+b.name, text)
 	if err != nil {
-		return s.explain(err)
+		return b.explain(err)
 	}
 	var failed struct{ Error *jetstream.APIError }
 	if err := json.Unmarshal(m.Data, &failed); err != nil {
 		return driver.Refused(fmt.Errorf("nats: the answer to %s cannot be read: %w", verb, err))
 	}
 	if failed.Error != nil {
-		return s.explain(failed.Error)
+		return b.explain(failed.Error)
 	}
 	return json.Unmarshal(m.Data, answer)
 }
 
-// get returns what is there under name, or nil.
-func (s *store) get(ctx context.Context, name string) (*message, error) {
-	var answer struct{ Message *message }
-	err := s.ask(ctx, "STREAM.MSG.GET", map[string]string{"last_by_subj": s.subjects + name}, &answer)
+// Get returns the entry under name, which has no value if somebody has deleted it.
+func (b *bucket) Get(ctx context.Context, name string) (swapkv.Object, error) {
+	var answer struct {
+		Message struct {
+			Seq  uint64
+			Data []byte
+			Time time.Time // when the leader took it
+		}
+	}
+	err := b.ask(ctx, "STREAM.MSG.GET", map[string]string{"last_by_subj": b.subjects + name}, &answer)
 	if is(err, jetstream.JSErrCodeMessageNotFound, jetstream.JSErrCodeStreamNotFound) {
-		return nil, nil
+		return swapkv.Object{}, nil
 	}
-	if answer.Message != nil {
-		answer.Message.name = name
-	}
-	return answer.Message, err
+	m := answer.Message
+	return swapkv.Object{Version: strconv.FormatUint(m.Seq, 10), Value: m.Data, Modified: m.Time}, err
 }
 
 // list returns the names that match filter, and the time of the leader after it was asked. It makes the bucket.
-func (s *store) list(ctx context.Context, filter string) (all []string, now time.Time, err error) {
-	sent := time.Now()
+func (b *bucket) list(ctx context.Context, filter string) (all []string, now time.Time, err error) {
 	for {
 		var answer struct {
 			TS    time.Time
@@ -92,9 +100,9 @@ func (s *store) list(ctx context.Context, filter string) (all []string, now time
 			// Config shows a mirror: what is read there is late, and nothing can be written.
 			Config struct{ Mirror *struct{} }
 		}
-		question := map[string]any{"subjects_filter": s.subjects + filter, "offset": len(all)}
-		if err = s.ask(ctx, "STREAM.INFO", question, &answer); is(err, jetstream.JSErrCodeStreamNotFound) {
-			if err = s.create(ctx); err == nil {
+		question := map[string]any{"subjects_filter": b.subjects + filter, "offset": len(all)}
+		if err = b.ask(ctx, "STREAM.INFO", question, &answer); is(err, jetstream.JSErrCodeStreamNotFound) {
+			if err = b.create(ctx); err == nil {
 				continue
 			}
 		}
@@ -102,78 +110,95 @@ func (s *store) list(ctx context.Context, filter string) (all []string, now time
 			return nil, now, err
 		}
 		if answer.Config.Mirror != nil {
-			return nil, now, driver.Permanent(fmt.Errorf("nats: bucket %s is a mirror here: connect to the servers of the "+
-				"bucket itself, or to their domain", s.name))
+			return nil, now, driver.Permanent(fmt.Errorf(
+				"nats: bucket %s is a mirror here: connect to the servers of the bucket itself, or to their domain", b.name))
 		}
 		for subject := range answer.State.Subjects {
-			all = append(all, strings.TrimPrefix(subject, s.subjects))
+			all = append(all, strings.TrimPrefix(subject, b.subjects))
 		}
-		if now = answer.TS; len(all) < answer.Total && len(answer.State.Subjects) > 0 {
-			sent = time.Now()
-			continue
+		if len(all) >= answer.Total || len(answer.State.Subjects) == 0 {
+			return all, answer.TS, nil
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.sent, s.time = sent, now
-		return all, now, nil
 	}
 }
 
+// LineNames yields the names of all lines whose keys begin with prefix, which are listed at once.
+func (b *bucket) LineNames(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		all, _, err := b.list(ctx, "line.*")
+		if err != nil {
+			yield("", err)
+		}
+		slices.SortFunc(all, func(a, b string) int { return strings.Compare(keyOf(a), keyOf(b)) })
+		for _, name := range all {
+			if strings.HasPrefix(keyOf(name), prefix) && !yield(name, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Beside lists the leases and messages of a line.
+func (b *bucket) Beside(ctx context.Context, line string) (swapkv.Beside, error) {
+	all, now, err := b.list(ctx, strings.Replace(line, "line.", "*.", 1)+".>")
+	beside := swapkv.Beside{Leases: map[string]bool{}, Now: now}
+	for _, name := range all {
+		if strings.HasPrefix(name, "note.") {
+			beside.Messages = append(beside.Messages, name)
+		} else {
+			beside.Leases[name] = true
+		}
+	}
+	return beside, err
+}
+
 // create makes the bucket. Its revisions begin at the time, so that none comes again if it is lost.
-func (s *store) create(ctx context.Context) error {
+func (b *bucket) create(ctx context.Context) error {
 	c := jetstream.StreamConfig{
-		Name: "KV_" + s.name, Subjects: []string{s.subjects + ">"}, Description: "locks of fencelock",
+		Name: "KV_" + b.name, Subjects: []string{b.subjects + ">"}, Description: "locks of fencelock",
 		MaxMsgsPerSubject: 1, MaxBytes: -1, MaxMsgs: -1, Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage,
-		Replicas: s.replicas, AllowRollup: true, AllowDirect: true, FirstSeq: uint64(time.Now().UnixMicro()),
+		Replicas: b.replicas, AllowRollup: true, AllowDirect: true, FirstSeq: uint64(time.Now().UnixMicro()),
 	}
 	if c.Replicas == 0 {
 		c.Replicas = 3
 	}
-	_, err := s.js.CreateStream(ctx, c)
-	if s.replicas == 0 && is(err, noCluster) {
+	_, err := b.js.CreateStream(ctx, c)
+	if b.replicas == 0 && is(err, noCluster) {
 		c.Replicas = 1
-		_, err = s.js.CreateStream(ctx, c)
+		_, err = b.js.CreateStream(ctx, c)
 	}
 	if err == nil || is(err, jetstream.JSErrCodeStreamNameInUse) {
 		return nil
 	}
-	return s.explain(err)
+	return b.explain(err)
 }
 
-// put writes value under name if the revision there is still that one, or whatever it is if it is nil. It returns
-// the new revision, or 0.
-func (s *store) put(ctx context.Context, name string, value any, revision *uint64) (uint64, error) {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return 0, driver.Permanent(err)
-	}
-	o := []jetstream.PublishOpt{jetstream.WithRetryAttempts(noLeader)}
-	if revision != nil {
-		o = append(o, jetstream.WithExpectLastSequencePerSubject(*revision))
-	}
+// Put writes value under name if the revision there is still that one.
+func (b *bucket) Put(ctx context.Context, name, revision string, value []byte) (string, error) {
+	seq, _ := strconv.ParseUint(revision, 10, 64) // 0 if there is none
+	return b.publish(ctx, name, value, jetstream.WithExpectLastSequencePerSubject(seq))
+}
+
+func (b *bucket) publish(ctx context.Context, name string, value []byte, o ...jetstream.PublishOpt) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	ack, err := s.js.Publish(ctx, s.puts+s.subjects+name, text, o...)
+	o = append(o, jetstream.WithRetryAttempts(noLeader))
+	ack, err := b.js.Publish(ctx, b.puts+b.subjects+name, value, o...)
 	if is(err, jetstream.JSErrCodeStreamWrongLastSequence, wrongLastSequence) {
-		return 0, nil
+		return "", nil
 	}
 	if err != nil {
-		return 0, s.explain(err)
+		return "", b.explain(err)
 	}
-	return ack.Sequence, nil
+	return strconv.FormatUint(ack.Sequence, 10), nil
 }
 
-// remove removes what is under name, up to a revision. Nobody waits for that: what stays is forgotten some day.
-func (s *store) remove(name string, revision uint64) {
-	text, _ := json.Marshal(map[string]any{"filter": s.subjects + name, "seq": revision + 1})
-	_ = s.js.Conn().PublishRequest(s.api+"STREAM.PURGE.KV_"+s.name, nats.NewInbox(), text)
+// Remove asks the server for that, and nobody waits: what stays is forgotten some day.
+func (b *bucket) Remove(name, revision string) {
+	seq, _ := strconv.ParseUint(revision, 10, 64)
+	text, _ := json.Marshal(map[string]any{"filter": b.subjects + name, "seq": seq + 1})
+	_ = b.js.Conn().PublishRequest(b.api+"STREAM.PURGE.KV_"+b.name, nats.NewInbox(), text)
 }
-
-// fresh returns a name that was never used.
-func fresh() string { return strconv.FormatUint(rand.Uint64(), 36) }
-
-// atOnce is how many requests of one call are under way.
-const atOnce = 64
 
 // Codes of errors that package jetstream has no names for.
 const (
@@ -185,27 +210,19 @@ const (
 // is reports whether err is an answer of the server with one of those codes.
 func is(err error, codes ...jetstream.ErrorCode) bool {
 	var e *jetstream.APIError
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, code := range codes {
-		if e.ErrorCode == code {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && slices.Contains(codes, e.ErrorCode)
 }
 
 // explain says what is known of a request that has failed. The server has done nothing if it says so, if nobody
 // took the request, or if it was not sent.
-func (s *store) explain(err error) error {
+func (b *bucket) explain(err error) error {
 	answered := errors.As(err, new(*jetstream.APIError))
-	switch err = fmt.Errorf("nats: bucket %s: %w", s.name, err); {
+	switch err = fmt.Errorf("nats: bucket %s: %w", b.name, err); {
 	case is(err, jetstream.JSErrCodeJetStreamNotEnabled, jetstream.JSErrCodeJetStreamNotEnabledForAccount, tooLong),
 		errors.Is(err, nats.ErrMaxPayload):
 		return driver.Permanent(err)
-	case errors.Is(err, nats.ErrReconnectBufExceeded) && s.js.Conn().LastError() != nil:
-		return driver.Refused(fmt.Errorf("nats: not connected: %w", s.js.Conn().LastError()))
+	case errors.Is(err, nats.ErrReconnectBufExceeded) && b.js.Conn().LastError() != nil:
+		return driver.Refused(fmt.Errorf("nats: not connected: %w", b.js.Conn().LastError()))
 	case answered, errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
 		return driver.Refused(err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):

@@ -21,7 +21,7 @@ const fewWrites = 100
 
 // Ping returns nil if the leader of the bucket responds. It makes the bucket if it is not there.
 func (b *Backend) Ping(ctx context.Context) error {
-	_, _, err := b.store.list(ctx, "none")
+	_, _, err := b.bucket.list(ctx, "none")
 	return err
 }
 
@@ -29,16 +29,16 @@ func (b *Backend) Ping(ctx context.Context) error {
 func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
 	x := examination{health.Result{ServerTime: true}}
 	var stream jetstream.StreamInfo
-	err := b.store.ask(ctx, "STREAM.INFO", struct{}{}, &stream)
+	err := b.bucket.ask(ctx, "STREAM.INFO", struct{}{}, &stream)
 	if is(err, jetstream.JSErrCodeStreamNotFound) {
 		if err = b.Ping(ctx); err == nil {
-			err = b.store.ask(ctx, "STREAM.INFO", struct{}{}, &stream)
+			err = b.bucket.ask(ctx, "STREAM.INFO", struct{}{}, &stream)
 		}
 	}
 	if err != nil {
 		return x.Result, err
 	}
-	if u, err := url.Parse(b.store.js.Conn().ConnectedUrl()); err == nil && u.Hostname() != "" {
+	if u, err := url.Parse(b.bucket.js.Conn().ConnectedUrl()); err == nil && u.Hostname() != "" {
 		x.Hosts = append(x.Hosts, u.Hostname())
 	}
 	x.stream(&stream.Config)

@@ -26,7 +26,7 @@
 // # Errors
 //
 // A PUT that got no response, or a status of 500 and above, may have taken effect. After 409
-// (ConditionalRequestConflict) the document shows whether it has: it remembers its last versions.
+// (ConditionalRequestConflict) the document shows whether it has: it counts its versions.
 //
 // # Requests
 //

@@ -32,7 +32,7 @@ func TestOperatorReadsALine(t *testing.T) {
 	var object struct {
 		Key, Holder string
 		Last        int64
-		Expires     time.Time
+		Leases      []struct{ Until time.Time }
 		Line        struct {
 			Claims []struct {
 				ID, Owner string
@@ -43,7 +43,8 @@ func TestOperatorReadsALine(t *testing.T) {
 	}
 	steps.Must(t, json.Unmarshal(o.Body, &object))
 	claims := object.Line.Claims
-	if object.Key != "orders/42" || object.Holder != holder.ID || object.Expires.IsZero() || len(claims) != 2 ||
+	if object.Key != "orders/42" || object.Holder != holder.ID || len(object.Leases) != 1 ||
+		object.Leases[0].Until.IsZero() || len(claims) != 2 ||
 		claims[0].Owner != "web-1/4711" || claims[0].Token != token || !claims[0].Granted ||
 		claims[1].Owner != "web-2/815" || claims[1].Granted || object.Last != claims[1].Token {
 		t.Errorf("the object has %s", o.Body)

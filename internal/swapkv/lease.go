@@ -1,0 +1,139 @@
+package swapkv
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/swaplock"
+)
+
+// lease is a lease object. While it lasts, only the owner of the claim writes it, so a renewal never competes with a
+// swap. It lasts for TTL from the time that the store has stamped it with.
+type lease struct {
+	Key   text                `json:"key"`
+	ID    text                `json:"id"`
+	Nonce string              `json:"nonce"` // else a renewal would not change a version that is a hash
+	TTL   driverutil.Duration `json:"ttl,omitempty"`
+	Until time.Time           `json:"until"`           // and at least until then: a renewal never shortens a lease
+	Ended bool                `json:"ended,omitempty"` // at Until, for good: it is not renewed any more
+}
+
+// readLease reads the object of ref, and says when the lease ends.
+func (s *Store) readLease(ctx context.Context, name string, ref *leaseRef) (l lease, o Object, end time.Time, err error) {
+	if o, err = s.get(ctx, name); err != nil {
+		return l, o, end, err
+	}
+	l, end, err = s.parseLease(name, o)
+	if !l.Ended {
+		end = driverutil.Later(end, ref.Until)
+	}
+	return l, o, end, err
+}
+
+// parseLease says when the lease of o ends.
+func (s *Store) parseLease(name string, o Object) (l lease, end time.Time, err error) {
+	if len(o.Value) == 0 {
+		return l, end, nil
+	}
+	if err = json.Unmarshal(o.Value, &l); err != nil {
+		err = driver.Permanent(fmt.Errorf("%s cannot be read: %w", name, err))
+	}
+	if l.Ended {
+		return l, l.Until, err
+	}
+	return l, driverutil.Later(l.Until, o.Modified.Add(s.Grace+time.Duration(l.TTL))), err
+}
+
+func (s *Store) writeLease(ctx context.Context, key, name, version string, l lease) (string, error) {
+	l.Key, l.Nonce = text(key), rand.Text()
+	body, _ := json.Marshal(l)
+	return s.Client.Put(ctx, s.Client.LeaseName(key, name), version, body)
+}
+
+// end ends the lease of a claim for good, which has ended at that time when v was read. The store decides if its owner
+// has renewed it since.
+func (s *Store) end(ctx context.Context, key string, v *version, id text, at time.Time) (ended bool, err error) {
+	ref := v.of(id)
+	if ref == nil || slices.Contains(v.Ended, ref.Lease) {
+		return true, nil
+	}
+	l := lease{ID: id, Until: at, Ended: true}
+	version, err := s.writeLease(ctx, key, ref.Lease, v.Renewed[ref.Lease], l)
+	if version != "" {
+		v.Ended, v.Renewed[ref.Lease] = append(v.Ended, ref.Lease), version
+	}
+	return version != "", err
+}
+
+// Purge ends those leases for good that have ended by now.
+func (s *Store) Purge(ctx context.Context, key string, ids []string) error {
+	_, v, st, err := s.read(ctx, s.Client.LineName(key))
+	for _, id := range ids {
+		if end, ok := st.Records[id]; ok && err == nil && !end.After(st.Now) {
+			_, err = s.end(ctx, key, v, text(id), end)
+		}
+	}
+	return failed(key, err)
+}
+
+// Renew has leases end later. A swap that ends one comes before or behind: a lease that was found in its line is
+// renewed unless it was ended for good since.
+func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
+	alive, errs := make([]bool, len(ls)), make([]error, len(ls))
+	_ = driverutil.Each(len(ls), atOnce, func(i int) error {
+		alive[i], errs[i] = s.renew(ctx, &ls[i])
+		return nil
+	})
+	for _, err := range errs {
+		if err == nil { // a lease with an error is asked for again by itself
+			return alive, nil
+		}
+	}
+	return alive, failed(ls[0].Key, errs[0])
+}
+
+// mostTries is how often a renewal is tried, while others renew the same lease.
+const mostTries = 20
+
+func (s *Store) renew(ctx context.Context, l *swaplock.Lease) (alive bool, err error) {
+	var before string // the version that was seen first
+	for n := range mostTries {
+		o, err := s.get(ctx, s.Client.LineName(l.Key))
+		if err != nil {
+			return false, err
+		}
+		d, err := parse(s.Client.LineName(l.Key), o)
+		ref := d.of(text(l.ID))
+		if err != nil || ref == nil {
+			return false, err
+		}
+		was, o, end, err := s.readLease(ctx, s.Client.LeaseName(l.Key, ref.Lease), ref)
+		if err != nil || was.Ended {
+			return false, err
+		}
+		if n == 0 {
+			before = o.Version
+		} else if o.Version != before && time.Duration(was.TTL) >= l.TTL {
+			return true, nil // another call has done it meanwhile
+		}
+		now, err := s.now(ctx, l.Key)
+		if err != nil || !end.After(now) {
+			return false, err
+		}
+		renewed := lease{ID: ref.ID, TTL: driverutil.Duration(l.TTL), Until: end}
+		version, err := s.writeLease(ctx, l.Key, ref.Lease, o.Version, renewed)
+		if version != "" || err != nil && !errors.Is(err, ErrConflict) {
+			return err == nil, err
+		}
+	}
+	return false, errBusy
+}
+
+var errBusy = driver.Refused(errors.New("others renew this lease all the time"))

@@ -1,0 +1,296 @@
+package swapkv
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/swaplock"
+)
+
+// atOnce is how many requests of one call are under way.
+const atOnce = 64
+
+// Store is a swaplock.Store but for Traits, Forget and Watch.
+type Store struct {
+	Client Client
+	// Grace is by how much the clock that has stamped an object may be ahead of the Now of a later response.
+	Grace time.Duration
+	// Size is the least size of a document with a line.
+	Size int
+
+	mu    sync.Mutex
+	clock time.Time // what the store has said last,
+	sent  time.Time // when it was asked, by the clock of this process,
+	heard time.Time // and when it came
+}
+
+// saw notes the time of the store, which was asked for at sent.
+func (s *Store) saw(sent, clock time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !clock.IsZero() {
+		s.clock, s.sent, s.heard = clock, sent, time.Now()
+	}
+}
+
+// driftsAfter is for how long the clocks of the store and of the process are believed to go alike.
+const driftsAfter = 10 * time.Second
+
+// now is at or before the time of the store, by less than a request takes. If that is not known it costs a Read of key.
+func (s *Store) now(ctx context.Context, key string) (time.Time, error) {
+	s.mu.Lock()
+	clock, heard := s.clock, s.heard
+	s.mu.Unlock()
+	if since := time.Since(heard); since < driftsAfter {
+		return clock.Add(since), nil
+	}
+	_, _, st, err := s.read(ctx, s.Client.LineName(key))
+	return st.Now, err
+}
+
+// latest is at or after the time of the store, once now has returned.
+func (s *Store) latest() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock.Add(time.Since(s.sent) + s.Grace)
+}
+
+func (s *Store) get(ctx context.Context, name string) (Object, error) {
+	sent := time.Now()
+	o, err := s.Client.Get(ctx, name)
+	s.saw(sent, o.Now)
+	return o, err
+}
+
+// Read costs a Get, and one for each lease that may have been renewed; and with a Mailbox a Beside at the same time as
+// the first, and a Get for each message.
+func (s *Store) Read(ctx context.Context, key string, _ int) (swaplock.State, error) {
+	_, _, st, err := s.read(ctx, s.Client.LineName(key))
+	return st, failed(key, err)
+}
+
+// read reads the line with a name.
+func (s *Store) read(ctx context.Context, name string) (key string, v *version, st swaplock.State, err error) {
+	o, beside, err := s.line(ctx, name)
+	st = swaplock.State{Now: driverutil.Later(o.Now, beside.Now), Records: map[string]time.Time{}}
+	if err != nil {
+		return "", nil, st, err
+	}
+	d, err := parse(name, o)
+	if err != nil {
+		return "", nil, st, err
+	}
+	st.Content = swaplock.Content{
+		Last: d.Last, Mark: string(d.Mark), MarkedBy: string(d.MarkedBy), Holder: string(d.Holder), Document: d.Line,
+	}
+	v = &version{standing: d.standing, Version: o.Version, Renewed: map[string]string{}}
+	if err = s.leases(ctx, string(d.Key), v, &st, beside.Leases); err == nil {
+		err = s.messages(ctx, v, &st, beside.Messages)
+	}
+	st.Version = v.String()
+	return string(d.Key), v, st, err
+}
+
+// line reads a line, and what there is beside it. A lease that has ended then, or a message that was done, is in the line
+// already if it is in it at all.
+func (s *Store) line(ctx context.Context, name string) (o Object, beside Beside, err error) {
+	box, ok := s.Client.(Mailbox)
+	if !ok {
+		o, err = s.get(ctx, name)
+		return o, beside, err
+	}
+	err = driverutil.Each(2, atOnce, func(i int) (err error) {
+		if i == 0 {
+			o, err = s.get(ctx, name)
+			return err
+		}
+		sent := time.Now()
+		beside, err = box.Beside(ctx, name)
+		s.saw(sent, beside.Now)
+		return err
+	})
+	return o, beside, err
+}
+
+// leases reads the leases of v that may have been renewed.
+func (s *Store) leases(
+	ctx context.Context, key string, v *version, st *swaplock.State, renewed map[string]bool,
+) error {
+	read := make([]struct {
+		lease
+		Object
+		end time.Time
+	}, len(v.Leases))
+	err := driverutil.Each(len(read), atOnce, func(i int) (err error) {
+		l, ref := &read[i], &v.Leases[i]
+		name := s.Client.LeaseName(key, ref.Lease)
+		if l.end = ref.Until; renewed == nil || renewed[name] {
+			l.lease, l.Object, l.end, err = s.readLease(ctx, name, ref)
+		}
+		return err
+	})
+	for i, ref := range v.Leases {
+		l := &read[i]
+		if l.Version != "" {
+			v.Renewed[ref.Lease] = l.Version
+		}
+		if l.Ended {
+			v.Ended = append(v.Ended, ref.Lease)
+		}
+		if ref.ID == v.Holder {
+			st.Expires = l.end
+		} else if !l.Ended {
+			st.Records[string(ref.ID)] = l.end
+		}
+	}
+	return err
+}
+
+// messages reads those that were not done.
+func (s *Store) messages(ctx context.Context, v *version, st *swaplock.State, names []string) error {
+	type read struct {
+		message
+		Object
+	}
+	all := make([]read, len(names))
+	err := driverutil.Each(len(names), atOnce, func(i int) (err error) {
+		all[i].Name = names[i]
+		if all[i].Object, err = s.get(ctx, names[i]); err == nil && len(all[i].Value) > 0 {
+			all[i].message.Version, err = strconv.ParseInt(all[i].Object.Version, 10, 64)
+		}
+		return err
+	})
+	slices.SortFunc(all, func(a, b read) int { return cmp.Compare(a.message.Version, b.message.Version) })
+	for _, m := range all {
+		if m.message.Version > v.Done {
+			st.Arrivals = append(st.Arrivals, swaplock.Arrival{Message: true, Claim: m.Value, At: m.Modified})
+			v.Messages = append(v.Messages, m.message)
+		}
+	}
+	return err
+}
+
+// Swap costs a Put, one more if the holder's lease has ended, and a renewal for each lease that is lent again.
+//
+// A store compares only the version, so Change.Before is compared here, and the Put may land later. Then the document
+// shows that nobody has taken the place of a claim that has ended meanwhile.
+func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
+	v := readVersion(c.If)
+	now, err := s.now(ctx, key)
+	if err != nil || !c.Before.IsZero() && !now.Before(c.Before) {
+		return "", failed(key, err)
+	}
+	if !c.Ended.IsZero() {
+		if ended, err := s.end(ctx, key, v, v.Holder, c.Ended); !ended || err != nil {
+			return "", failed(key, err)
+		}
+	}
+	next := v.next(c)
+	for _, l := range c.Lend {
+		if next.of(text(l.ID)) == nil {
+			next.extend(text(l.ID), s.latest().Add(l.TTL))
+		} else if alive, err := s.renew(ctx, &l); !alive || err != nil { // in its object, where others renew it, too
+			return "", failed(key, err)
+		}
+	}
+	d := write(key, c, next)
+	next.Version, err = s.Client.Put(ctx, s.Client.LineName(key), v.Version, d.body(s.Size))
+	if errors.Is(err, ErrConflict) {
+		next.Version, err = s.settle(ctx, d, err)
+	}
+	if next.Version == "" || err != nil {
+		return "", failed(key, err)
+	}
+	s.sweep(key, v, next)
+	return next.String(), nil
+}
+
+// settle finds whether the Put of d took effect, of which the store says only that another request was under way.
+func (s *Store) settle(ctx context.Context, d *document, unknown error) (string, error) {
+	name := s.Client.LineName(string(d.Key))
+	o, err := s.get(ctx, name)
+	if err != nil {
+		return "", unknown
+	}
+	is, err := parse(name, o)
+	switch {
+	case err != nil || is.Swap > d.Swap:
+		return "", unknown
+	case is.Nonce == d.Nonce:
+		return o.Version, nil
+	}
+	return "", nil // the place of d has another one, or none
+}
+
+// sweep removes the messages that next has done, and the leases that it has ended.
+func (s *Store) sweep(key string, v, next *version) {
+	box, ok := s.Client.(Mailbox)
+	if !ok {
+		return
+	}
+	for _, m := range v.Messages[:len(v.Messages)-len(next.Messages)] {
+		box.Remove(m.Name, strconv.FormatInt(m.Version, 10))
+	}
+	for _, ref := range v.Leases {
+		stays := slices.ContainsFunc(next.Leases, func(r leaseRef) bool { return r.Lease == ref.Lease })
+		if renewed := v.Renewed[ref.Lease]; renewed != "" && !stays {
+			box.Remove(s.Client.LeaseName(key, ref.Lease), renewed)
+		}
+	}
+}
+
+// List costs what Read costs for each name that the Client has.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[swaplock.Keyed, error] {
+	return func(yield func(swaplock.Keyed, error) bool) {
+		for name, err := range s.Client.LineNames(ctx, prefix) {
+			var k swaplock.Keyed
+			if err == nil {
+				k.Key, _, k.State, err = s.read(ctx, name)
+			}
+			if err == nil && (len(k.Document) == 0 || !strings.HasPrefix(k.Key, prefix)) {
+				continue
+			}
+			if !yield(k, failed(prefix, err)) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// IdleLine reports whether o is a line whose last token is below before, with claims, or with nothing to keep.
+func IdleLine(o Object, before int64) (busy, idle bool) {
+	d, err := parse("", o)
+	if err != nil || d.Last >= before {
+		return false, false
+	}
+	return len(d.Line) > 0, len(d.Line) == 0 && d.Mark == ""
+}
+
+// IdleLease reports whether o is a lease that had ended before.
+func (s *Store) IdleLease(o Object, before time.Time) bool {
+	_, end, err := s.parseLease("", o)
+	return err == nil && end.Before(before)
+}
+
+// Changed reports whether the line of key has another version, by a Get.
+func (s *Store) Changed(ctx context.Context, key, version string) bool {
+	o, err := s.get(ctx, s.Client.LineName(key))
+	return err == nil && o.Version != readVersion(version).Version
+}
+
+// failed says which key a request was about.
+func failed(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%.80q: %w", key, err)
+}

@@ -68,9 +68,9 @@ func (e *examination) mysqlServers(follows string) {
 		remedy = "SELECT group_replication_switch_to_single_primary_mode()"
 	}
 	e.add(cluster != "", health.Warning, "mysql-several-writers", "writers of the cluster", cluster,
-		"Leases are safe there, but steps on one line from two nodes undo each other, and many of them may stop a whole "+
-			"Galera cluster, whatever wsrep_retry_autocommit is. Locks of transactions (sqllock.Tx) are refused: a row "+
-			"that is locked on one node is free on the others.",
+		"Leases are safe there, but steps on one line from two nodes undo each other and are repeated, so crowds at one "+
+			"key wait longer. Locks of transactions (sqllock.Tx) are refused: a row that is locked on one node is free "+
+			"on the others.",
 		remedy)
 }
 

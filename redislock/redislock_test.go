@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-
 	"strings"
 	"testing"
 	"time"

@@ -189,6 +189,23 @@ func (s *sqlite) inspect(ctx context.Context, d *database) error {
 	return err
 }
 
+// hostClock reads a clock of this host, in µs. Two readings of which one happened before the other are in that
+// order on every clock but the wall clock, also when different processes made them.
+func hostClock() int64 {
+	if boot, ok := sinceBoot(); ok {
+		return boot
+	}
+	return time.Now().UnixMicro()
+}
+
+// clockName names the clock that hostClock reads; it is "" for the wall clock.
+func clockName() string {
+	if _, ok := sinceBoot(); !ok {
+		return ""
+	}
+	return fmt.Sprint("clock ", bootID())
+}
+
 // setClock returns what the times in the file are ahead of the clock of this host. All processes of a boot count
 // on one clock, and the first one says where it begins: by the wall clock, but not before any time that is in
 // the file. Setting the wall clock does nothing to a lease from then on, and one from before a restart of the

@@ -207,7 +207,7 @@ func (a *batch) run() error {
 }
 
 // patience is after how many lost swaps a step has others do it, and lateFor how long the steps of its key
-// do so at once from then on.
+// do so at once from then on: else a client far away gets a twentieth of its share.
 const (
 	patience = 1
 	lateFor  = time.Second

@@ -39,8 +39,8 @@ type Object struct {
 	Now      time.Time // of that clock, after the Get was sent; zero if the store does not say
 }
 
-// Mailbox is an optional part of a Client, for a store that tells cheaply what there is beside a line. In it claims
-// may leave messages: see swaplock.Messenger.
+// Mailbox is an optional part of a Client, for a store that lists in one request what there is beside a line. Clients
+// may leave messages there: see swaplock.Messenger.
 type Mailbox interface {
 	// Beside says what there is beside the line with that name.
 	Beside(ctx context.Context, line string) (Beside, error)

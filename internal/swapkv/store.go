@@ -100,8 +100,8 @@ func (s *Store) read(ctx context.Context, name string) (key string, v *version, 
 	return string(d.Key), v, st, err
 }
 
-// line reads a line, and what there is beside it. A lease that has ended then, or a message that was done, is in the line
-// already if it is in it at all.
+// line reads a line and what there is beside it, at once. If another client swaps between the two, the version of the
+// line is an old one, or messages are listed that the line has done.
 func (s *Store) line(ctx context.Context, name string) (o Object, beside Beside, err error) {
 	box, ok := s.Client.(Mailbox)
 	if !ok {

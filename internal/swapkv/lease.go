@@ -26,7 +26,9 @@ type lease struct {
 }
 
 // readLease reads the object of ref, and says when the lease ends.
-func (s *Store) readLease(ctx context.Context, name string, ref *leaseRef) (l lease, o Object, end time.Time, err error) {
+func (s *Store) readLease(
+	ctx context.Context, name string, ref *leaseRef,
+) (l lease, o Object, end time.Time, err error) {
 	if o, err = s.get(ctx, name); err != nil {
 		return l, o, end, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/redislock/internal/reply"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -33,7 +34,7 @@ func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result
 	if err != nil {
 		return e, err
 	}
-	if err := b.Ping(ctx); errors.Is(err, driver.ErrPermanent) && strings.Contains(err.Error(), adviceCluster) {
+	if err := b.Ping(ctx); errors.Is(err, driver.ErrPermanent) && strings.Contains(err.Error(), reply.AdviceCluster) {
 		e.Add(health.Finding{
 			Severity: health.Error, Code: "redis-cluster-node", Setting: "cluster-enabled", Value: "yes",
 			Why:    "The client is for one server. A node of a Cluster serves some names and refuses the others.",

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/redislock/internal/reply"
 )
 
 // request is one run of a script for one lock.
@@ -44,7 +45,7 @@ type call struct {
 func (c *call) NoRetry() bool { return true }
 
 // text returns what the server has answered instead of a result, or "".
-func (c *call) text() string { return serverText(c.Err()) }
+func (c *call) text() string { return reply.Text(c.Err()) }
 
 // Boxed once: they are part of most calls.
 var evalsha, eval, wholeLock any = "evalsha", "eval", int64(driver.RW)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/redislock/internal/reply"
 )
 
 // roleAge is how long the role that a server reported is believed.
@@ -50,11 +52,11 @@ func (r *role) check(ctx context.Context, server *redis.Client, key string) erro
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	_ = server.Process(ctx, hello)
 	state, err := hello.Result()
-	switch text := serverText(err); {
+	switch text := reply.Text(err); {
 	case err == nil && state["role"] == "replica":
 		r.forget()
 		return server.Process(ctx, &call{Cmd: *redis.NewCmd(ctx, eval, refuseReplica, 1, key)})
-	case err != nil && (text == "" || begins(refusedForNow, text)):
+	case err != nil && (text == "" || reply.Begins(reply.MayChange, text)):
 		return err
 	}
 	now := time.Now() // it is a master, or does not know HELLO

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/redislock/internal/reply"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -91,7 +92,7 @@ func (t *transport) direct(ctx context.Context, q *queue, r *request) bool {
 	if broken {
 		t.role.forget()
 	}
-	if begins(unapplied, c.text()) || broken && driverutil.Ended(ctx) == nil {
+	if reply.Begins(unapplied, c.text()) || broken && driverutil.Ended(ctx) == nil {
 		r.repeated = broken && wasSent(err)
 		return false
 	}

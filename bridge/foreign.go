@@ -14,7 +14,8 @@ import (
 )
 
 // ForeignLock takes locks of another library, under that library's names and in its format. Its
-// methods may be called from many goroutines at once. An error means that the outcome is unknown.
+// methods may be called from many goroutines at once. An error means that the outcome is unknown, unless it matches
+// driver.ErrRefused.
 type ForeignLock interface {
 	// Name is the name of the format, as shown to people.
 	Name() string

@@ -36,7 +36,7 @@ var awkward = append(rarely(
 		"intervalstyle=sql_standard"),
 	postgres.with("EscapedText", "bytea_output=escape", "default_query_exec_mode=exec"),
 	postgres.with("OtherPlans", "enable_indexscan=off", "enable_indexonlyscan=off", "enable_nestloop=off",
-		"plan_cache_mode=force_generic_plan"),
+		"plan_cache_mode=force_generic_plan", "jit=off"), // a plan that is off seems to cost enough to be compiled
 	postgres.with("ImpatientRole", "lock_timeout=50", "synchronous_commit=off", "statement_timeout=20s",
 		"idle_in_transaction_session_timeout=1s"),
 	postgres.with("OtherSchema", "search_path=app, public"),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"sync"
 	"time"
 
@@ -285,7 +286,7 @@ func (cs *claims) concerns(o *own, key string, news []News) (concerned bool) {
 			o.granted, o.told, concerned = true, time.Now(), true
 			if n.State != nil {
 				st := *n.State
-				st.sent, st.read = o.told, st.Now
+				st.sent, st.read, st.took = o.told, st.Now, math.MaxInt64 // nobody knows when it was read
 				cs.keepLocked(key, &st)
 			} else {
 				cs.keepLocked(key, nil)

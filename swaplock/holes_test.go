@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,6 +244,48 @@ func TestAwaitOfAnExpiredClaimLooks(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		if got, err := b.Await(t.Context(), ticket); !driver.Gone(err) {
 			t.Errorf("Await returned %+v, error %v", got, err)
+		}
+	})
+}
+
+// telling reads the line with its news, which arrive late.
+type telling struct {
+	toy            *toy
+	swaplock.Store // of toy
+	late           time.Duration
+}
+
+func (s telling) Watch(
+	ctx context.Context, waiting func() map[string]string, hear func(string, []swaplock.News),
+) error {
+	return s.toy.Watch(ctx, waiting, func(key string, news []swaplock.News) {
+		if len(news) == 0 {
+			hear(key, nil)
+			return
+		}
+		k, now := s.toy.key(key) // say holds mu
+		st := swaplock.State{Version: k.version, Now: now, Content: k.content}
+		news = slices.Clone(news)
+		for i := range news {
+			news[i].State = &st
+		}
+		time.AfterFunc(s.late, func() { hear(key, news) })
+	})
+}
+
+// A process hears late of its grant, with the line as it was then. It leaves, and enters again without a read.
+func TestLeaseOfALineHeardOfLateIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := telling{newToy(), nil, 300 * time.Millisecond}
+		s.Store = s.toy
+		a, b := opened(t, onlySwaps{s.toy}), opened(t, s)
+		holder := entered(t, a, exclusive("holder", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Hour))
+		time.AfterFunc(100*time.Millisecond, func() { _ = a.Leave(t.Context(), holder, driver.Exit{}) })
+		left(t, b, awaited(t, b, waiter))
+		entered(t, b, exclusive("next", time.Minute))
+		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 1 || l.Claims[0].Left < time.Minute {
+			t.Errorf("the line is %+v, error %v", l, err)
 		}
 	})
 }

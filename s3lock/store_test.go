@@ -203,6 +203,38 @@ func TestRenewalThatIsUnderWayOutlivesAPurge(t *testing.T) {
 	}
 }
 
+// An Enter that is sent again renews the lease of its claim by a swap, while a renewal for longer is on its way.
+func TestSwapKeepsARenewalThatIsUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+		holder, waiter := open(), open()
+		first := steps.Hold(t, holder, lasting("k", time.Minute))
+		claim := lasting("k", 5*time.Second)
+		ticket := steps.Enter(t, waiter, claim)
+		steps.OK(t, steps.Renew(t, waiter, ticket)) // it has a record from now on
+		steps.OK(t, holder.Leave(t.Context(), first, driver.Exit{}))
+		ticket = steps.Granted(t, waiter, ticket)
+		time.Sleep(2 * time.Second)
+		swapped, once := make(chan struct{}), false
+		b.before = func(verb, name string) error {
+			if verb == "PUT" && strings.Contains(name, "/lease/") && !once {
+				once = true
+				<-swapped
+			}
+			return nil
+		}
+		longer := ticket
+		longer.TTL = time.Minute
+		renewal := make(chan error)
+		go func() { renewal <- steps.Renew(t, waiter, longer) }()
+		synctest.Wait() // the PUT is on its way
+		steps.Enter(t, waiter, claim)
+		close(swapped)
+		steps.OK(t, <-renewal)
+		time.Sleep(50 * time.Second)
+		steps.Refused(t, holder, steps.NoWait(lasting("k", time.Minute)))
+	})
+}
+
 // holdsLease holds each PUT of a lease back.
 type holdsLease struct {
 	*bucket

@@ -345,14 +345,16 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-func TestNewerFormatIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
-		steps.Must(t, steps.ErrOf(b.Put(t.Context(), "fencelock/line/k", "", []byte(`{"format":2}`))))
-		_, err := open().Enter(t.Context(), steps.Claim("k"))
-		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "use the newer release") {
-			t.Errorf("got %v", err)
-		}
-	})
+func TestAnotherFormatIsRefused(t *testing.T) {
+	for _, other := range []string{"1", "3"} { // the first one said in another way when a lease ends
+		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+			steps.Must(t, steps.ErrOf(b.Put(t.Context(), "fencelock/line/k", "", []byte(`{"format":`+other+`}`))))
+			_, err := open().Enter(t.Context(), steps.Claim("k"))
+			if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "has format "+other) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 }
 
 // The cost table of the documentation.

@@ -14,7 +14,7 @@ import (
 )
 
 // format is the format of the objects that this code writes. It reads no other one.
-const format = 1
+const format = 2
 
 type text = driverutil.Text
 
@@ -80,8 +80,8 @@ func parse(name string, o Object) (d document, err error) {
 	if err = json.Unmarshal(o.Value, &d); err != nil {
 		err = fmt.Errorf("%s is not an object of fencelock: %w: delete it while nobody holds the lock", name, err)
 	} else if d.Format != format {
-		err = fmt.Errorf("%s has format %d and this release reads format %d: use the newer release",
-			name, d.Format, format)
+		err = fmt.Errorf("%s has format %d and this release reads format %d: use one release, or delete it while "+
+			"nobody holds the lock", name, d.Format, format)
 	}
 	if err != nil {
 		err = driver.Permanent(err)

@@ -174,8 +174,8 @@ func breachOfBackends(f goFile, dir string) string {
 	case within(f.dir, "internal/line") && !within(dir, "driver", "internal/driverutil"):
 		return "the rule imports the contract alone"
 	case within(f.dir, "swaplock", "internal/swapsql", "internal/swapkv") &&
-		!within(dir, "driver", "internal/driverutil", "internal/limit", "internal/line", "swaplock"):
-		return "stores that swap import the contract and the rule, and no backend"
+		!within(dir, "driver", "internal/clock", "internal/driverutil", "internal/limit", "internal/line", "swaplock"):
+		return "stores that swap import the contract, the rule and the clock, and no backend"
 	case within(f.dir, backends...) && !within(dir, forBackends...) && !within(dir, backendOf(f.dir)):
 		return "a backend imports the contract, tokens, the rule and what backends share, not the core, nor another backend"
 	}

@@ -58,6 +58,7 @@ func New(store Store) *Backend {
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.arriver, _ = store.(Arriver)
 	b.claims = newClaims(b.arriver != nil)
+	b.claims.clock.Start()
 	b.messenger, _ = store.(Messenger)
 	b.queues, b.lateUntil = make(map[string][]*job), make(map[string]time.Time)
 	b.forgetAt = time.Now().Add(rand.N(line.ForgetEvery)) // also a process that lives for a second may have its turn

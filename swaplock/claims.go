@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/line"
 )
@@ -43,6 +44,7 @@ type claims struct {
 	alarms   driverutil.Alarms
 	alarmed  time.Time // when versions of granted claims were last asked for
 	began    time.Time
+	clock    clock.Clock // goes on while the machine sleeps
 }
 
 func newClaims(arrive bool) claims {
@@ -286,7 +288,7 @@ func (cs *claims) concerns(o *own, key string, news []News) (concerned bool) {
 			o.granted, o.told, concerned = true, time.Now(), true
 			if n.State != nil {
 				st := *n.State
-				st.sent, st.read, st.took = o.told, st.Now, math.MaxInt64 // nobody knows when it was read
+				st.sent, st.read, st.took = cs.clock.Now(), st.Now, math.MaxInt64 // nobody knows when it was read
 				cs.keepLocked(key, &st)
 			} else {
 				cs.keepLocked(key, nil)

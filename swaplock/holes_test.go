@@ -236,6 +236,21 @@ func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
 	})
 }
 
+// The machine has slept since the line was left empty, and the store has not.
+func TestLeaseAfterTheMachineHasSleptIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDistant(newToy(), 0)
+		b := opened(t, onlySwaps{s})
+		left(t, b, entered(t, b, exclusive("first", time.Minute)))
+		b.Sleep(time.Hour)
+		s.requests.Store(0)
+		entered(t, b, exclusive("second", time.Minute))
+		if n := s.requests.Load(); n != 2 {
+			t.Errorf("to enter cost %d requests; want a Read and a Swap", n)
+		}
+	})
+}
+
 // A claim is granted as it enters, and its lease ends at once. Who waits for it is not told of that grant again.
 func TestAwaitOfAnExpiredClaimLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -256,12 +256,12 @@ func pause(ctx context.Context, lost int) error {
 
 // try is one attempt.
 func (a *batch) try(ctx context.Context, arrivals int) (done bool, err error) {
-	sent := time.Now()
+	sent := a.b.claims.clock.Now()
 	st, err := a.b.store.Read(ctx, a.key, arrivals)
 	if err != nil {
 		return false, a.b.failed(ctx, err)
 	}
-	st.sent, st.read, st.took = sent, st.Now, time.Since(sent)
+	st.sent, st.read, st.took = sent, st.Now, a.b.claims.since(sent)
 	return a.swap(ctx, st)
 }
 

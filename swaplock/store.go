@@ -102,12 +102,13 @@ type State struct {
 	Arrivals []Arrival // the first ones, in the order of their tokens
 	More     bool      // there are others behind them
 
-	sent, read time.Time     // when the last Read was sent, by the clock of the process, and what it returned as Now
-	took       time.Duration // how long that Read took
-	wall       time.Time     // what people are told, if that is later than Now
-	alone      bool          // there is one claim
-	recalled   bool          // others may have written the line since
-	unread     int           // how many claims have entered since it was read
+	sent     int64         // when the last Read was sent, by claims.clock
+	read     time.Time     // what it returned as Now
+	took     time.Duration // how long that Read took
+	wall     time.Time     // what people are told, if that is later than Now
+	alone    bool          // there is one claim
+	recalled bool          // others may have written the line since
+	unread   int           // how many claims have entered since it was read
 }
 
 // empty reports whether nobody is in line.

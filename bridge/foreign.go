@@ -38,7 +38,7 @@ type ForeignLock interface {
 // Only exclusive locks can be taken. A claim that waits asks again several times a second, with
 // a random pause, and claims that wait have no order among them unless the lock has a line. The
 // token of a lock is that of the new store alone. A Break ends a claim in the new store, and frees
-// the foreign lock when the holder has been told. Neither MinHold nor LockDelay can be kept.
+// the foreign lock when the holder has been told. Claims with MinHold or LockDelay are refused.
 func Foreign(l ForeignLock) driver.Backend {
 	return &foreign{lock: l, held: map[driverutil.ClaimRef]bool{}}
 }
@@ -84,12 +84,21 @@ func (f *foreign) isHeld(t *driver.Ticket) bool {
 	return f.held[driverutil.Ref(t.Key, t.ID)]
 }
 
-var errForeignKind = driver.Permanent(errors.New(
-	"bridge: a foreign lock is exclusive: it has no readers and no permits"))
+var (
+	errForeignKind = driver.Permanent(errors.New(
+		"bridge: a foreign lock is exclusive: it has no readers and no permits"))
+	// The format has no time for which a lock that was freed stays closed, and a lock of a session has no lease
+	// either. Programs of the other library would take it at once.
+	errForeignDelay = driver.Permanent(errors.New(
+		"bridge: a foreign lock cannot stay closed after a loss; leave out LockDelay"))
+)
 
 func (f *foreign) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if !driverutil.Exclusive(&c) {
+	switch {
+	case !driverutil.Exclusive(&c):
 		return driver.Ticket{}, errForeignKind
+	case c.LockDelay > 0:
+		return driver.Ticket{}, errForeignDelay
 	}
 	t := driver.Ticket{Claim: c, Token: 1, Left: c.TTL}
 	t.WaitTTL = 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -143,6 +144,10 @@ func TestForeignLockIsHeldRenewedAndLost(t *testing.T) {
 		defer client.Close()
 		if _, err := client.RLock(t.Context(), "k"); !errors.Is(err, driver.ErrPermanent) {
 			t.Errorf("RLock: %v; want ErrPermanent", err)
+		}
+		_, err = client.TryLock(t.Context(), "closed", fencelock.LockDelay(time.Second))
+		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "leave out LockDelay") {
+			t.Errorf("a lock with a LockDelay: %v; want ErrPermanent that names it", err)
 		}
 		s.try("k", "another", 4*time.Second)
 		begun := time.Now()

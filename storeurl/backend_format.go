@@ -38,7 +38,7 @@ var (
 // formatParameter names one of formats in the URL of the old store of a bridge.
 const formatParameter = "format="
 
-// cutFormat returns raw without its parameter format.
+// cutFormat returns raw without its parameter format. A second one stays, for Parse to refuse it.
 func cutFormat(raw string) (rest, format string) {
 	before, query, ok := strings.Cut(raw, "?")
 	if !ok {
@@ -46,10 +46,11 @@ func cutFormat(raw string) (rest, format string) {
 	}
 	others := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool {
 		value, is := strings.CutPrefix(p, formatParameter)
-		if is {
+		if is && format == "" {
 			format = value
+			return true
 		}
-		return is
+		return false
 	})
 	switch {
 	case format == "":

@@ -33,7 +33,8 @@ func TestBridgeURLNamesTwoStores(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{"bridge:", "bridge:memory:", "bridge:memory:,what:", "bridge:memory:,memory:,memory:",
-		"bridge:redis://a,redis://b?format=setnx", "bridge:redis://a?format=what,redis://b", "bridge:etcd://a?format=setnx,redis://b",
+		"bridge:redis://a,redis://b?format=setnx", "bridge:redis://a?format=setnx&format=redisson,redis://b",
+		"bridge:redis://a?format=what,redis://b", "bridge:etcd://a?format=setnx,redis://b",
 		"bridge:redis://a,zk://b", "bridge:redis://a,zks://b", "bridge:memory:,redlock://a,b,c", "redis://a?format=setnx",
 		"bridge:redis://a/1,redis://a:6379/1", "bridge:sqlite:///x,sqlite:///x", "bridge:postgres://u@h/db,postgres://u@h/db",
 	} {

@@ -236,6 +236,25 @@ func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
 	})
 }
 
+// A holder under notice leaves by a message, since its swap was lost. It has left, and was not broken.
+func TestLeaveUnderNoticeByAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &failing{toy: newToy()}
+		a, b := opened(t, s), opened(t, s.toy)
+		holder := entered(t, a, exclusive("holder", time.Hour))
+		waiter := entered(t, b, exclusive("waiter", time.Hour))
+		notice := driver.Break{Reason: "enough", Notice: time.Minute}
+		if err := b.Break(t.Context(), "k", holder.Token, notice); err != nil {
+			t.Fatal(err)
+		}
+		s.before = func() error { // of the line in which the holder was alone
+			s.before = func() error { return renewed(t, b, waiter) }
+			return nil
+		}
+		left(t, a, holder)
+	})
+}
+
 // The machine has slept since the line was left empty, and the store has not.
 func TestLeaseAfterTheMachineHasSleptIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

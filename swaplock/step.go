@@ -354,8 +354,8 @@ func (a *batch) done(r *reading) bool {
 		case j.looks:
 		case !j.appended || j.err != nil || !r.asRead(j.id):
 			return false
-		case j.other.Message && (r.More || r.has(j.other)):
-			return false // nobody has done it yet, or it is behind those that were read
+		case j.other.Message && r.has(j.other):
+			return false // nobody has done it yet
 		}
 	}
 	return true

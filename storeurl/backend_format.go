@@ -2,6 +2,7 @@ package storeurl
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -121,7 +124,7 @@ func (u *URL) openFormat(ctx context.Context, c *Config) (*Store, error) {
 		}
 		s.close, l = func() { _ = etcd.Close() }, etcdmutex.New(etcd, u.Path+"/")
 	default:
-		db, err := u.SQL()
+		db, err := u.sessions()
 		if err != nil {
 			return nil, err
 		}
@@ -144,6 +147,41 @@ func (u *URL) openFormat(ctx context.Context, c *Config) (*Store, error) {
 	}
 	s.Backend = bridge.Foreign(l)
 	return s, nil
+}
+
+// sessions opens the database of the locks of a session, or of ShedLock's table.
+func (u *URL) sessions() (*sql.DB, error) {
+	if u.format == "shedlock" || !slices.Contains(onPostgres, u.Scheme) {
+		return u.SQL()
+	}
+	config, err := u.postgresConfig(&Config{Prepare: true})
+	if err != nil {
+		return nil, err
+	}
+	return stdlib.OpenDB(*config, stdlib.OptionAfterConnect(u.isSession)), nil
+}
+
+// isSession refuses a connection whose locks would exclude nobody: a pooler gives one session to many clients, and a
+// standby grants locks of a session that its primary has granted to another. A primary keeps being one until the
+// connection ends.
+func (u *URL) isSession(ctx context.Context, conn *pgx.Conn) error {
+	err := unpooled(ctx, conn)
+	if errors.Is(err, errPooler) {
+		return driver.Permanent(badConfig("%s is a pooler, which gives one session to many clients, so its locks "+
+			"exclude nobody; name the server itself in the URL", u))
+	}
+	if err != nil {
+		return err
+	}
+	var standby bool
+	if err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()").Scan(&standby); err != nil {
+		return err
+	}
+	if standby {
+		return driver.Permanent(badConfig("%s is a standby, whose locks do not exclude those of its primary; name the "+
+			"primary in the URL", u))
+	}
+	return nil
 }
 
 // pingFormat is ping, for a user who may lack rights on keys of fencelock.

@@ -196,14 +196,16 @@ func Listen(config *pgx.ConnConfig, db *sql.DB) func(context.Context, string, fu
 	}
 }
 
-// unpooled returns an error if conn leads to a pooler, such as PgBouncer, which has a number of its own for it. In
+var errPooler = errors.New("the server is behind a pooler")
+
+// unpooled returns errPooler if conn leads to a pooler, such as PgBouncer, which has a number of its own for it. In
 // transaction mode a LISTEN would stay in a session that others use next: PgBouncer logs each notification that comes
 // when nobody uses it, and PgBouncer 1.18 may end at one.
 func unpooled(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
 	if err == nil && pid != conn.PgConn().PID() {
-		err = errors.New("the server is behind a pooler")
+		err = errPooler
 	}
 	return err
 }

@@ -5,12 +5,15 @@ package storeurl_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -50,5 +53,35 @@ func TestNobodyListensThroughAPooler(t *testing.T) {
 				t.Errorf("a session that others use listens to %d channels, %v", channels, err)
 			}
 		})
+	}
+}
+
+// A bridge named the locks of a session of PostgreSQL through PgBouncer, or on a standby: they were granted, and
+// excluded no program of the other library.
+func TestLocksOfASessionWantThePrimaryItself(t *testing.T) {
+	primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
+	pooler := testserver.PgBouncer(t, primary)
+	standby := testserver.PostgresStandby(t, primary, primary.Addr())
+	for _, tt := range []struct {
+		url, format, refusal string
+	}{
+		{primary.URL(), "advisory", ""},
+		{pooler.URL(), "shedlock", ""}, // which is a table
+		{pooler.URL(), "advisory", "is a pooler"},
+		{pooler.URL(), "symfony", "is a pooler"},
+		{standby.URL(), "advisory", "is a standby"},
+	} {
+		s, err := storeurl.Open(t.Context(), "bridge:"+tt.url+"&format="+tt.format+",memory:")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Ping(t.Context())
+		switch {
+		case tt.refusal == "" && err != nil:
+			t.Errorf("%s: %v", s.Backend.Info().Name, err)
+		case tt.refusal != "" && (!errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), tt.refusal)):
+			t.Errorf("%s: %v; want a refusal that says it %s", s.Backend.Info().Name, err, tt.refusal)
+		}
+		s.Close()
 	}
 }

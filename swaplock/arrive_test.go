@@ -479,7 +479,7 @@ func TestEnterHidesNoGrant(t *testing.T) {
 			awaited(t, b, waiter)
 			done <- time.Now()
 		}()
-		time.Sleep(300 * time.Millisecond) // it has looked, and looks again after a second
+		time.Sleep(305 * time.Millisecond) // it has looked, and looks again after a second; no poll is at this moment
 		left(t, a, holder)
 		began := time.Now()
 		last := entered(t, b, exclusive("last", time.Hour))

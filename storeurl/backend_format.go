@@ -41,7 +41,7 @@ var (
 // formatParameter names one of formats in the URL of the old store of a bridge.
 const formatParameter = "format="
 
-// cutFormat returns raw without its parameter format. A second one stays, for Parse to refuse it.
+// cutFormat returns raw without its parameter format. A second one stays.
 func cutFormat(raw string) (rest, format string) {
 	before, query, ok := strings.Cut(raw, "?")
 	if !ok {
@@ -78,6 +78,9 @@ func withFormat(raw, format string) string {
 // parseOld reads the URL of the old store of a bridge.
 func parseOld(raw string, from Source) (*URL, error) {
 	raw, format := cutFormat(raw)
+	if _, second := cutFormat(raw); second != "" {
+		return nil, fmt.Errorf("the old store of the bridge URL in %s has the parameter format more than once", from.Name)
+	}
 	u, err := Parse(raw, from)
 	if err != nil || format == "" {
 		return u, err

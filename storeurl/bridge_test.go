@@ -33,7 +33,7 @@ func TestBridgeURLNamesTwoStores(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{"bridge:", "bridge:memory:", "bridge:memory:,what:", "bridge:memory:,memory:,memory:",
-		"bridge:redis://a,redis://b?format=setnx", "bridge:redis://a?format=setnx&format=redisson,redis://b",
+		"bridge:redis://a,redis://b?format=setnx",
 		"bridge:redis://a?format=what,redis://b", "bridge:etcd://a?format=setnx,redis://b",
 		"bridge:redis://a,zk://b", "bridge:redis://a,zks://b", "bridge:memory:,redlock://a,b,c", "redis://a?format=setnx",
 		"bridge:redis://a/1,redis://a:6379/1", "bridge:sqlite:///x,sqlite:///x", "bridge:postgres://u@h/db,postgres://u@h/db",
@@ -41,6 +41,10 @@ func TestBridgeURLNamesTwoStores(t *testing.T) {
 		if u, err := Parse(raw, from); err == nil {
 			t.Errorf("%s is %v; want an error", raw, u)
 		}
+	}
+	_, err := Parse("bridge:redis://a?format=setnx&format=redisson,redis://b", from)
+	if err == nil || !strings.Contains(err.Error(), "more than once") {
+		t.Errorf("two formats: %v; want an error that says so", err)
 	}
 	if got := WithoutPasswords("bridge:redis://:secret@old?format=setnx,redis://new"); got != "bridge:redis://old?format=setnx,redis://new" {
 		t.Errorf("without passwords: %q", got)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/internal/escape"
 	"github.com/fencelock/fencelock/internal/swapkv"
 	"github.com/fencelock/fencelock/swaplock"
@@ -66,7 +67,7 @@ func New(js jetstream.JetStream, o *Options) *Backend {
 		}
 	}
 	b.subjects = "$KV." + b.name + "."
-	return &Backend{swaplock.New(&store{swapkv.Store{Client: b}, b}), b}
+	return &Backend{swaplock.New(&store{swapkv.Store{Client: b, Clock: clock.New()}, b}), b}
 }
 
 // Open takes the Backend over for one Client, and says what is wrong with the arguments of New.

@@ -75,7 +75,7 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	st := &State{Version: p.Version, Lost: p.Lost}
 	if p.Granted {
 		t.Mark = p.Mark
-		st.sent, st.read, st.took, st.Now = sent, p.At, b.claims.since(sent), p.At
+		st.sent, st.read, st.took, st.Now = sent, p.At, b.claims.clock.Since(sent), p.At
 		st.alone, st.Arrivals = true, []Arrival{*a}
 		st.Content = Content{
 			Last: p.Token + c.Span - 1, Mark: p.Mark, MarkedBy: p.MarkedBy, Holder: c.ID, Expires: p.At.Add(c.TTL),

@@ -43,9 +43,6 @@ func (cs *claims) keepLocked(key string, st *State) {
 	}
 }
 
-// since is how long ago it was that the clock said then.
-func (cs *claims) since(then int64) time.Duration { return time.Duration(cs.clock.Now() - then) }
-
 // recall takes the line of key that was kept, with the time by now, or returns nil.
 func (cs *claims) recall(key string, how recall) *State {
 	cs.mu.Lock()
@@ -55,7 +52,7 @@ func (cs *claims) recall(key string, how recall) *State {
 		return nil
 	}
 	delete(cs.lines, key)
-	age := cs.since(st.sent)
+	age := cs.clock.Since(st.sent)
 	recalled := *st
 	recalled.recalled, recalled.wall = true, st.read.Add(age)
 	switch {

@@ -261,7 +261,7 @@ func (a *batch) try(ctx context.Context, arrivals int) (done bool, err error) {
 	if err != nil {
 		return false, a.b.failed(ctx, err)
 	}
-	st.sent, st.read, st.took = sent, st.Now, a.b.claims.since(sent)
+	st.sent, st.read, st.took = sent, st.Now, a.b.claims.clock.Since(sent)
 	return a.swap(ctx, st)
 }
 

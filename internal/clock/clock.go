@@ -20,6 +20,13 @@ type Clock struct {
 	sampled atomic.Int64 // when asleep was read, by Go's clock
 }
 
+// New returns a clock that has been started.
+func New() *Clock {
+	c := new(Clock)
+	c.Start()
+	return c
+}
+
 // sampleEvery bounds how old the reading of the time slept may be. It is half of the
 // constant margin of every deadline.
 const sampleEvery = time.Millisecond
@@ -30,6 +37,9 @@ func (c *Clock) Start() {
 	c.asleep0, _ = Asleep()
 	c.sampled.Store(-int64(sampleEvery))
 }
+
+// Since returns the time since at, a result of Now.
+func (c *Clock) Since(at int64) time.Duration { return time.Duration(c.Now() - at) }
 
 // Now returns the time since Start, in nanoseconds.
 func (c *Clock) Now() int64 {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/swaplock"
 )
@@ -26,19 +27,20 @@ type Store struct {
 	Grace time.Duration
 	// Size is the least size of a document with a line.
 	Size int
+	// Clock is of this process.
+	Clock *clock.Clock
 
-	mu    sync.Mutex
-	clock time.Time // what the store has said last,
-	sent  time.Time // when it was asked, by the clock of this process,
-	heard time.Time // and when it came
+	mu          sync.Mutex
+	time        time.Time // what the store has said last,
+	sent, heard int64     // when it was asked, and when it said so, by the Clock
 }
 
 // saw notes the time of the store, which was asked for at sent.
-func (s *Store) saw(sent, clock time.Time) {
+func (s *Store) saw(sent int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !clock.IsZero() {
-		s.clock, s.sent, s.heard = clock, sent, time.Now()
+	if !now.IsZero() {
+		s.time, s.sent, s.heard = now, sent, s.Clock.Now()
 	}
 }
 
@@ -48,10 +50,10 @@ const driftsAfter = 10 * time.Second
 // now is at or before the time of the store, by less than a request takes. If that is not known it costs a Read of key.
 func (s *Store) now(ctx context.Context, key string) (time.Time, error) {
 	s.mu.Lock()
-	clock, heard := s.clock, s.heard
+	said, age := s.time, s.Clock.Since(s.heard)
 	s.mu.Unlock()
-	if since := time.Since(heard); since < driftsAfter {
-		return clock.Add(since), nil
+	if !said.IsZero() && age < driftsAfter {
+		return said.Add(age), nil
 	}
 	_, _, st, err := s.read(ctx, s.Client.LineName(key))
 	return st.Now, err
@@ -61,11 +63,11 @@ func (s *Store) now(ctx context.Context, key string) (time.Time, error) {
 func (s *Store) latest() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.clock.Add(time.Since(s.sent) + s.Grace)
+	return s.time.Add(s.Clock.Since(s.sent) + s.Grace)
 }
 
 func (s *Store) get(ctx context.Context, name string) (Object, error) {
-	sent := time.Now()
+	sent := s.Clock.Now()
 	o, err := s.Client.Get(ctx, name)
 	s.saw(sent, o.Now)
 	return o, err
@@ -113,7 +115,7 @@ func (s *Store) line(ctx context.Context, name string) (o Object, beside Beside,
 			o, err = s.get(ctx, name)
 			return err
 		}
-		sent := time.Now()
+		sent := s.Clock.Now()
 		beside, err = box.Beside(ctx, name)
 		s.saw(sent, beside.Now)
 		return err

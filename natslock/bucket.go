@@ -111,7 +111,8 @@ func (b *bucket) list(ctx context.Context, filter string) (all []string, now tim
 		}
 		if answer.Config.Mirror != nil {
 			return nil, now, driver.Permanent(fmt.Errorf(
-				"nats: bucket %s is a mirror here: connect to the servers of the bucket itself, or to their domain", b.name))
+				"nats: bucket %s is a mirror here: connect to the servers of the bucket itself, or to their domain",
+				b.name))
 		}
 		for subject := range answer.State.Subjects {
 			all = append(all, strings.TrimPrefix(subject, b.subjects))

@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/redislock/internal/reply"
 )
 
-const adviceReplica = "locks on a replica that takes writes do not exclude those on its master: connect to the master, " +
-	"and set replica-read-only to yes"
+const adviceReplica = "locks on a replica that takes writes do not exclude those on its master: connect to the " +
+	"master, and set replica-read-only to yes"
 
 // answered explains the error of a command. A copy of it that was sent before may have been
 // applied.

@@ -47,7 +47,10 @@ func New(client Client, o *Options) *Backend {
 
 func open(client Client, o *Options, grace time.Duration) *Backend {
 	b := &bucket{client: client, prefix: cmp.Or(o.Prefix, DefaultPrefix)}
-	s := &store{swapkv.Store{Client: b, Grace: grace, Size: busySize, Clock: clock.New()}, b.prefix, cmp.Or(o.Poll, 500*time.Millisecond)}
+	s := &store{
+		swapkv.Store{Client: b, Grace: grace, Size: busySize, Clock: clock.New()},
+		b.prefix, cmp.Or(o.Poll, 500*time.Millisecond),
+	}
 	opened := &Backend{Backend: swaplock.New(s)}
 	if client == nil || len(b.prefix) > 512 || o.Poll < 0 || o.Skew < 0 {
 		opened.invalid = errors.New("s3: want a client, a prefix of 512 bytes at most, and no negative Poll or Skew")

@@ -42,11 +42,11 @@ func (e *examination) mysqlSplits(ctx context.Context) error {
 	reads, err := e.readsElsewhere(ctx, who, func(answer string) bool { return answer != writes })
 	e.add(reads != "" && err == nil, health.Warning, "mysql-read-splitting", "reads",
 		"answered by "+reads+", writes by "+writes,
-		"A proxy sends some statements or connections to one server, and others to another. A replica that lags behind "+
-			"does not show the latest grants, so steps are done again and again until it has caught up.",
-		"name the primary itself in the URL, past the proxy; or have the proxy send all that the user of the locks asks "+
-			"to the primary: in ProxySQL a rule for that username before the one for SELECT, in MaxScale a service with "+
-			"router = readconnroute and router_options = master")
+		"A proxy sends some statements or connections to one server, and others to another. A replica that lags "+
+			"behind does not show the latest grants, so steps are done again and again until it has caught up.",
+		"name the primary itself in the URL, past the proxy; or have the proxy send all that the user of the locks "+
+			"asks to the primary: in ProxySQL a rule for that username before the one for SELECT, in MaxScale a "+
+			"service with router = readconnroute and router_options = master")
 	return err
 }
 
@@ -56,7 +56,8 @@ func (e *examination) mysqlServers(follows string) {
 	e.add(readOnly != "OFF" && readOnly != "0", health.Error, "mysql-read-only", "read_only", "",
 		"A replica is set so. It takes no writes, or only those of administrators, whose locks no other server has.",
 		"connect to the primary; or if this is it: SET GLOBAL read_only = OFF")
-	e.add(follows != "" && follows != "0" && readOnly != "ON", health.Warning, "mysql-replica", "servers that it follows",
+	e.add(follows != "" && follows != "0" && readOnly != "ON", health.Warning, "mysql-replica",
+		"servers that it follows",
 		follows,
 		"The server is a replica and takes writes. Locks on it and locks on the server that it follows do not exclude "+
 			"each other: a client of each may hold one lock.",
@@ -68,9 +69,9 @@ func (e *examination) mysqlServers(follows string) {
 		remedy = "SELECT group_replication_switch_to_single_primary_mode()"
 	}
 	e.add(cluster != "", health.Warning, "mysql-several-writers", "writers of the cluster", cluster,
-		"Leases are safe there, but steps on one line from two nodes undo each other and are repeated, so crowds at one "+
-			"key wait longer. Locks of transactions (sqllock.Tx) are refused: a row that is locked on one node is free "+
-			"on the others.",
+		"Leases are safe there, but steps on one line from two nodes undo each other and are repeated, so crowds "+
+			"at one key wait longer. Locks of transactions (sqllock.Tx) are refused: a row that is locked on one "+
+			"node is free on the others.",
 		remedy)
 }
 
@@ -80,7 +81,8 @@ func (e *examination) mysqlSettings() {
 		"A crash of the machine, and with 0 of the server, forgets the locks of the last second and lets second "+
 			"holders in.",
 		"SET GLOBAL innodb_flush_log_at_trx_commit = 1")
-	e.add(e.read["log_bin"] == "ON" && e.read["sync_binlog"] != "1", health.Warning, "mysql-sync-binlog", "sync_binlog", "",
+	e.add(e.read["log_bin"] == "ON" && e.read["sync_binlog"] != "1", health.Warning, "mysql-sync-binlog",
+		"sync_binlog", "",
 		"A crash of the machine may lose the end of the binary log, so replicas never have the last locks.",
 		"SET GLOBAL sync_binlog = 1")
 	isolation := cmp.Or(e.read["transaction_isolation"], e.read["tx_isolation"])
@@ -102,7 +104,7 @@ func (e *examination) mysqlSettings() {
 		"SET GLOBAL innodb_lock_wait_timeout = 10")
 	idle, ok := seconds("wait_timeout")
 	e.add(ok && idle < e.ttl/3, health.Warning, "mysql-wait-timeout", "wait_timeout", "",
-		"The server closes connections that are idle for so many seconds, before the next renewal, which comes after a "+
-			"third of the lease of "+e.ttl.String()+". Each renewal connects anew.",
+		"The server closes connections that are idle for so many seconds, before the next renewal, which comes "+
+			"after a third of the lease of "+e.ttl.String()+". Each renewal connects anew.",
 		"SET GLOBAL wait_timeout = 28800; or in a program a ConnMaxIdleTime of the *sql.DB that is shorter")
 }

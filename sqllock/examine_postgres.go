@@ -17,9 +17,9 @@ const examineFor = 3 * time.Second
 
 func examinePostgres(ctx context.Context, e *examination) (err error) {
 	e.ServerTime = true
-	e.read, err = settings(ctx, e.db, "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', "+
-		"'synchronous_standby_names', 'default_transaction_isolation', 'default_transaction_read_only', "+
-		"'idle_in_transaction_session_timeout', 'statement_timeout')")
+	e.read, err = settings(ctx, e.db, "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', "+
+		"'synchronous_commit', 'synchronous_standby_names', 'default_transaction_isolation', "+
+		"'default_transaction_read_only', 'idle_in_transaction_session_timeout', 'statement_timeout')")
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,8 @@ func (e *examination) postgresSettings(standby bool, standbys int) {
 	e.add(e.read["fsync"] == "off", health.Error, "postgres-fsync", "fsync", "",
 		"A power failure may destroy the database, and forgets locks that are held.",
 		"ALTER SYSTEM SET fsync = on, then SELECT pg_reload_conf()")
-	e.add(e.read["synchronous_commit"] == "off", health.Warning, "postgres-synchronous-commit", "synchronous_commit", "",
+	e.add(e.read["synchronous_commit"] == "off", health.Warning,
+		"postgres-synchronous-commit", "synchronous_commit", "",
 		"A crash of the server forgets the locks of the last half second or so, and lets second holders in.",
 		e.alterRole("synchronous_commit = on"))
 	e.add(standbys > 0 && e.read["synchronous_standby_names"] == "", health.Warning, "postgres-async-standby",
@@ -125,7 +126,8 @@ func (e *examination) postgresSettings(standby bool, standbys int) {
 		"ALTER SYSTEM SET idle_in_transaction_session_timeout = '10min', then SELECT pg_reload_conf()")
 	ms, err := strconv.Atoi(e.read["statement_timeout"])
 	limit := time.Duration(ms) * time.Millisecond
-	e.add(err == nil && limit > 0 && limit < e.ttl/10, health.Warning, "postgres-statement-timeout", "statement_timeout",
+	e.add(err == nil && limit > 0 && limit < e.ttl/10, health.Warning, "postgres-statement-timeout",
+		"statement_timeout",
 		limit.String(),
 		"A renewal that waits for a busy disk or a busy line is ended after less than a tenth of the lease of "+
 			e.ttl.String()+". The lease may end before one comes through.",
@@ -155,7 +157,8 @@ func (e *examination) postgresPooler(ctx context.Context) {
 		"Locks work, but no transaction does, so tokens cannot be checked in the transaction that they guard.",
 		"pool_mode = transaction in pgbouncer.ini")
 	e.add(mode == "transaction", health.Note, "postgres-pooler", setting, mode,
-		"Locks work. LISTEN needs a connection past the pooler, and PgBouncer before 1.21 mixes up prepared statements.",
+		"Locks work. LISTEN needs a connection past the pooler, and PgBouncer before 1.21 mixes up prepared "+
+			"statements.",
 		"name PostgreSQL itself in the URL; or keep the pooler, and in a program put default_query_exec_mode=exec "+
 			"into the DSN of pgx, and have Options.Listen connect past the pooler")
 }

@@ -50,8 +50,8 @@ func (e *examination) sqliteFileSystem(kind string) {
 	shared := isShared(kind)
 	e.add(shared, health.Error, "sqlite-network", "file system", kind,
 		"SQLite's own locks do not work there between hosts, so each host may have a holder of every lock.",
-		"move the file to a disk of one host, and write its path into the URL; for several hosts take a server, such as "+
-			"PostgreSQL or Redis")
+		"move the file to a disk of one host, and write its path into the URL; for several hosts take a server, "+
+			"such as PostgreSQL or Redis")
 	e.add(!shared && strings.HasPrefix(kind, "fuse"), health.Warning, "sqlite-network", "file system", kind,
 		"A program serves this file system. Whether it keeps SQLite's locks apart, and those of other hosts, is not "+
 			"known.",

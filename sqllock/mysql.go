@@ -57,18 +57,19 @@ var mysql = dialect{
 		// No connection left, for all, for this user or for this hour; no thread; offline_mode; the host is
 		// blocked; no room on the disk, no memory, no room for locks.
 		{verdict: refused, codes: "1040 1203 1226 1135 3032 1129 1114 1021 1037 1041 1206"},
-		{verdict: lasting, codes: "1146 1054", text: "a table of fencelock is missing or another one: set Options.CreateTables, or run what " +
-			"fencelock schema mysql prints"},
+		{verdict: lasting, codes: "1146 1054", text: "a table of fencelock is missing or another one: set " +
+			"Options.CreateTables, or run what fencelock schema mysql prints"},
 		{verdict: lasting, codes: "1046", text: "no database is chosen: name one in the DSN"},
 		{verdict: lasting, codes: "1049", text: "there is no such database: create it, or name another in the DSN"},
 		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB.
 		{verdict: lasting, codes: "1045 1130 1251 1698 2054 2059 1820 1862 3118 4151",
 			text: "the server refuses the user or the password: check both"},
-		{verdict: lasting, codes: "1044 1142 1143 1227", text: "a right is missing: the user needs SELECT, INSERT, UPDATE and DELETE in the " +
-			"database, and CREATE to create the tables. The server says the same of tables that do not exist: run " +
-			"what fencelock schema mysql prints as a user who may create them"},
-		{verdict: lasting, codes: "1665", text: "the server's binary log cannot take it: set binlog_format to MIXED or ROW"},
-		{verdict: lasting, codes: "1264 1690 3819 4025", text: "rows in the tables are damaged: delete the rows of this lock from all tables, " +
-			"then try again"},
+		{verdict: lasting, codes: "1044 1142 1143 1227", text: "a right is missing: the user needs SELECT, INSERT, " +
+			"UPDATE and DELETE in the database, and CREATE to create the tables. The server says the same of " +
+			"tables that do not exist: run what fencelock schema mysql prints as a user who may create them"},
+		{verdict: lasting, codes: "1665", text: "the server's binary log cannot take it: set binlog_format to " +
+			"MIXED or ROW"},
+		{verdict: lasting, codes: "1264 1690 3819 4025", text: "rows in the tables are damaged: delete the rows of " +
+			"this lock from all tables, then try again"},
 	},
 }

@@ -93,11 +93,13 @@ var onSQLite = dialect{
 			text: "its disk, or this machine, was too slow for the time that the call had"},
 		{verdict: refused, texts: []string{errAllInUse.Error()},
 			text: "the program has all connections of the *sql.DB: end its transactions, or raise SetMaxOpenConns"},
-		{verdict: refused, texts: []string{"unable to open database file"}, text: "the database file cannot be opened: " +
-			"see that its folder is there and may be written to, and that this process may open more files (ulimit -n)"},
-		{verdict: unknown, texts: []string{"disk I/O error"}, text: "the database file or its -wal could not be read or " +
-			"written: check the disk; if -wal or -shm was deleted while processes used the database, end them, then " +
-			"try again"},
-		{verdict: refused, texts: []string{"database or disk is full"}, text: "there is no room: make some on the disk"},
+		{verdict: refused, texts: []string{"unable to open database file"},
+			text: "the database file cannot be opened: see that its folder is there and may be written to, and " +
+				"that this process may open more files (ulimit -n)"},
+		{verdict: unknown, texts: []string{"disk I/O error"}, text: "the database file or its -wal could not be " +
+			"read or written: check the disk; if -wal or -shm was deleted while processes used the database, end " +
+			"them, then try again"},
+		{verdict: refused, texts: []string{"database or disk is full"}, text: "there is no room: make some on the " +
+			"disk"},
 	},
 }

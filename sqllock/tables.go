@@ -68,9 +68,8 @@ func (p *pool) inspect(ctx context.Context) error {
 		return permanent(fmt.Errorf("%s: %s To fix it: %s", p.name, why, remedy))
 	}
 	var format string
-	err = p.query(ctx, p.dialect.SQL(formatSQL, p.prefix), func() { format = "" }, func(scan func(to ...any) error) error {
-		return scan(&format)
-	})
+	err = p.query(ctx, p.dialect.SQL(formatSQL, p.prefix), func() { format = "" },
+		func(scan func(to ...any) error) error { return scan(&format) })
 	if err != nil {
 		return err
 	}
@@ -127,11 +126,11 @@ func split(sets []tableSet) (why, remedy string) {
 	}
 	names := strings.Join(all, " and in ")
 	if !sets[0].here {
-		return "The tables of locks are in the schema " + names + ", which the role of this client does not find in its " +
-			"search_path. With tables of its own it would hold locks that others hold.", remedy
+		return "The tables of locks are in the schema " + names + ", which the role of this client does not find " +
+			"in its search_path. With tables of its own it would hold locks that others hold.", remedy
 	}
-	return "There are tables of locks in the schema " + names + ". This client uses those in " + all[0] + ", and would " +
-		"hold locks that clients of others hold.", remedy
+	return "There are tables of locks in the schema " + names + ". This client uses those in " + all[0] + ", and " +
+		"would hold locks that clients of others hold.", remedy
 }
 
 // oneWriter asks the server once a minute: a cluster may change while it runs.

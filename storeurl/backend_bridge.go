@@ -53,8 +53,8 @@ func parseBridge(list string, from Source) (*URL, error) {
 			"tokens of another store; it can be the old one", from.Name, new.text)
 	}
 	if old.format == "" && old.same(new) {
-		return nil, fmt.Errorf("the bridge URL in %s names one store twice, and a lock would be held in one store only; "+
-			"write the URL of the store alone", from.Name)
+		return nil, fmt.Errorf("the bridge URL in %s names one store twice, and a lock would be held in one store "+
+			"only; write the URL of the store alone", from.Name)
 	}
 	return &URL{
 		Scheme: "bridge", scheme: find("bridge"), Members: found,
@@ -62,7 +62,8 @@ func parseBridge(list string, from Source) (*URL, error) {
 	}, nil
 }
 
-// same reports whether both name one store, as far as their texts show it: a user or a parameter may make it another one.
+// same reports whether both name one store, as far as their texts show it: a user or a parameter may make it another
+// one.
 func (u *URL) same(other *URL) bool {
 	return !u.Private() && u.text == other.text && u.user == other.user && maps.Equal(u.settings, other.settings)
 }

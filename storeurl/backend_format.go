@@ -79,7 +79,8 @@ func withFormat(raw, format string) string {
 func parseOld(raw string, from Source) (*URL, error) {
 	raw, format := cutFormat(raw)
 	if _, second := cutFormat(raw); second != "" {
-		return nil, fmt.Errorf("the old store of the bridge URL in %s has the parameter format more than once", from.Name)
+		return nil, fmt.Errorf("the old store of the bridge URL in %s has the parameter format more than once",
+			from.Name)
 	}
 	u, err := Parse(raw, from)
 	if err != nil || format == "" {

@@ -26,8 +26,8 @@ func checkNATS(u *URL, rest *url.URL) error {
 			u.Scheme, u.scheme.form)
 	}
 	if u.user != "" && u.password == "" {
-		return fmt.Errorf("the %s URL has a user without a password; write a token as %s://:TOKEN@host, or put it or the "+
-			"password into %s", u.Scheme, u.Scheme, EnvPassword)
+		return fmt.Errorf("the %s URL has a user without a password; write a token as %s://:TOKEN@host, or put it "+
+			"or the password into %s", u.Scheme, u.Scheme, EnvPassword)
 	}
 	if err := u.foreign(foreignNATS); err != nil {
 		return err

@@ -16,11 +16,13 @@ type foreign struct {
 
 var foreignPostgres = foreign{
 	ignored: []string{
-		"binary_parameters", "charset", "checkout_timeout", "connection_limit", "disable_prepared_binary_result", "encoding",
+		"binary_parameters", "charset", "checkout_timeout", "connection_limit", "disable_prepared_binary_result",
+		"encoding",
 		"idle_timeout", "max_overflow", "pgbouncer", "pool", "pool_health_check_period", "pool_max_conn_idle_time",
 		"pool_max_conn_lifetime", "pool_max_conn_lifetime_jitter", "pool_max_conns", "pool_min_conns",
 		"pool_min_idle_conns", "pool_recycle", "pool_size", "pool_timeout", "prepareThreshold", "prepared_statements",
-		"reaping_frequency", "schema", "serverVersion", "socket_timeout", "statement_cache_size", "supa", "uselibpqcompat",
+		"reaping_frequency", "schema", "serverVersion", "socket_timeout", "statement_cache_size", "supa",
+		"uselibpqcompat",
 	},
 	instead: map[string]string{
 		"currentSchema": "leave it out: the search_path that the server has for everybody decides where the locks are",
@@ -35,7 +37,8 @@ const mysqlTLS = "write tls=true, or tls=skip-verify for a server whose certific
 
 var foreignMySQL = foreign{
 	ignored: []string{
-		"allowPublicKeyRetrieval", "autoReconnect", "characterEncoding", "checkout_timeout", "connectionLimit", "connection_limit", "encoding", "idle_timeout", "max_overflow", "pool",
+		"allowPublicKeyRetrieval", "autoReconnect", "characterEncoding", "checkout_timeout", "connectionLimit",
+		"connection_limit", "encoding", "idle_timeout", "max_overflow", "pool",
 		"pool_recycle", "pool_size", "pool_timeout", "prepared_statements", "queueLimit", "reaping_frequency",
 		"reconnect", "serverVersion", "socket_timeout", "statement_cache_size", "useUnicode", "waitForConnections",
 		"zeroDateTimeBehavior",

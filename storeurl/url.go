@@ -181,8 +181,8 @@ func parseRaw(raw string, from Source) (*url.URL, error) {
 	}
 	rest, err := url.Parse(socketAsParameter(raw))
 	if err != nil || rest.Fragment != "" || strings.Contains(raw, "#") || rest.ForceQuery {
-		return nil, fmt.Errorf("the URL in %s cannot be read; percent-encode special characters of a password, or put it "+
-			"into %s; if a host of several has a port, write that of the last one too", from.Name, EnvPassword)
+		return nil, fmt.Errorf("the URL in %s cannot be read; percent-encode special characters of a password, or "+
+			"put it into %s; if a host of several has a port, write that of the last one too", from.Name, EnvPassword)
 	}
 	if rest.Scheme == "redlock" && rest.Opaque != "" && rest.RawQuery != "" {
 		rest.Opaque, rest.RawQuery = rest.Opaque+"?"+rest.RawQuery, ""

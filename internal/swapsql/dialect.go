@@ -107,7 +107,8 @@ var (
 				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
 			"{text}", "CAST(entry AS BINARY)", // whatever the character set of the session is
 			"{hex}", "", "{/hex}", "", "{now}", nowMySQL,
-			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{bytes}", "", "{txt}", "", "{int}", "",
+			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{bytes}", "", "{txt}", "",
+			"{int}", "",
 			"{sure}", "", "{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
 			"{stamp}", "", "{came}", "0", "{lazily}", "", "{no}", "X''",
 			"{told}", "LEFT(CONCAT(?, news), 300)", "{untold}", "LEFT(CONCAT(version + 1, ' ;', news), 300)",

@@ -150,8 +150,8 @@ func scan(values, to []any) (err error) {
 			err = fmt.Errorf("swapsql: no scan into %T", d)
 		}
 		if err != nil {
-			return driver.Permanent(fmt.Errorf("the rows of the lock are damaged (column %d: %w): delete its rows from "+
-				"all tables, then try again", i, err))
+			return driver.Permanent(fmt.Errorf("the rows of the lock are damaged (column %d: %w): delete its rows "+
+				"from all tables, then try again", i, err))
 		}
 	}
 	return nil

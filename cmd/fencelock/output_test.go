@@ -43,7 +43,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 		"help":       {"help", "help run"},
 		"history":    {"history n -o json"},
 		"ls":         {"ls", "ls -o json"},
-		"migrate":    {"migrate --for 0 --from local: --to local:"},
+		"migrate":    {"migrate --for 0 --from local: --to sqlite:" + t.TempDir() + "/to.db"},
 		"serve":      {"serve token ci"}, // a server that loses its audit log goes on
 		"schema":     {"schema sqlite", "schema postgres", "schema mysql"},
 		"show":       {"show n", "show n -o json", "show nobody"},

@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/internal/escape"
 	"github.com/fencelock/fencelock/internal/swapkv"
 	"github.com/fencelock/fencelock/swaplock"
@@ -67,7 +66,7 @@ func New(js jetstream.JetStream, o *Options) *Backend {
 		}
 	}
 	b.subjects = "$KV." + b.name + "."
-	return &Backend{swaplock.New(&store{swapkv.Store{Client: b, Clock: clock.New()}, b}), b}
+	return &Backend{swaplock.New(&store{swapkv.New(b), b}), b}
 }
 
 // Open takes the Backend over for one Client, and says what is wrong with the arguments of New.

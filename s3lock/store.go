@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/swapkv"
 	"github.com/fencelock/fencelock/swaplock"
@@ -47,10 +46,8 @@ func New(client Client, o *Options) *Backend {
 
 func open(client Client, o *Options, grace time.Duration) *Backend {
 	b := &bucket{client: client, prefix: cmp.Or(o.Prefix, DefaultPrefix)}
-	s := &store{
-		swapkv.Store{Client: b, Grace: grace, Size: busySize, Clock: clock.New()},
-		b.prefix, cmp.Or(o.Poll, 500*time.Millisecond),
-	}
+	s := &store{swapkv.New(b), b.prefix, cmp.Or(o.Poll, 500*time.Millisecond)}
+	s.Grace, s.Size = grace, busySize
 	opened := &Backend{Backend: swaplock.New(s)}
 	if client == nil || len(b.prefix) > 512 || o.Poll < 0 || o.Skew < 0 {
 		opened.invalid = errors.New("s3: want a client, a prefix of 512 bytes at most, and no negative Poll or Skew")

@@ -27,20 +27,23 @@ type Store struct {
 	Grace time.Duration
 	// Size is the least size of a document with a line.
 	Size int
-	// Clock is of this process.
-	Clock *clock.Clock
+
+	clock *clock.Clock // of this process
 
 	mu          sync.Mutex
 	time        time.Time // what the store has said last,
-	sent, heard int64     // when it was asked, and when it said so, by the Clock
+	sent, heard int64     // when it was asked, and when it said so, by the clock of the process
 }
+
+// New returns a Store over c, without Grace and Size.
+func New(c Client) Store { return Store{Client: c, clock: clock.New()} }
 
 // saw notes the time of the store, which was asked for at sent.
 func (s *Store) saw(sent int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !now.IsZero() {
-		s.time, s.sent, s.heard = now, sent, s.Clock.Now()
+		s.time, s.sent, s.heard = now, sent, s.clock.Now()
 	}
 }
 
@@ -50,7 +53,7 @@ const driftsAfter = 10 * time.Second
 // now is at or before the time of the store, by less than a request takes. If that is not known it costs a Read of key.
 func (s *Store) now(ctx context.Context, key string) (time.Time, error) {
 	s.mu.Lock()
-	said, age := s.time, s.Clock.Since(s.heard)
+	said, age := s.time, s.clock.Since(s.heard)
 	s.mu.Unlock()
 	if !said.IsZero() && age < driftsAfter {
 		return said.Add(age), nil
@@ -63,11 +66,11 @@ func (s *Store) now(ctx context.Context, key string) (time.Time, error) {
 func (s *Store) latest() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.time.Add(s.Clock.Since(s.sent) + s.Grace)
+	return s.time.Add(s.clock.Since(s.sent) + s.Grace)
 }
 
 func (s *Store) get(ctx context.Context, name string) (Object, error) {
-	sent := s.Clock.Now()
+	sent := s.clock.Now()
 	o, err := s.Client.Get(ctx, name)
 	s.saw(sent, o.Now)
 	return o, err
@@ -115,7 +118,7 @@ func (s *Store) line(ctx context.Context, name string) (o Object, beside Beside,
 			o, err = s.get(ctx, name)
 			return err
 		}
-		sent := s.Clock.Now()
+		sent := s.clock.Now()
 		beside, err = box.Beside(ctx, name)
 		s.saw(sent, beside.Now)
 		return err

@@ -24,11 +24,11 @@ func TestTimeOfTheStoreGoesOnWhileTheMachineSleeps(t *testing.T) {
 		return
 	}
 	began := time.Now()
-	s := Store{Client: told{now: began}, Clock: clock.New()}
+	s := New(told{now: began})
 	if _, err := s.get(t.Context(), "line"); err != nil {
 		t.Fatal(err)
 	}
-	s.Clock.Skip(5 * time.Second)
+	s.clock.Skip(5 * time.Second)
 	if now, err := s.now(t.Context(), "line"); err != nil || now.Sub(began) < 5*time.Second {
 		t.Errorf("now is %v after the store said so, error %v", now.Sub(began), err)
 	}

@@ -33,8 +33,7 @@ func oneList(raw string, from Source) (string, error) {
 	}
 	if strings.Contains(others, "@") {
 		return "", fmt.Errorf("the URL in %s names a user or a password behind the first host; write them once, "+
-			"before it",
-			from.Name)
+			"before it", from.Name)
 	}
 	return first + "," + strings.ReplaceAll(others, ","+scheme+"://", ","), nil
 }

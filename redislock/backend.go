@@ -73,8 +73,7 @@ type Backend struct {
 	process string // the end of channel, which claims carry
 	invalid error  // what is wrong with the Options
 	owner   driverutil.Ownership
-	member  *membership
-	closed  atomic.Bool
+	member  *ballot.Membership // nil: of no quorum
 
 	transport  *transport
 	repeated   sync.Map // IDs of claims whose Enter was sent twice
@@ -169,7 +168,6 @@ func (b *Backend) Info() driver.Info {
 // Close ends the subscription, and every Await with ErrClosed. Requests that are
 // under way finish by themselves.
 func (b *Backend) Close() error {
-	b.closed.Store(true)
 	b.subscriber.close()
 	b.transport.close()
 	return nil
@@ -177,7 +175,7 @@ func (b *Backend) Close() error {
 
 // ready says whether a call may be made.
 func (b *Backend) ready(ctx context.Context) error {
-	if b.closed.Load() {
+	if b.subscriber.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {

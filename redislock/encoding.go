@@ -21,35 +21,20 @@ func encodeText(c *driver.Claim, process string) string {
 		strconv.Itoa(len(c.Trace)) + " " + c.Trace + " " + c.Note
 }
 
-// claimText is a claim as a lock keeps it.
-type claimText struct {
-	ends, since  time.Time
-	token        int64
-	span, weight int64
-	lockDelay    time.Duration
-
-	owner, trace, note string
-}
-
-// carries returns what people and programs read of the claim.
-func (c *claimText) carries() driver.Claim {
-	return driver.Claim{Owner: c.owner, Note: c.note, Trace: c.trace}
-}
-
-// parseClaim reads a claim. It reports whether s is one.
-func parseClaim(s string) (c claimText, ok bool) {
+// parseClaim reads a claim as a lock keeps it. It reports whether s is one.
+func parseClaim(s string, now time.Time) (c driver.Standing, ok bool) {
 	f := fields{rest: s}
-	c.ends, c.token, c.since = f.time(), f.number(" "), f.time()
-	c.span, c.weight = f.number(" "), f.number(" ")
+	c.Left = min(max(f.time().Sub(now), -2*maxTTL), 2*maxTTL)
+	c.Token, c.Since = f.number(" "), f.time()
+	c.Span, c.Weight = f.number(" "), f.number(" ")
 	f.until(" ") // its channel
-	delay := f.number(" ")
-	c.lockDelay = time.Duration(min(delay, maxTTL.Microseconds())) * time.Microsecond
-	c.owner = f.take(f.number(" "))
+	c.LockDelay = f.duration()
+	c.Owner = f.take(f.number(" "))
 	f.until(" ")
-	c.trace = f.take(f.number(" "))
+	c.Trace = f.take(f.number(" "))
 	f.until(" ")
-	c.note = f.rest
-	return c, !f.bad && sane(c.token, c.span) && c.weight >= 1
+	c.Note = f.rest
+	return c, !f.bad && sane(c.Token, c.Span) && c.Weight >= 1
 }
 
 // fields reads a text part by part. After a part that is not what was expected, bad is set.
@@ -99,18 +84,11 @@ func (f *fields) take(n int64) string {
 // busy reads a time, and the first claim of a line as it was then.
 func (f *fields) busy(ahead int) *driver.BusyError {
 	now := f.time()
-	c, ok := parseClaim(f.rest)
+	first, ok := parseClaim(f.rest, now)
 	if !ok {
-		// Gone by now, or damaged: it is for people only.
-		return &driver.BusyError{Ahead: ahead}
+		first = driver.Standing{} // gone by now, or damaged: it is for people only
 	}
-	first := driver.Standing{Claim: c.carries(), Token: c.token, Since: c.since, Left: left(now, c.ends)}
 	return &driver.BusyError{Standing: first, Ahead: ahead}
-}
-
-// left is how long a lease lasts. Nothing that concerns a lease is longer than two of them.
-func left(now, ends time.Time) time.Duration {
-	return min(max(ends.Sub(now), -2*maxTTL), 2*maxTTL)
 }
 
 // parseTicket reads an answer that begins with 'g' or 'w', from enter, await or adopt, to claim c. soonest is

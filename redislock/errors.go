@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -62,9 +61,9 @@ func parseGone(answer string) driver.GoneError {
 // parseNotice reads how long a claim under notice has in µs, and why.
 func parseNotice(s string) (gone driver.GoneError, ok bool) {
 	f := fields{rest: s}
-	left := min(f.number(" "), maxTTL.Microseconds())
-	gone.Reason, gone.Broken, gone.Left = f.rest, true, time.Duration(left)*time.Microsecond
-	return gone, !f.bad && left > 0
+	gone.Broken, gone.Left = true, f.duration()
+	gone.Reason = f.rest
+	return gone, !f.bad && gone.Left > 0
 }
 
 // badAnswer is for an answer that no script of this version gives.

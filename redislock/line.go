@@ -82,19 +82,10 @@ func parseLine(key string, answer any) (driver.Line, error) {
 	line.Mark = f.prefixed()
 	for i := int64(0); f.rest != "" && !f.bad; i++ {
 		kind, id, _ := strings.Cut(f.prefixed(), ":")
-		c, ok := parseClaim(f.prefixed())
-		claim := c.carries()
-		claim.ID, claim.LockDelay = driverutil.ShortID(id), c.lockDelay
-		claim.Capacity, claim.Weight, claim.Span = size, c.weight, c.span
-		line.Claims = append(line.Claims, driver.Standing{
-			Claim:     claim,
-			Token:     c.token,
-			Granted:   i < hold,
-			Lingering: kind == "l",
-			Since:     c.since,
-			Left:      left(now, c.ends),
-			Reason:    f.prefixed(),
-		})
+		c, ok := parseClaim(f.prefixed(), now)
+		c.ID, c.Capacity = driverutil.ShortID(id), size
+		c.Granted, c.Lingering, c.Reason = i < hold, kind == "l", f.prefixed()
+		line.Claims = append(line.Claims, c)
 		f.bad = f.bad || !ok
 	}
 	if f.bad {
@@ -150,7 +141,7 @@ func (b *Backend) scan(ctx context.Context, prefix string) ([]string, error) {
 	err := b.eachServer(ctx, func(ctx context.Context, _ string, node redis.UniversalClient) error {
 		names := node.Scan(ctx, 0, b.glob(prefix), scanCount).Iterator()
 		for names.Next(ctx) {
-			if b.closed.Load() {
+			if b.subscriber.ctx.Err() != nil {
 				return driver.ErrClosed
 			}
 			if key, ok := b.keyOf(names.Val()); ok {

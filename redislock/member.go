@@ -15,16 +15,10 @@ import (
 
 var _ ballot.Member = (*Backend)(nil)
 
-// membership is what a member of a quorum tells its server.
-type membership struct {
-	ballot.Membership
-	key string
-}
-
 // join makes b a member of a quorum.
 func (b *Backend) join(o *Options) {
 	m, err := o.Member.Settled()
-	b.member = &membership{m, b.prefix + "@member"}
+	b.member = &m
 	_, one := b.rdb.(*redis.Client)
 	switch {
 	case b.invalid != nil:
@@ -49,7 +43,7 @@ func (b *Backend) vote(r *request, ballot int64, reenter bool) {
 	if reenter {
 		clock = strconv.FormatInt(time.Now().UnixMicro(), 10)
 	}
-	m := &b.member.Membership
+	m := b.member
 	r.script = ballotScript
 	r.args = append(r.args, ballot, m.Skew.Microseconds(), m.MaxTTL.Microseconds(), digit(m.Durable), m.String(), clock)
 }
@@ -96,7 +90,7 @@ func (b *Backend) initialise(ctx context.Context, change bool) error {
 	}
 	const doing = "initialising"
 	got := b.transport.do(ctx,
-		&request{script: initialiseScript, key: b.member.key, args: []any{b.member.String(), digit(change)}})
+		&request{script: initialiseScript, key: b.prefix + "@member", args: []any{b.member.String(), digit(change)}})
 	if got.err != nil {
 		return b.answered(ctx, doing, "", got)
 	}
@@ -120,7 +114,7 @@ func ballotRefusal(doing, key string, answer any) error {
 			return &ballot.QuarantineError{Left: left}
 		}
 	case "c":
-		left, apart := f.duration(), time.Duration(f.number(" "))*time.Microsecond
+		left, apart := f.duration(), f.duration()
 		if !f.bad {
 			return fmt.Errorf("its clock and the clock of this client are %v apart, more than the Skew: %w",
 				apart.Round(time.Millisecond), &ballot.QuarantineError{Left: left})

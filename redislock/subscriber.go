@@ -34,7 +34,6 @@ const (
 // All of these are hints: what was missed is read again.
 type subscriber struct {
 	b       *Backend
-	channel string
 	silence time.Duration
 
 	// epoch counts the confirmed subscriptions; it is 0 while there is none. What
@@ -49,7 +48,7 @@ type subscriber struct {
 }
 
 func (s *subscriber) init(b *Backend) {
-	s.b, s.channel, s.silence = b, b.channel, silence
+	s.b, s.silence = b, silence
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 }
 
@@ -89,7 +88,7 @@ func (s *subscriber) keep() {
 
 // subscribe subscribes until hangUp, or until ctx ends.
 func (s *subscriber) subscribe(ctx context.Context) (ps *redis.PubSub, hangUp func()) {
-	ps = s.b.rdb.Subscribe(ctx, s.channel)
+	ps = s.b.rdb.Subscribe(ctx, s.b.channel)
 	stop := context.AfterFunc(ctx, func() { _ = ps.Close() })
 	return ps, func() {
 		stop()

@@ -43,7 +43,7 @@ func TestLocksOfOneCallAreJudgedByThemselves(t *testing.T) {
 	leave(t, b, hold(t, b, mutex("idle"))) // the script
 	bad := driver.Ticket{Claim: mutex("type")}
 	tickets := []driver.Ticket{held, bad, {Claim: mutex("free")}, hold(t, b, mutex("last")), damaged(hold(t, b, mutex("damaged")))}
-	must(t, renewOne(b, tickets[3])) // the script
+	must(t, renew(t, b, tickets[3])) // the script
 
 	claims := []driver.Claim{mutex("free"), noWait(mutex("held")), mutex("kind"), mutex("type"),
 		mutex("twice"), mutex("twice"), mutex("another")}

@@ -114,7 +114,7 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 		refused("Enter", errOf(alone.Enter(t.Context(), c)))
 		refused("Line", errOf(alone.Line(t.Context(), c.Key)))
 		held := hold(t, whole, c)
-		refused("Renew", renewOne(alone, held))
+		refused("Renew", renew(t, alone, held))
 		refused("Leave", alone.Leave(t.Context(), held, driver.Exit{}))
 		leave(t, whole, held)
 	}

@@ -58,7 +58,7 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 		leave(t, b, k)
 		waiters = append(waiters, enter(t, b, claim(key)))
 		must(t, errOf(b.read(t.Context(), waiters[n/2])))
-		must(t, renewOne(b, waiters[n/2]))
+		must(t, renew(t, b, waiters[n/2]))
 		var calls []string
 		for _, m := range regexp.MustCompile(`cmdstat_(\S+?):calls=(\d+)`).FindAllStringSubmatch(rdb.Info(t.Context(), "commandstats").Val(), -1) {
 			if !strings.HasPrefix(m[1], "config") && m[1] != "hello" { // a new connection begins with that
@@ -92,9 +92,9 @@ func TestKeysOfALineLiveAsLongAsItsClaims(t *testing.T) {
 	held, waits, last := hold(t, b, mutex("key")), wait_(t, b, mutex("key")), wait_(t, b, long)
 	lasts("a waiter", long.TTL)
 	held.TTL, waits.TTL = 8*day, 12*day
-	must(t, renewOne(b, held))
+	must(t, renew(t, b, held))
 	lasts("the holder", held.TTL)
-	must(t, renewOne(b, waits))
+	must(t, renew(t, b, waits))
 	lasts("a waiter that was renewed", waits.TTL)
 	held.TTL = 16 * day
 	must(t, b.Leave(t.Context(), held, driver.Exit{Tombstone: true}))

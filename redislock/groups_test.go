@@ -352,7 +352,7 @@ func TestClientThatReadsFromReplicasAsksMasters(t *testing.T) {
 		for i := range 20 {
 			key := fmt.Sprint(name, i)
 			held, waiter := hold(t, b, mutex(key)), wait_(t, b, mutex(key))
-			must(t, renewOne(b, held))
+			must(t, renew(t, b, held))
 			if l := line(t, b, key); len(l.Claims) != 2 {
 				t.Errorf("%s: the line of %q is %+v", name, key, l)
 			}

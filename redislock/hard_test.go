@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -67,7 +68,7 @@ func TestEvictingServerTellsWhoLosesALock(t *testing.T) {
 	}
 	for _, k := range held {
 		again, next := hold(t, b, mutex(k.Key)), wait_(t, b, mutex(k.Key))
-		rises(t, k.Token, again.Token)
+		steps.Rises(t, k.Token, again.Token)
 		leave(t, b, again)
 		granted(t, b, next)
 	}
@@ -115,7 +116,7 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	script := make(chan error, 1)
 	go func() { script <- errOf(s.Ask("EVAL", "while true do end", "0")) }()
 	busy := func(err error) bool { return err != nil && strings.Contains(err.Error(), "BUSY") }
-	eventually(t, "the server is busy", func() bool { return busy(renewOne(raw, ticket)) })
+	eventually(t, "the server is busy", func() bool { return busy(renew(t, raw, ticket)) })
 	for name, call := range callsOf(raw, ticket) {
 		if err := call(t.Context()); !busy(err) || driver.Gone(err) || permanent(err) {
 			t.Errorf("%s at a busy server answered %v", name, err)
@@ -134,7 +135,7 @@ func TestServerBusyWithAScriptIsWaitedFor(t *testing.T) {
 	ok(t, lease.Renew(t.Context()))
 	ok(t, lease.Release(t.Context()))
 	if l := <-next; l != nil {
-		rises(t, lease.Token(), l.Token())
+		steps.Rises(t, lease.Token(), l.Token())
 		ok(t, l.Release(t.Context()))
 	}
 	leave(t, raw, ticket)
@@ -194,11 +195,11 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 				t.Errorf("the line is %+v; want who held and who waited first", l)
 			}
 			for i, k := range []driver.Ticket{held, first, other} {
-				if err := renewOne(b, k); err != nil {
+				if err := renew(t, b, k); err != nil {
 					t.Errorf("claim %d, which was saved, answered %v", i, err)
 				}
 			}
-			wantGone(t, "the claim that was lost", renewOne(b, second))
+			wantGone(t, "the claim that was lost", renew(t, b, second))
 			again := wait_(t, b, mutex("key"))
 			leave(t, b, held)
 			granted(t, b, first)
@@ -221,13 +222,13 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 		b.transport.queueOf(b.rdb).fast.Store(false) // else what is late is sent again, and the cut loses that
 		lost := hold(t, b, mutex("key"))
 		appendOnlyFileOf(t, s).cut(t, s, b, 1)
-		if err := renewOne(b, lost); !driver.Gone(err) {
+		if err := renew(t, b, lost); !driver.Gone(err) {
 			t.Errorf("a grant that the server has forgotten was renewed with the answer %v", err)
 		}
 		next := hold(t, b, mutex("key"))
-		rises(t, lost.Token, next.Token)
+		steps.Rises(t, lost.Token, next.Token)
 		wantGone(t, "Leave of the lost grant", b.Leave(t.Context(), lost, driver.Exit{}))
-		ok(t, renewOne(b, next))
+		ok(t, renew(t, b, next))
 	})
 }
 
@@ -244,7 +245,7 @@ func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 	ask(t, s, "BGSAVE")
 	refused := func(err error) bool { return err != nil && strings.Contains(err.Error(), "MISCONF") }
 	eventually(t, "the server refuses to write", func() bool {
-		err := renewOne(b, held)
+		err := renew(t, b, held)
 		if err != nil && !refused(err) {
 			t.Fatalf("Renew answered %v", err)
 		}
@@ -252,7 +253,7 @@ func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 	})
 	_, entered := b.Enter(t.Context(), mutex("key"))
 	for name, err := range map[string]error{
-		"Enter": entered, "Renew": renewOne(b, waits), "Leave": b.Leave(t.Context(), held, driver.Exit{}),
+		"Enter": entered, "Renew": renew(t, b, waits), "Leave": b.Leave(t.Context(), held, driver.Exit{}),
 		"Break": b.Break(t.Context(), "key", held.Token, driver.Break{Reason: "reason"}),
 	} {
 		if !refused(err) || driver.Gone(err) || permanent(err) {
@@ -264,7 +265,7 @@ func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 	if l := line(t, b, "key"); len(l.Claims) != 2 {
 		t.Errorf("the line is %+v; want what it was before", l)
 	}
-	ok(t, renewOne(b, held))
+	ok(t, renew(t, b, held))
 	leave(t, b, held)
 	granted(t, b, waits)
 	leave(t, b, waits)

@@ -104,7 +104,7 @@ func TestLocksOfASlotThatMoves(t *testing.T) {
 		}
 		// A line of several is all there, on either side.
 		third := wait_(t, b, mutex("contended"))
-		if err := renewOne(b, third); err != nil {
+		if err := renew(t, b, third); err != nil {
 			t.Errorf("%s: Renew of one who joined: %v", stage, err)
 		}
 		leave(t, b, third)
@@ -151,7 +151,7 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 			// The first time the node is told the script.
 			for _, most := range []int64{8, 4} {
 				before := sent.n.Load()
-				if err := renewOne(b, k); err != nil {
+				if err := renew(t, b, k); err != nil {
 					t.Errorf("%s: Renew of %q: %v", stage, name, err)
 				}
 				if n := sent.n.Load() - before; n > most {
@@ -240,13 +240,13 @@ func TestConfirmedGrantsOfASlotThatMoves(t *testing.T) {
 	b := g.connect(&Options{Prefix: inOneSlot.Prefix, Replicas: 1, ReplicaWait: 10 * time.Second})
 	alone := hold(t, b, mutex("alone"))
 	move(t, g, int(hashSlot(inOneSlot.Prefix)), func(stage string) {
-		must(t, renewOne(b, alone))
+		must(t, renew(t, b, alone))
 		k := hold(t, b, mutex("new, "+stage))
 		must(t, b.Leave(t.Context(), k, driver.Exit{Mark: "m"}))
 		if l := line(t, b, "new, "+stage); l.Mark != "m" {
 			t.Errorf("%s: the line is %+v", stage, l)
 		}
 	})
-	must(t, renewOne(b, alone))
+	must(t, renew(t, b, alone))
 	leave(t, b, alone)
 }

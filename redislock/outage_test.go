@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
@@ -60,7 +61,7 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 			must(t, s.Kill())
 			_, err := b.Enter(t.Context(), mutex("new"))
 			for name, err := range map[string]error{
-				"Enter": err, "Renew": renewOne(a, held), "Leave": b.Leave(t.Context(), waiter, driver.Exit{}),
+				"Enter": err, "Renew": renew(t, a, held), "Leave": b.Leave(t.Context(), waiter, driver.Exit{}),
 			} {
 				if err == nil || driver.Gone(err) || permanent(err) {
 					t.Errorf("%s without a server answered %v, want an error that says nothing of the claim", name, err)
@@ -71,18 +72,18 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 				noticed(t, b)
 			}
 			if !keeps {
-				for _, err := range []error{renewOne(a, held), renewOne(b, waiter)} {
+				for _, err := range []error{renew(t, a, held), renew(t, b, waiter)} {
 					if !driver.Gone(err) {
 						t.Errorf("Renew at a server that has forgotten answered %v", err)
 					}
 				}
 				next := hold(t, b, mutex("key"))
-				rises(t, held.Token, next.Token)
+				steps.Rises(t, held.Token, next.Token)
 				wantGone(t, "Leave of the one before", a.Leave(t.Context(), held, driver.Exit{}))
 				leave(t, b, next)
 				return
 			}
-			ok(t, renewOne(a, held))
+			ok(t, renew(t, a, held))
 			if _, err := b.Enter(t.Context(), noWait(mutex("key"))); !errors.As(err, new(*driver.BusyError)) {
 				t.Errorf("a try after the restart answered %v", err)
 			}
@@ -175,7 +176,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	}
 	for _, k := range broken {
 		ok(t, b.Break(ctx, k.Key, k.Token, driver.Break{Reason: "reason"}))
-		if err := renewOne(b, k); err == nil || !strings.Contains(err.Error(), "reason") {
+		if err := renew(t, b, k); err == nil || !strings.Contains(err.Error(), "reason") {
 			t.Errorf("Renew of a broken claim answered %v", err)
 		}
 	}
@@ -205,14 +206,17 @@ func TestReadOnlyServerIsUnknownAndNotPermanent(t *testing.T) {
 	}
 	for _, k := range []driver.Ticket{k, {Claim: mutex("key"), Token: 7}} { // whether it knows of the claim or not
 		for name, call := range callsOf(b, k) {
-			unknown(name, call(t.Context()))
+			err := call(t.Context())
+			if unknown(name, err); !errors.Is(err, driver.ErrRefused) {
+				t.Errorf("%s does not say that the server has done nothing: %v", name, err)
+			}
 		}
 	}
 	for _, got := range together(t, b, enterAll(b, mutex("new"), mutex("newer"))...) {
 		unknown("Enter of many", errors.New(got))
 	}
 	ask(t, s, "REPLICAOF", "NO", "ONE")
-	ok(t, renewOne(b, k))
+	ok(t, renew(t, b, k))
 	leave(t, b, k)
 	granted(t, b, w)
 }
@@ -268,7 +272,7 @@ func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
 	must(t, b.Leave(ctx, k, driver.Exit{Mark: "m"}))
 	granted(t, b, first)
 	must(t, b.Break(ctx, "key", second.Token, driver.Break{Reason: "reason"}))
-	must(t, renewOne(b, first))
+	must(t, renew(t, b, first))
 	for range 2 { // a tombstone that another prolongs
 		_ = b.Leave(ctx, first, driver.Exit{Tombstone: true})
 	}

@@ -30,6 +30,7 @@ var (
 	eventually = steps.Eventually
 	noWait     = steps.NoWait
 	leave      = steps.Leave
+	renew      = steps.Renew
 )
 
 // TestLaws holds the backend to the laws of package driver.
@@ -276,18 +277,6 @@ func line(t testing.TB, b *Backend, key string) driver.Line {
 func noticed(t testing.TB, b *Backend) {
 	t.Helper()
 	eventually(t, "the client has noticed", func() bool { return errOf(b.Line(t.Context(), "key")) == nil })
-}
-
-func renewOne(b *Backend, k driver.Ticket) error {
-	return b.Renew(context.Background(), []driver.Ticket{k})[0]
-}
-
-// rises holds the tokens of two grants to their order.
-func rises[T ~int64](t testing.TB, before, after T) {
-	t.Helper()
-	if after <= before {
-		t.Errorf("token %v was granted after %v", after, before)
-	}
 }
 
 // permanent reports whether err says that asking again is useless.

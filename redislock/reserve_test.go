@@ -11,19 +11,6 @@ import (
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
-// TestReserveIsNotForConfirmedGrants: a replica that becomes the master may not know of
-// tokens that were given.
-func TestReserveIsNotForConfirmedGrants(t *testing.T) {
-	t.Parallel()
-	g := clusterGroup(t)
-	b := closing(t, New(g.dial(), &Options{Replicas: 1}))
-	k := hold(t, b, mutex("key"))
-	if done, err := b.Reserve(t.Context(), k, k.Span+1); done || err != nil {
-		t.Errorf("Reserve with replicas that confirm answered %v, %v; want that it did nothing", done, err)
-	}
-	leave(t, b, k)
-}
-
 // TestHotKeyOfOneProcessIsOneScriptForEachSpan counts the server's own scripts.
 func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
 	t.Parallel()

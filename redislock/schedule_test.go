@@ -77,7 +77,7 @@ func TestLeaseEndsToTheMicrosecond(t *testing.T) {
 	b, clock := clocked(t)
 	ctx := t.Context()
 	for name, call := range map[string]func(k driver.Ticket) error{
-		"Renew":        func(k driver.Ticket) error { return renewOne(b, k) },
+		"Renew":        func(k driver.Ticket) error { return renew(t, b, k) },
 		"Leave":        func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{}) },
 		"Leave, marks": func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Mark: "m"}) },
 		"Await":        func(k driver.Ticket) error { return errOf(b.read(ctx, k)) },
@@ -123,7 +123,7 @@ func TestGrantSkipsWhoHasJustExpired(t *testing.T) {
 	k, w := wait_(t, b, short), wait_(t, b, long)
 	clock.sleep(10 * time.Second)
 	leave(t, b, held)
-	wantGone(t, "a waiter whose lease has ended", renewOne(b, k))
+	wantGone(t, "a waiter whose lease has ended", renew(t, b, k))
 	if now, err := b.read(t.Context(), w); err != nil || !now.Granted {
 		t.Errorf("the next in line: granted %v, %v", now.Granted, err)
 	}
@@ -145,7 +145,7 @@ func TestIDsThatLookLikeFields(t *testing.T) {
 		}
 		must(t, b.Leave(ctx, held, driver.Exit{Mark: "mark"}))
 		granted(t, b, w)
-		ok(t, renewOne(b, w))
+		ok(t, renew(t, b, w))
 		must(t, b.Leave(ctx, w, driver.Exit{Linger: time.Minute}))
 		must(t, b.Break(ctx, "key", w.Token, driver.Break{Reason: "over", Delay: -1})) // ends it
 
@@ -178,7 +178,7 @@ func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
 	held, w := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
 	next := wait_(t, b, mutex("key"))
 	must(t, b.Leave(t.Context(), w, driver.Exit{Linger: 2 * time.Second}))
-	wantGone(t, "Renew of the one who lingers", renewOne(b, w))
+	wantGone(t, "Renew of the one who lingers", renew(t, b, w))
 	leave(t, b, held)
 	if l := line(t, b, "key"); len(l.Claims) != 2 || !l.Claims[0].Lingering || l.Claims[1].Granted {
 		t.Errorf("while it lingers the line is %+v", l.Claims)
@@ -267,7 +267,7 @@ func (m *model) step() {
 	case n < 9:
 		m.line[i].TTL = m.seconds(20) // a renewal shortens no lease
 		m.did("renew %d for %v", i, m.line[i].TTL)
-		ok(m, renewOne(m.b, m.line[i].Ticket))
+		ok(m, renew(m, m.b, m.line[i].Ticket))
 		m.line[i].ends = max(m.line[i].ends, m.clock.now+m.line[i].TTL.Microseconds())
 	case n < 11:
 		m.did("leave %d", i)

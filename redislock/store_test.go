@@ -147,7 +147,7 @@ func TestEverythingExpiresByItself(t *testing.T) {
 				hold(t, b, c)
 			case 1:
 				k := driver.Ticket{Claim: c, Token: 1}
-				must(t, renewOne(b, k))
+				must(t, renew(t, b, k))
 			case 2:
 				w := c
 				w.ID = "waiter"

@@ -79,7 +79,7 @@ func TestCounterAheadOfTheClockStaysLonger(t *testing.T) {
 		}
 		k := hold(t, b, mutex(key))
 		stays("entered")
-		must(t, renewOne(b, k))
+		must(t, renew(t, b, k))
 		stays("renewed")
 		next := wait_(t, b, mutex(key))
 		leave(t, b, k)

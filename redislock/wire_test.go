@@ -115,7 +115,7 @@ func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 		group.Go(func() {
 			for range 80 {
 				k := hold(t, b, mutex(fmt.Sprintf("key %d", g)))
-				ok(t, renewOne(b, k))
+				ok(t, renew(t, b, k))
 				leave(t, b, k)
 			}
 		})

@@ -3,6 +3,7 @@ package fencelock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,16 +29,18 @@ func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {
 		}
 	}
 	wrong := driver.Permanent(errors.New("wrong password"))
+	closed := driver.Permanent(fmt.Errorf("the client of the store is closed: %w", context.Canceled))
 	for name, tt := range map[string]struct {
 		errs             []error
 		refused, forGood bool
 	}{
-		"refused":                     {[]error{errReadOnly}, true, false},
-		"refused for good":            {[]error{wrong}, true, true},
-		"no answer":                   {[]error{errDown}, false, false},
-		"no answer, then refused":     {[]error{errDown, errReadOnly}, false, false},
-		"refused, then no answer":     {[]error{errReadOnly, errDown}, false, false},
-		"no answer, then a wrong one": {[]error{errDown, wrong}, false, true},
+		"refused":                      {[]error{errReadOnly}, true, false},
+		"refused for good":             {[]error{wrong}, true, true},
+		"the store's client is closed": {[]error{closed}, true, true},
+		"no answer":                    {[]error{errDown}, false, false},
+		"no answer, then refused":      {[]error{errDown, errReadOnly}, false, false},
+		"refused, then no answer":      {[]error{errReadOnly, errDown}, false, false},
+		"no answer, then a wrong one":  {[]error{errDown, wrong}, false, true},
 	} {
 		for how, try := range map[string]func(c *fencelock.Client) error{
 			"try":  func(c *fencelock.Client) error { return errOf(c.TryLock(bg, "k")) },

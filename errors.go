@@ -180,15 +180,22 @@ func unavailable(ctx context.Context, err error) error {
 	case errors.Is(err, driver.ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	case driverutil.Ended(ctx) == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-		// The time limit of one request ended.
-		if told := errors.New(err.Error()); driverutil.RefusedForNow(err) {
-			err = driver.Refused(told)
-		} else {
-			err = told
-		}
+		err = limitError{err}
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
+
+// limitError is the error of a request whose own time limit has ended, or the client of the store: it matches what err
+// matches, but no error of a context.
+type limitError struct{ err error }
+
+func (e limitError) Error() string { return e.err.Error() }
+
+func (e limitError) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
+}
+
+func (e limitError) As(target any) bool { return errors.As(e.err, target) }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))

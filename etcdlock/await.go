@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -18,7 +19,7 @@ const maxAwait = time.Second
 // Await reads the line. If the claim is not granted, it watches what blocks the claim, and
 // reads the line again when enough has left. It returns after a second at the latest.
 func (b *Backend) Await(ctx context.Context, t driver.Ticket) (now driver.Ticket, err error) {
-	err = b.call(ctx, rightToWrite, "waiting in the line of", t.Key, func(ctx context.Context) error {
+	err = b.call(ctx, reply.Write, "waiting in the line of", t.Key, func(ctx context.Context) error {
 		p, err := b.check(ctx, &t, b.revision(&t))
 		if err == nil && !p.granted {
 			p, err = b.watch(ctx, &t, p)

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -107,7 +108,7 @@ func (untimed) Deadline() (end time.Time, ok bool) { return time.Time{}, false }
 
 // call runs f for one call of a Backend, and explains its error. The context of f ends with ctx
 // and with Close, and asks for a member that knows a leader: another one would keep the request.
-func (b *Backend) call(ctx context.Context, right, doing, key string, f func(context.Context) error) error {
+func (b *Backend) call(ctx context.Context, right reply.Right, doing, key string, f func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -7,12 +7,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 )
 
 // Break ends the claim of key whose span holds token, and keeps its ID out for one
 // lease. It costs three requests, with a delay five.
 func (b *Backend) Break(ctx context.Context, key string, token int64, how driver.Break) error {
-	return b.call(ctx, rightToWrite, "breaking", key, func(ctx context.Context) error {
+	return b.call(ctx, reply.Write, "breaking", key, func(ctx context.Context) error {
 		for range maxAttempts {
 			if done, err := b.breakOne(ctx, key, token, how); done || err != nil {
 				return err

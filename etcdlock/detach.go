@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -23,7 +24,7 @@ var adoptedTombstone = tombstone{Format: format, Reason: driverutil.Adopted.Reas
 // grant at the same time, and a transaction.
 func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
 	b.keys.detach(driverutil.Ref(t.Key, t.ID))
-	err := b.call(ctx, rightToWrite, "detaching the holder of", t.Key, func(ctx context.Context) error {
+	err := b.call(ctx, reply.Write, "detaching the holder of", t.Key, func(ctx context.Context) error {
 		for range maxAttempts {
 			p, l, err := b.readAndGrant(ctx, &t, t.TTL)
 			moved := err == nil && p.notice != nil // it has a lease of its own already
@@ -45,7 +46,7 @@ func (b *Backend) Detach(ctx context.Context, t driver.Ticket) error {
 // Adopt writes by into the record of t's claim, and puts the claim and a tombstone of t.ID on
 // a new lease. It costs two round trips, as Detach does.
 func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (got driver.Ticket, err error) {
-	err = b.call(ctx, rightToWrite, "adopting the holder of", t.Key, func(ctx context.Context) error {
+	err = b.call(ctx, reply.Write, "adopting the holder of", t.Key, func(ctx context.Context) error {
 		if err := by.Validate(b.Info()); err != nil {
 			return err
 		}

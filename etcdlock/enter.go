@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -43,7 +44,7 @@ var (
 // for this TTL is new or old.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err error) {
 	known := b.keys.name(driverutil.Ref(c.Key, c.ID)) != ""
-	err = b.call(ctx, rightToWrite, "entering the line of", c.Key, func(ctx context.Context) (err error) {
+	err = b.call(ctx, reply.Write, "entering the line of", c.Key, func(ctx context.Context) (err error) {
 		if err = c.Validate(b.Info()); err == nil {
 			c.TTL, c.WaitTTL = driverutil.Lease(&c, false), 0
 			t, err = b.enter(ctx, &c)

@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 )
 
 var _ health.Examiner = (*Backend)(nil)
@@ -33,7 +34,7 @@ const (
 // next one revokes.
 func (b *Backend) Examine(ctx context.Context, ttl time.Duration) (health.Result, error) {
 	x := examination{b: b, ttl: ttl}
-	err := b.call(ctx, rightToRead, "reading the settings for", b.prefix, x.examine)
+	err := b.call(ctx, reply.Read, "reading the settings for", b.prefix, x.examine)
 	return x.Result, err
 }
 

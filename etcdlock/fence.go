@@ -8,6 +8,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -114,7 +115,7 @@ func (b *Backend) Holding(ctx context.Context, key string, token fence.Token) (c
 	}
 	writers, rev := b.line(key).writers(), revisionOf(int64(token))
 	var answer *clientv3.GetResponse
-	err := b.call(ctx, rightToRead, "looking for the holder of", key, func(ctx context.Context) (err error) {
+	err := b.call(ctx, reply.Read, "looking for the holder of", key, func(ctx context.Context) (err error) {
 		answer, err = b.etcd.Get(ctx, writers.from, clientv3.WithRange(writers.end), clientv3.WithKeysOnly(),
 			clientv3.WithMinCreateRev(rev), clientv3.WithMaxCreateRev(rev))
 		return err

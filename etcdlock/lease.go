@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/etcdlock/internal/once"
 )
 
 // lease is one of our leases on the server.
@@ -193,30 +194,17 @@ func (b *Backend) grant(ctx context.Context, seconds int64) (*lease, error) {
 	return l, nil
 }
 
-// keepAlive starts a lease again, and returns its length. It sends one request.
-// (clientv3's KeepAliveOnce repeats the request without a pause while the server
-// cannot be reached.)
+// keepAlive starts a lease again, and returns its length.
 func (b *Backend) keepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	sent := time.Now()
-	stream, err := pb.NewLeaseClient(b.etcd.ActiveConnection()).LeaseKeepAlive(ctx)
-	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
-	}
-	_ = stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}) // if this fails, Recv says why
-	answer, err := stream.Recv()
-	if err != nil {
-		return 0, clientv3.ContextError(ctx, err)
-	}
-	if answer.GetTTL() <= 0 {
+	ttl, err = once.KeepAlive(ctx, b.etcd, id)
+	if leaseEnded(err) {
 		b.leases.forget(id)
-		return 0, rpctypes.ErrLeaseNotFound
 	}
-	if l := b.leases.find(id); l != nil {
+	if l := b.leases.find(id); l != nil && err == nil {
 		l.renewed(sent)
 	}
-	return time.Duration(answer.GetTTL()) * time.Second, nil
+	return ttl, err
 }
 
 // closeTimeout bounds how long leases are revoked.

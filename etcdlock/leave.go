@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -17,7 +18,7 @@ import (
 // its token that leaves nothing behind. Otherwise it costs two, and a lease for what
 // lingers and one for a tombstone.
 func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	err := b.call(ctx, rightToWrite, "leaving the line of", t.Key, func(ctx context.Context) error {
+	err := b.call(ctx, reply.Write, "leaving the line of", t.Key, func(ctx context.Context) error {
 		return b.leave(ctx, &t, e)
 	})
 	if err == nil || isAnswer(err) && !errors.Is(err, driver.ErrGranted) {

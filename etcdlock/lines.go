@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -19,7 +20,7 @@ const keysPerPage = 500
 // Ping reads one key below the prefix. It fails if the server cannot be reached, and if
 // the user may not read there. It costs one request.
 func (b *Backend) Ping(ctx context.Context) error {
-	return b.call(ctx, rightToRead, "reading keys that begin with", b.prefix, func(ctx context.Context) error {
+	return b.call(ctx, reply.Read, "reading keys that begin with", b.prefix, func(ctx context.Context) error {
 		_, err := b.etcd.Get(ctx, b.prefix, clientv3.WithCountOnly())
 		return err
 	})
@@ -29,7 +30,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 // request for each lease in it. Last is 0 unless the line has followed another
 // store: the store's revision is above all other tokens, so no token needs to be remembered.
 func (b *Backend) Line(ctx context.Context, key string) (l driver.Line, err error) {
-	err = b.call(ctx, rightToRead, "reading the line of", key, func(ctx context.Context) error {
+	err = b.call(ctx, reply.Read, "reading the line of", key, func(ctx context.Context) error {
 		all := b.line(key).all()
 		answer, err := b.etcd.Get(ctx, all.from, clientv3.WithRange(all.end))
 		if err == nil {
@@ -50,7 +51,7 @@ func (b *Backend) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Lin
 			var lines []driver.Line
 			// No call is under way while the caller has a line: it may even call Close.
 			const doing = "listing the locks that begin with"
-			err := b.call(ctx, rightToRead, doing, prefix, func(ctx context.Context) (err error) {
+			err := b.call(ctx, reply.Read, doing, prefix, func(ctx context.Context) (err error) {
 				lines, from, err = r.page(ctx, from, end)
 				return cmp.Or(err, ctx.Err())
 			})

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 )
 
 // Three outcomes: the step may have happened; the server refused it for now; it will never do it.
@@ -33,7 +34,7 @@ func TestServerErrorsSayWhatBecameOfTheStep(t *testing.T) {
 		{errors.New("connection refused"), false, false},
 		{rpctypes.ErrAuthFailed, true, true},
 	} {
-		err := b.explain(context.Background(), rightToWrite, "entering the line of", "key", tt.err)
+		err := b.explain(context.Background(), reply.Write, "entering the line of", "key", tt.err)
 		if errors.Is(err, driver.ErrRefused) != tt.refused || errors.Is(err, driver.ErrPermanent) != tt.forGood ||
 			!errors.Is(err, tt.err) {
 			t.Errorf("%v became %#v; want refused %v, for good %v", tt.err, err, tt.refused, tt.forGood)

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -23,7 +24,7 @@ const keysPerRead = 100
 // request without an answer is sent again, to another member.
 func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	errs := make([]error, len(ts))
-	err := b.call(ctx, rightToWrite, "renewing", ts[0].Key, func(ctx context.Context) error {
+	err := b.call(ctx, reply.Write, "renewing", ts[0].Key, func(ctx context.Context) error {
 		b.renew(ctx, ts, errs)
 		return nil
 	})
@@ -55,7 +56,7 @@ func (b *Backend) renew(ctx context.Context, ts []driver.Ticket, errs []error) {
 		if driver.Gone(errs[i]) {
 			b.keys.release(driverutil.Ref(ts[i].Key, ts[i].ID))
 		}
-		errs[i] = b.explain(ctx, rightToWrite, "renewing", ts[i].Key, errs[i])
+		errs[i] = b.explain(ctx, reply.Write, "renewing", ts[i].Key, errs[i])
 	})
 }
 

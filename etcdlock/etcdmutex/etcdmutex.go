@@ -15,12 +15,18 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/etcdlock/internal/once"
+	"github.com/fencelock/fencelock/etcdlock/internal/reply"
+	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
-// Lock takes locks in one etcd. Its methods may be called from many goroutines at once. Try costs two requests at
-// first and two for each time that it waits, the others one or two.
+// Lock takes locks in one etcd. Its methods may be called from many goroutines at once. Try and Renew cost two
+// requests, Release costs one.
 type Lock struct {
 	etcd   *clientv3.Client
 	prefix string
@@ -32,8 +38,8 @@ type Lock struct {
 // place is a key in the line of a Mutex.
 type place struct {
 	name  string
-	rev   int64
 	lease clientv3.LeaseID
+	rev   int64 // at which the key was put; 0 if that is not known
 }
 
 // New returns a Lock on etcd, which stays the caller's. The lock of a key is that of
@@ -50,54 +56,83 @@ func (l *Lock) Close() error { return nil }
 
 // Try joins the line of the Mutex, and reports whether it is the first there.
 func (l *Lock) Try(ctx context.Context, key, id string, ttl time.Duration) (bool, error) {
-	p, known := l.find(key, id)
-	if known {
-		alive, err := l.keepAlive(ctx, p)
-		if err != nil {
-			return false, err
-		}
-		if known = alive; !alive {
-			l.drop(key, id)
-		}
+	p, renewed, err := l.lease(ctx, key, id, ttl)
+	if err != nil {
+		return false, l.failed(ctx, "taking", key, err)
 	}
-	if !known {
-		var err error
-		if p, err = l.join(ctx, key, ttl); err != nil {
-			return false, err
-		}
-		l.mu.Lock()
-		l.places[[2]string{key, id}] = p
-		l.mu.Unlock()
+	first, err := l.join(ctx, key, &p)
+	if err == nil {
+		l.keep(key, id, p)
+		return first, nil
 	}
-	return l.first(ctx, key, p)
+	// A server that finds out that it has no space while it puts a key has put it.
+	if errors.Is(err, rpctypes.ErrNoSpace) && l.revoke(ctx, p) == nil {
+		err, renewed = driver.Refused(err), false
+	}
+	if err = l.failed(ctx, "taking", key, err); renewed {
+		return false, driverutil.Unsettled(err)
+	}
+	if errors.Is(err, driver.ErrRefused) {
+		l.drop(key, id) // a lease without a key ends by itself
+	}
+	return false, err
 }
 
-// join puts a key with a lease of its own.
-func (l *Lock) join(ctx context.Context, key string, ttl time.Duration) (place, error) {
-	granted, err := l.etcd.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
-	if err != nil {
-		return place{}, err
+// lease returns the place of a claim, with its lease started again, or a new one. Release finds it from then on.
+func (l *Lock) lease(ctx context.Context, key, id string, ttl time.Duration) (p place, renewed bool, err error) {
+	if p, known := l.find(key, id); known {
+		if alive, err := l.keepAlive(ctx, p); alive || err != nil {
+			return p, true, err
+		}
 	}
-	p := place{name: fmt.Sprintf("%s%x", l.line(key), int64(granted.ID)), lease: granted.ID}
-	put, err := l.etcd.Put(ctx, p.name, "", clientv3.WithLease(p.lease))
-	if err != nil {
-		return place{}, err // the lease ends by itself, and what it may have put with it
+	granted, err := once.Grant(clientv3.WithRequireLeader(ctx), l.etcd, int64((ttl+time.Second-1)/time.Second))
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		err = driver.Refused(err)
 	}
-	p.rev = put.Header.Revision
-	return p, nil
+	if err != nil {
+		return place{}, false, err
+	}
+	p = place{name: fmt.Sprintf("%s%x", l.line(key), int64(granted)), lease: granted}
+	l.keep(key, id, p)
+	return p, false, nil
 }
 
-// first reports whether p is there and the oldest in its line.
-func (l *Lock) first(ctx context.Context, key string, p place) (bool, error) {
-	found, err := l.etcd.Get(ctx, l.line(key), clientv3.WithFirstCreate()...)
+// join puts the key of p, unless an earlier request has, and reports whether it is the oldest in its line.
+func (l *Lock) join(ctx context.Context, key string, p *place) (bool, error) {
+	if p.rev > 0 {
+		return l.first(ctx, key, p)
+	}
+	oldest := clientv3.OpGet(l.line(key), clientv3.WithFirstCreate()...)
+	done, err := l.etcd.Txn(clientv3.WithRequireLeader(ctx)).
+		If(clientv3.Compare(clientv3.CreateRevision(p.name), "=", 0)).
+		Then(clientv3.OpPut(p.name, "", clientv3.WithLease(p.lease)), oldest).
+		Else(clientv3.OpGet(p.name), oldest).
+		Commit()
 	if err != nil {
 		return false, err
 	}
-	return len(found.Kvs) > 0 && string(found.Kvs[0].Key) == p.name && found.Kvs[0].CreateRevision == p.rev, nil
+	p.rev = done.Header.Revision
+	if !done.Succeeded {
+		p.rev = done.Responses[0].GetResponseRange().Kvs[0].CreateRevision
+	}
+	return p.isFirst(done.Responses[1].GetResponseRange().Kvs), nil
+}
+
+// first reports whether p is there and the oldest in its line.
+func (l *Lock) first(ctx context.Context, key string, p *place) (bool, error) {
+	found, err := l.etcd.Get(clientv3.WithRequireLeader(ctx), l.line(key), clientv3.WithFirstCreate()...)
+	if err != nil {
+		return false, err
+	}
+	return p.isFirst(found.Kvs), nil
+}
+
+func (p *place) isFirst(oldest []*mvccpb.KeyValue) bool {
+	return len(oldest) > 0 && string(oldest[0].Key) == p.name && oldest[0].CreateRevision == p.rev
 }
 
 func (l *Lock) keepAlive(ctx context.Context, p place) (bool, error) {
-	_, err := l.etcd.KeepAliveOnce(ctx, p.lease)
+	_, err := once.KeepAlive(clientv3.WithRequireLeader(ctx), l.etcd, p.lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return false, nil
 	}
@@ -110,10 +145,12 @@ func (l *Lock) Renew(ctx context.Context, key, id string, _ time.Duration) (bool
 	if !known {
 		return false, nil
 	}
-	if alive, err := l.keepAlive(ctx, p); !alive || err != nil {
-		return false, err
+	alive, err := l.keepAlive(ctx, p)
+	if !alive || err != nil {
+		return false, l.failed(ctx, "renewing", key, err)
 	}
-	return l.first(ctx, key, p)
+	first, err := l.first(ctx, key, &p)
+	return first, driverutil.Unsettled(l.failed(ctx, "renewing", key, err)) // the lease was renewed
 }
 
 // Release revokes the lease of id, whether it holds the lock or waits.
@@ -122,17 +159,40 @@ func (l *Lock) Release(ctx context.Context, key, id string) (bool, error) {
 	if !known {
 		return false, nil
 	}
-	_, err := l.etcd.Revoke(ctx, p.lease)
+	err := l.revoke(ctx, p)
 	gone := errors.Is(err, rpctypes.ErrLeaseNotFound)
 	if err != nil && !gone {
-		return false, err
+		return false, l.failed(ctx, "releasing", key, err)
 	}
 	l.drop(key, id)
 	return !gone, nil
 }
 
+func (l *Lock) revoke(ctx context.Context, p place) error {
+	_, err := l.etcd.Revoke(clientv3.WithRequireLeader(ctx), p.lease)
+	return err
+}
+
+// failed says what could not be done with which lock and what to do about it, as a refusal if the server refused.
+func (l *Lock) failed(ctx context.Context, doing, key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	told := reply.Explain(l.etcd, l.prefix, reply.Write, fmt.Sprintf("%s: %s %q", l.Name(), doing, key), err)
+	if ended := driverutil.Ended(ctx); ended != nil && !errors.Is(told, driver.ErrRefused) {
+		return fmt.Errorf("%s: %s %q: %w", l.Name(), doing, key, ended)
+	}
+	return told
+}
+
 // line is the prefix of the keys of a Mutex.
 func (l *Lock) line(key string) string { return l.prefix + key + "/" }
+
+func (l *Lock) keep(key, id string, p place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.places[[2]string{key, id}] = p
+}
 
 func (l *Lock) find(key, id string) (place, bool) {
 	l.mu.Lock()

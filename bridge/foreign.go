@@ -109,8 +109,8 @@ func (f *foreign) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	}
 	err := f.try(ctx, &t)
 	if err == nil && !t.Granted && c.NoWait {
-		if _, err := f.lock.Release(ctx, t.Key, t.ID); err != nil { // its place in a line, where there is one
-			return t, err
+		if _, err := f.lock.Release(ctx, t.Key, t.ID); err != nil {
+			return t, driverutil.Unsettled(err) // it may have a place in a line
 		}
 		return t, &driver.BusyError{Ahead: 1}
 	}

@@ -172,3 +172,21 @@ func TestForeignLockIsHeldRenewedAndLost(t *testing.T) {
 		l.Release(t.Context())
 	})
 }
+
+// stuckLine gives each claim a place in its line, and does not take it back.
+type stuckLine struct{ bridge.ForeignLock }
+
+func (stuckLine) Try(context.Context, string, string, time.Duration) (bool, error) { return false, nil }
+
+func (stuckLine) Release(context.Context, string, string) (bool, error) {
+	return false, driver.Refused(errors.New("no leader"))
+}
+
+// The core sends no Leave after a refusal, so a claim that may have a place in a line is not refused.
+func TestForeignClaimThatMayBeInLineIsNotRefused(t *testing.T) {
+	b := bridge.Foreign(stuckLine{})
+	c := driver.Claim{Key: "key", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: lease, Span: 1, NoWait: true}
+	if _, err := b.Enter(t.Context(), c); err == nil || errors.Is(err, driver.ErrRefused) {
+		t.Errorf("Enter returned %v; want an unknown outcome", err)
+	}
+}

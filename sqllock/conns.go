@@ -244,7 +244,7 @@ func (p *pool) undone(err error) bool {
 // moved reports whether a statement was refused because its server takes no writes: after a failover
 // without a cut the connections of a pool lead to the old primary, which others may still serve.
 func (p *pool) moved(err error) bool {
-	return err != nil && slices.Contains(p.dialect.moved, p.dialect.Code(err))
+	return err != nil && slices.Contains(p.dialect.Moved, p.dialect.Code(err))
 }
 
 // mustClose reports whether the connection that err came over may not be used again.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/fencelock/fencelock/internal/swapsql"
+	"github.com/fencelock/fencelock/sqllock/internal/reply"
 )
 
 // Dialect says which database a *sql.DB speaks to.
@@ -31,20 +32,18 @@ func (d Dialect) String() string {
 
 // dialect is what differs between databases.
 type dialect struct {
-	*swapsql.Dialect
+	reply.Table
 	conns func(config) conns
 	// examine reads the settings. It works without tables.
 	examine func(ctx context.Context, e *examination) error
-	advice  []advice
 
 	// Of servers:
 
 	create  func(ctx context.Context, c *config, schema string) error // runs the schema
 	schemas string                                                    // see tableSet; empty if the DSN names the schema
 	missing []string                                                  // codes: a table is not there
-	// moved are codes that say that another server must be asked: this one takes no writes, so it did not
-	// happen. gone begins the codes of all errors after which a connection is not used again.
-	moved, gone []string
+	// gone begins the codes of all errors after which a connection is not used again.
+	gone []string
 }
 
 var dialects = map[Dialect]*dialect{SQLite: &onSQLite, Postgres: &postgres, MySQL: &mysql}

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	sqldriver "database/sql/driver"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/sqllock/internal/reply"
 )
 
 // isAnswer reports whether err is an answer of the store, not a failure to get one.
@@ -21,16 +20,6 @@ func isAnswer(err error) bool {
 		errors.Is(err, errUnbound) || errors.Is(err, errCircle) ||
 		errors.As(err, new(*driver.BusyError)) || errors.Is(err, driver.ErrRefused)
 }
-
-// verdict is what an error of the database says of the step: that it may have happened, that the
-// database refused it and may do it later, or that asking again is useless.
-type verdict int
-
-const (
-	unknown verdict = iota
-	refused
-	lasting
-)
 
 // fail says what went wrong, what to do about it if that is known, and whether asking again is of use. Errors of
 // drivers name the host and the user, but no password.
@@ -47,27 +36,18 @@ func (c *config) fail(what, key string, err error) error {
 	if key != "" {
 		what = fmt.Sprintf("%s %q", what, key)
 	}
-	if strings.Contains(err.Error(), "sql: database is closed") {
-		return permanent(fmt.Errorf("%s: cannot %s, the program has closed the database", c.name, what))
-	}
-	advice, v := c.dialect.meaning(err)
+	advice, v := c.dialect.Meaning(err)
 	if advice != "" {
 		what += ", " + c.sql(advice)
 	}
 	err = fmt.Errorf("%s: cannot %s: %w", c.name, what, err)
 	switch {
-	case out != nil && v != refused:
+	case out != nil && v != reply.Refused:
 		return out.ended
 	case out != nil:
 		err = &outOfTimeError{last: err, ended: out.ended, told: true}
 	}
-	switch v {
-	case refused:
-		return driver.Refused(err)
-	case lasting:
-		return permanent(err)
-	}
-	return err
+	return v.Of(err)
 }
 
 // outOfTimeError is the end of a context between two tries. Nothing is under way, and last is why the
@@ -122,37 +102,10 @@ func closeConn(conn *sql.Conn) {
 	conn.Close()
 }
 
-// advice says what some errors mean, and what to do about them, if that is known. Errors are known by their codes, or,
-// where there are none of their own, by a part of their text.
-type advice struct {
-	verdict
-	codes string
-	texts []string
-	text  string
-}
-
-// meaning returns the advice on an error.
-func (d *dialect) meaning(err error) (text string, v verdict) {
-	code := d.Code(err)
-	if slices.Contains(d.moved, code) {
-		return "the server is a standby or read-only: connect to the primary", refused
-	}
-	for _, a := range d.advice {
-		if code != "" && slices.Contains(strings.Fields(a.codes), code) || says(err, a.texts...) {
-			return a.text, a.verdict
-		}
-	}
-	if d.Undone(err) {
-		return "", refused
-	}
-	return "", unknown
-}
-
 // says reports that err has one of those texts. No driver is imported for codes of SQLite: all drivers pass its
 // texts on.
 func says(err error, texts ...string) bool {
-	return err != nil && !isAnswer(err) &&
-		slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
+	return err != nil && !isAnswer(err) && reply.Says(err, texts...)
 }
 
 func permanent(err error) error { return driver.Permanent(err) }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/internal/swapsql"
+	"github.com/fencelock/fencelock/sqllock/internal/reply"
 )
 
 // createMySQL runs the schema, one statement after the other, on a connection that is not used again. What others
@@ -46,30 +47,18 @@ func severalWriters(read map[string]string) string {
 }
 
 var mysql = dialect{
-	Dialect: swapsql.MySQL, conns: newPool, examine: examineMySQL, create: createMySQL,
+	Table: reply.MySQL.With(mysqlAdvice...), conns: newPool, examine: examineMySQL, create: createMySQL,
 	missing: []string{"1146"}, // no such table
 	// A right is missing: a session learns of a new one when it begins.
 	gone: []string{"1044", "1142", "1143"},
-	// read_only or super_read_only, a read-only transaction, innodb_read_only, and a node of Galera or
-	// of Group Replication that is not part of the cluster.
-	moved: []string{"1290", "1792", "1836", "1874", "1036", "1047", "3100"},
-	advice: []advice{
-		// No connection left, for all, for this user or for this hour; no thread; offline_mode; the host is
-		// blocked; no room on the disk, no memory, no room for locks.
-		{verdict: refused, codes: "1040 1203 1226 1135 3032 1129 1114 1021 1037 1041 1206"},
-		{verdict: lasting, codes: "1146 1054", text: "a table of fencelock is missing or another one: set " +
-			"Options.CreateTables, or run what fencelock schema mysql prints"},
-		{verdict: lasting, codes: "1046", text: "no database is chosen: name one in the DSN"},
-		{verdict: lasting, codes: "1049", text: "there is no such database: create it, or name another in the DSN"},
-		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB.
-		{verdict: lasting, codes: "1045 1130 1251 1698 2054 2059 1820 1862 3118 4151",
-			text: "the server refuses the user or the password: check both"},
-		{verdict: lasting, codes: "1044 1142 1143 1227", text: "a right is missing: the user needs SELECT, INSERT, " +
-			"UPDATE and DELETE in the database, and CREATE to create the tables. The server says the same of " +
-			"tables that do not exist: run what fencelock schema mysql prints as a user who may create them"},
-		{verdict: lasting, codes: "1665", text: "the server's binary log cannot take it: set binlog_format to " +
-			"MIXED or ROW"},
-		{verdict: lasting, codes: "1264 1690 3819 4025", text: "rows in the tables are damaged: delete the rows of " +
-			"this lock from all tables, then try again"},
-	},
+}
+
+var mysqlAdvice = []reply.Advice{
+	{Verdict: reply.Lasting, Codes: "1146 1054", Text: "a table of fencelock is missing or another one: set " +
+		"Options.CreateTables, or run what fencelock schema mysql prints"},
+	{Verdict: reply.Lasting, Codes: "1044 1142 1143 1227", Text: "a right is missing: the user needs SELECT, INSERT, " +
+		"UPDATE and DELETE in the database, and CREATE to create the tables. The server says the same of " +
+		"tables that do not exist: run what fencelock schema mysql prints as a user who may create them"},
+	{Verdict: reply.Lasting, Codes: "1264 1690 3819 4025", Text: "rows in the tables are damaged: delete the rows of " +
+		"this lock from all tables, then try again"},
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fencelock/fencelock/internal/swapsql"
+	"github.com/fencelock/fencelock/sqllock/internal/reply"
 )
 
 // sqlite runs statements on a SQLite file.
@@ -78,28 +79,29 @@ func cannotOpen(err error) bool { return says(err, "unable to open database file
 var readOnlyTexts = []string{"readonly database", "access permission denied", "authorization denied"}
 
 var onSQLite = dialect{
-	Dialect: swapsql.SQLite, conns: newSQLite, examine: examineSQLite,
-	advice: []advice{
-		{verdict: lasting, texts: []string{"no such table"}, text: "a table of fencelock is missing: set " +
-			"Options.CreateTables, or run what fencelock schema sqlite prints"},
-		{verdict: lasting, texts: readOnlyTexts, text: "the database may not be written to"},
-		{verdict: lasting, texts: []string{"disk image is malformed", "file is not a database"},
-			text: "the database file is damaged: restore it, or start with a new one"},
-		{verdict: refused, texts: busyTexts,
-			text: "another connection has the file locked for long: end its transaction"},
-		{verdict: refused, texts: []string{errNoTurn.Error()},
-			text: "calls of this process that came first have waited for the file since"},
-		{verdict: refused, texts: []string{errNotOpen.Error()},
-			text: "its disk, or this machine, was too slow for the time that the call had"},
-		{verdict: refused, texts: []string{errAllInUse.Error()},
-			text: "the program has all connections of the *sql.DB: end its transactions, or raise SetMaxOpenConns"},
-		{verdict: refused, texts: []string{"unable to open database file"},
-			text: "the database file cannot be opened: see that its folder is there and may be written to, and " +
-				"that this process may open more files (ulimit -n)"},
-		{verdict: unknown, texts: []string{"disk I/O error"}, text: "the database file or its -wal could not be " +
-			"read or written: check the disk; if -wal or -shm was deleted while processes used the database, end " +
-			"them, then try again"},
-		{verdict: refused, texts: []string{"database or disk is full"}, text: "there is no room: make some on the " +
-			"disk"},
-	},
+	Table: reply.Table{Dialect: swapsql.SQLite, Advice: sqliteAdvice}, conns: newSQLite, examine: examineSQLite,
+}
+
+var sqliteAdvice = []reply.Advice{
+	{Verdict: reply.Lasting, Texts: []string{"no such table"}, Text: "a table of fencelock is missing: set " +
+		"Options.CreateTables, or run what fencelock schema sqlite prints"},
+	{Verdict: reply.Lasting, Texts: readOnlyTexts, Text: "the database may not be written to"},
+	{Verdict: reply.Lasting, Texts: []string{"disk image is malformed", "file is not a database"},
+		Text: "the database file is damaged: restore it, or start with a new one"},
+	{Verdict: reply.Refused, Texts: busyTexts,
+		Text: "another connection has the file locked for long: end its transaction"},
+	{Verdict: reply.Refused, Texts: []string{errNoTurn.Error()},
+		Text: "calls of this process that came first have waited for the file since"},
+	{Verdict: reply.Refused, Texts: []string{errNotOpen.Error()},
+		Text: "its disk, or this machine, was too slow for the time that the call had"},
+	{Verdict: reply.Refused, Texts: []string{errAllInUse.Error()},
+		Text: "the program has all connections of the *sql.DB: end its transactions, or raise SetMaxOpenConns"},
+	{Verdict: reply.Refused, Texts: []string{"unable to open database file"},
+		Text: "the database file cannot be opened: see that its folder is there and may be written to, and " +
+			"that this process may open more files (ulimit -n)"},
+	{Verdict: reply.Unknown, Texts: []string{"disk I/O error"}, Text: "the database file or its -wal could not be " +
+		"read or written: check the disk; if -wal or -shm was deleted while processes used the database, end " +
+		"them, then try again"},
+	{Verdict: reply.Refused, Texts: []string{"database or disk is full"}, Text: "there is no room: make some on the " +
+		"disk"},
 }

@@ -2,6 +2,7 @@ package storeurl
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -123,7 +125,7 @@ func (u *URL) openFormat(ctx context.Context, c *Config) (*Store, error) {
 			return nil, u.admittedByEtcd(err)
 		}
 		s.ping = func(ctx context.Context) error {
-			_, err := etcd.Get(ctx, u.Path)
+			_, err := etcd.Get(ctx, u.Path+"/")
 			return u.admittedByEtcd(err)
 		}
 		s.close, l = func() { _ = etcd.Close() }, etcdmutex.New(etcd, u.Path+"/")
@@ -133,24 +135,41 @@ func (u *URL) openFormat(ctx context.Context, c *Config) (*Store, error) {
 			return nil, err
 		}
 		db.SetConnMaxLifetime(connLife)
-		s.ping, s.close = db.PingContext, func() { _ = db.Close() }
+		s.close = func() { _ = db.Close() }
+		l, s.ping = u.lockOnSQL(db)
+	}
+	s.Backend = bridge.Foreign(l)
+	return s, nil
+}
+
+// lockOnSQL returns a lock, and how to ask for it without taking one that somebody wants.
+func (u *URL) lockOnSQL(db *sql.DB) (l bridge.ForeignLock, ping func(context.Context) error) {
+	switch u.format {
+	case "shedlock":
 		dialect := sqlforeign.Postgres
 		if slices.Contains(onMySQL, u.Scheme) {
 			dialect = sqlforeign.MySQL
 		}
-		switch u.format {
-		case "shedlock":
-			l = sqlforeign.ShedLock(db, dialect, nil)
-		case "advisory":
-			l = sqlforeign.Advisory(db, nil)
-		case "symfony":
-			l = sqlforeign.Advisory(db, func(key string) int64 { return int64(crc32.ChecksumIEEE([]byte(key))) })
-		default:
-			l = sqlforeign.GetLock(db, "")
+		l = sqlforeign.ShedLock(db, dialect, nil)
+		return l, func(ctx context.Context) error {
+			_, err := l.Renew(ctx, "ping", "nobody", time.Second)
+			return err
 		}
+	case "advisory":
+		l = sqlforeign.Advisory(db, nil)
+	case "symfony":
+		l = sqlforeign.Advisory(db, func(key string) int64 { return int64(crc32.ChecksumIEEE([]byte(key))) })
+	default:
+		l = sqlforeign.GetLock(db, "")
 	}
-	s.Backend = bridge.Foreign(l)
-	return s, nil
+	return l, func(ctx context.Context) error {
+		id := rand.Text()
+		_, err := l.Try(ctx, "fencelock ping", id, time.Second)
+		if err == nil {
+			_, err = l.Release(ctx, "fencelock ping", id)
+		}
+		return err
+	}
 }
 
 // sessions opens the database of the locks of a session, or of ShedLock's table.

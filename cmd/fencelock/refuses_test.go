@@ -138,3 +138,22 @@ func TestPostgresSaysWhyItLetsAUserNotIn(t *testing.T) {
 	s := newStage(t, strings.Replace(server.URL(), "postgres@", "app@", 1))
 	s.wants(exitConfig, "run", "-n", "n", "--", "true").wantLine(`does not let this user in: role "app" is not permitted to log in`)
 }
+
+// A bridge from the locks of another library says of its server what it would say of its own, and no command runs.
+func TestServerThatRefusesAForeignLockSaysWhy(t *testing.T) {
+	t.Parallel()
+	server := testserver.Postgres(t)
+	_, err := openURL(t, server.URL()).ExecContext(t.Context(), "CREATE ROLE crowd LOGIN CONNECTION LIMIT 0")
+	must(t, err)
+	bridge := func(as, format string) *stage {
+		return newStage(t, "bridge:"+strings.Replace(server.URL(), "postgres@", as+"@", 1)+"&format="+format+",memory:")
+	}
+	s := bridge("postgres", "shedlock")
+	s.wants(exitConfig, "run", "-n", "n", "--", "touch", "ran").wantLine("the table shedlock is missing")
+	s.wants(exitConfig, "doctor", "--quick").wantLine("the table shedlock is missing")
+	if s.read("ran") != "" {
+		t.Error("the command ran")
+	}
+	bridge("crowd", "advisory").wants(exitUnavailable, "run", "-n", "n", "--", "true").
+		wantLine("refuses for now", "too many connections", "nothing happened")
+}

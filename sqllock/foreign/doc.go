@@ -11,5 +11,8 @@
 // An advisory lock and GET_LOCK belong to a session: each lock that is held, and each claim that waits, takes a
 // connection of its own from the pool, and a pooler that gives transactions different sessions cannot keep them. Such
 // a lock has no lease. It ends when its session ends, also while its holder runs: the holder hears of that at its next
-// renewal, a third of a TTL later. A holder that is stopped keeps it.
+// renewal, a third of a TTL later. A holder that is stopped keeps it. GET_LOCK is refused on a server that is
+// read-only, whose locks exclude nobody on its primary.
+//
+// An error matches driver.ErrRefused if the database refused, and says what to do.
 package foreign

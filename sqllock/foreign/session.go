@@ -3,16 +3,18 @@ package foreign
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/sqllock/internal/reply"
 )
 
 // Session takes locks that belong to a session of the database. Its methods may be called from many goroutines at
 // once. Each is one statement. A lock that is held keeps a connection, and so does a claim that waits.
 type Session struct {
-	name                    string
-	db                      *sql.DB
+	server
 	try, wait, has, release string // each answers 1 for yes
 	number                  func(key string) any
 
@@ -32,7 +34,11 @@ type place struct {
 // the lock of a key is pg_advisory_lock(hashtext(key)).
 func Advisory(db *sql.DB, number func(key string) int64) *Session {
 	s := &Session{
-		name: "pg_advisory_lock", db: db, conns: map[[2]string]*sql.Conn{}, lines: map[[2]string]*place{},
+		server: server{"pg_advisory_lock", db, reply.Postgres.With(reply.Advice{
+			Verdict: reply.Lasting, Codes: "42501", Text: "the role lacks a right: GRANT EXECUTE ON FUNCTION " +
+				"pg_try_advisory_lock(bigint), pg_advisory_lock(bigint) and pg_advisory_unlock(bigint)",
+		})},
+		conns: map[[2]string]*sql.Conn{}, lines: map[[2]string]*place{},
 		try:     `SELECT pg_try_advisory_lock($1)::int`,
 		wait:    `SELECT 1 FROM (SELECT pg_advisory_lock($1)) AS l`,
 		has:     `SELECT 1 WHERE $1::bigint IS NOT NULL`, // the session is there, and so is its lock
@@ -49,21 +55,33 @@ func Advisory(db *sql.DB, number func(key string) int64) *Session {
 	return s
 }
 
+// A server that is read-only answers 2: it may be a replica, or a primary that was, whose locks exclude nobody on the
+// primary. While a claim waits the server may become one.
+const (
+	isReadOnly     = ` WHEN CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only THEN 2`
+	unlessReadOnly = isReadOnly + ` ELSE 1 END`
+	getLock        = `SELECT CASE` + isReadOnly + ` WHEN COALESCE(GET_LOCK(?, %d), 0) = 0 THEN 0` + unlessReadOnly
+)
+
+var errReadOnly = reply.Refused.Of(errors.New("the server is read-only, and the locks of a replica do not exclude " +
+	"those of its primary: connect to the primary"))
+
 // GetLock returns locks on db as GET_LOCK(prefix + key) takes them, in a session of MySQL or MariaDB. The name has at
 // most 64 characters.
 func GetLock(db *sql.DB, prefix string) *Session {
 	return &Session{
-		name: "GET_LOCK", db: db, conns: map[[2]string]*sql.Conn{}, lines: map[[2]string]*place{},
-		try:     `SELECT COALESCE(GET_LOCK(?, 0), 0)`,
-		wait:    `SELECT COALESCE(GET_LOCK(?, 31536000), 0)`,
-		has:     `SELECT COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0)`,
+		server: server{"GET_LOCK", db, reply.MySQL},
+		conns:  map[[2]string]*sql.Conn{}, lines: map[[2]string]*place{},
+		try:     fmt.Sprintf(getLock, 0),
+		wait:    fmt.Sprintf(getLock, 365*24*3600),
+		has:     `SELECT CASE WHEN COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0) = 0 THEN 0` + unlessReadOnly,
 		release: `SELECT COALESCE(RELEASE_LOCK(?), 0)`,
 		number:  func(key string) any { return prefix + key },
 	}
 }
 
 // Name returns the function that takes the lock.
-func (s *Session) Name() string { return s.name }
+func (s *Session) Name() string { return s.format }
 
 // Close ends the sessions, and with them the locks.
 func (s *Session) Close() error {
@@ -91,12 +109,12 @@ func (s *Session) Try(ctx context.Context, key, id string, _ time.Duration) (boo
 	}
 	c, err := s.db.Conn(ctx)
 	if err != nil {
-		return false, err
+		return false, s.failed(ctx, "take", key, err)
 	}
 	got, err := s.ask(ctx, c, s.try, key)
 	if err != nil {
 		end(c) // and with the session the lock that it may have taken
-		return false, err
+		return false, s.failed(ctx, "take", key, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,8 +194,9 @@ func (s *Session) Renew(ctx context.Context, key, id string, _ time.Duration) (b
 		return false, nil
 	}
 	has, err := s.ask(ctx, c, s.has, key)
-	if err != nil && ctx.Err() != nil {
-		return false, err // the driver may have closed the connection: the next one says so
+	if err != nil && (ctx.Err() != nil || errors.Is(err, errReadOnly)) {
+		// The driver may have closed the connection: the next one says so.
+		return false, s.failed(ctx, "renew", key, err)
 	}
 	if err != nil || !has {
 		s.drop(key, id)
@@ -219,15 +238,12 @@ func (s *Session) drop(key, id string) {
 	delete(s.conns, [2]string{key, id})
 }
 
-// ask runs a statement that answers 1 or 0.
+// ask runs a statement that answers 1 or 0, or 2 for errReadOnly.
 func (s *Session) ask(ctx context.Context, c *sql.Conn, statement, key string) (bool, error) {
 	var n int
 	err := c.QueryRowContext(ctx, statement, s.number(key)).Scan(&n)
+	if n == 2 {
+		err = errReadOnly
+	}
 	return n == 1, err
-}
-
-// end closes the connection of c itself, and does not give it back to the pool with a lock that it may have.
-func end(c *sql.Conn) {
-	_ = c.Raw(func(any) error { return driver.ErrBadConn })
-	_ = c.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/bridge"
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/etcdlock/etcdmutex"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -298,5 +300,39 @@ func TestAdvisoryLockHasTheNumberOfTheApplication(t *testing.T) {
 	}
 	if had, err := l.Release(t.Context(), "order/42", "id"); !had || err != nil {
 		t.Error(had, err)
+	}
+}
+
+// MariaDB and MySQL count the rows that a statement changes. A renewal in the millisecond of the grant changed none,
+// and the holder was told that it had lost the lock.
+func TestHolderOfShedLockRenewsAtOnce(t *testing.T) {
+	t.Parallel()
+	l := shedlock(t, mariaDB(t), foreign.MySQL).lock
+	if got, err := l.Try(t.Context(), "order/42", "id", lease); !got || err != nil {
+		t.Fatal(got, err)
+	}
+	for range 1000 {
+		if has, err := l.Renew(t.Context(), "order/42", "id", lease); !has || err != nil {
+			t.Fatalf("Renew: %v, %v", has, err)
+		}
+		if has, err := l.Try(t.Context(), "order/42", "id", lease); !has || err != nil {
+			t.Fatalf("Try of the holder: %v, %v", has, err)
+		}
+	}
+}
+
+// MariaDB cut the name of a long key: it was granted, lost at once, and never free again.
+func TestKeyThatIsTooLongForShedLockIsRefused(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ä", 65)
+	for _, l := range []bridge.ForeignLock{
+		shedlock(t, mariaDB(t), foreign.MySQL).lock, shedlock(t, postgresDB(t), foreign.Postgres).lock,
+	} {
+		if got, err := l.Try(t.Context(), long, "id", lease); got || !errors.Is(err, driver.ErrPermanent) {
+			t.Errorf("Try: %v, %v; want a refusal", got, err)
+		}
+		if got, err := l.Try(t.Context(), long[2:], "id", lease); !got || err != nil {
+			t.Errorf("Try of a key with 64 characters: %v, %v", got, err)
+		}
 	}
 }

@@ -60,6 +60,15 @@ func TestNobodyListensThroughAPooler(t *testing.T) {
 // excluded no program of the other library.
 func TestLocksOfASessionWantThePrimaryItself(t *testing.T) {
 	primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
+	db, err := sql.Open("pgx", primary.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	table := "CREATE TABLE shedlock (name text PRIMARY KEY, lock_until timestamp, locked_at timestamp, locked_by text)"
+	if _, err := db.ExecContext(t.Context(), table); err != nil {
+		t.Fatal(err)
+	}
 	pooler := testserver.PgBouncer(t, primary)
 	standby := testserver.PostgresStandby(t, primary, primary.Addr())
 	for _, tt := range []struct {

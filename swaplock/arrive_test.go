@@ -127,6 +127,38 @@ func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
 	})
 }
 
+// informing tells of a swap with the line, as the SQL stores do.
+type informing struct{ distant }
+
+func (s informing) Watch(
+	ctx context.Context, waiting func() map[string]string, hear func(string, []swaplock.News),
+) error {
+	return telling{toy: s.toy}.Watch(ctx, waiting, hear)
+}
+
+// Two processes pass a lock on. Each joins while the other holds it: the line that the holder has heard of with its
+// grant is old by then, so a swap of that would be lost.
+func TestHandOverCostsThreeRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := informing{newDistant(newToy(), 2*time.Millisecond)}
+		mine, other := opened(t, s), opened(t, s)
+		holder := entered(t, mine, exclusive("first", time.Hour))
+		const turns = 20
+		for i := range 4 + turns {
+			if i == 4 { // both hear
+				s.requests.Store(0)
+			}
+			waiter := entered(t, other, exclusive(fmt.Sprint("waiter", i), time.Hour))
+			left(t, mine, holder)
+			holder = awaited(t, other, waiter)
+			mine, other = other, mine
+		}
+		if n := s.requests.Load(); n != 3*turns {
+			t.Errorf("%d hand-overs cost %d requests; want three each: an arrival, a read and a swap", turns, n)
+		}
+	})
+}
+
 // News is not a secret, so it must not be enough to make a waiter believe in a grant.
 func TestNewsOfAnotherClaimGrantsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

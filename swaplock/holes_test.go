@@ -298,7 +298,9 @@ func (s telling) Watch(
 			return
 		}
 		k, now := s.toy.key(key) // say holds mu
-		st := swaplock.State{Version: k.version, Now: now, Content: k.content}
+		st := swaplock.State{
+			Version: k.version, Now: now, Content: k.content, Arrivals: slices.Clone(k.arrivals),
+		}
 		news = slices.Clone(news)
 		for i := range news {
 			news[i].State = &st

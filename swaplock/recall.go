@@ -17,8 +17,8 @@ const (
 	// process drift apart. A lease lasts longer by leftSlack at most.
 	leftFor   = 10 * time.Second
 	leftSlack = 50 * time.Millisecond
-	// knownFor is how long others are unlikely to write a line in which they wait.
-	knownFor = time.Second
+	// lonelyFor is how long nobody arrives behind a claim that has waited for the lock, more often than not.
+	lonelyFor = 2 * time.Millisecond
 	// mostLeft is how many empty lines are kept.
 	mostLeft = 4096
 	// unread is how often a process enters a line without a read. Meanwhile it sees no message of a client whose swaps
@@ -59,7 +59,7 @@ func (cs *claims) recall(key string, how recall) *State {
 	case how == enters && age <= leftFor && st.took <= leftSlack && st.unread < unread:
 		recalled.Now = recalled.wall // later than the store's clock, by st.took at most
 		recalled.unread++
-	case how == leaves && (st.alone || age <= knownFor): // what ends by now is seen by the store
+	case how == leaves: // what ends by now is seen by the store
 	default:
 		return nil
 	}

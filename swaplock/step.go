@@ -278,8 +278,8 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 	s := &line.Step{Wall: driverutil.Later(r.Now, r.wall), Mono: sinceEpoch(r.Now)}
 	c, err := a.apply(r, s)
 	switch {
-	case st.recalled && (err != nil || c == nil || a.jobs[0].err != nil):
-		return false, nil // only a swap proves that the line is as it was
+	case st.recalled && (err != nil || a.jobs[0].err != nil || a.outdated(&st, c)):
+		return false, nil
 	case err != nil:
 		return false, err
 	case c == nil:
@@ -301,6 +301,15 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 	a.b.doubt(a.b.claims.seen(a.key, r))
 	a.b.forget(r.Now)
 	return true, nil
+}
+
+// outdated reports whether a line that is recalled must be read: if there is nothing to write, as only a swap proves
+// that the line is as it was, or if others have probably arrived since, as they do where a lock was waited for.
+func (a *batch) outdated(st *State, c *Change) bool {
+	if c == nil {
+		return true
+	}
+	return a.b.arriver != nil && c.IfLast != 0 && !st.alone && a.b.claims.clock.Since(st.sent) > lonelyFor
 }
 
 // apply runs the steps on r and returns the swap that they need, or nil.

@@ -72,7 +72,7 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	t.TTL, t.WaitTTL = driverutil.Lease(c, p.Granted), 0
 	t.Left = t.TTL
 	a.Token, a.At = p.Token, p.At
-	st := &State{Version: p.Version, Lost: p.Lost}
+	st := &State{Version: p.Version, Seen: p.Seen, Lost: p.Lost}
 	if p.Granted {
 		t.Mark = p.Mark
 		st.sent, st.read, st.took, st.Now = sent, p.At, b.claims.clock.Since(sent), p.At

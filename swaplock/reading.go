@@ -230,7 +230,7 @@ const low, high = 4, 16
 
 // change is the swap that has the line as it is now, or nil if there is nothing to write.
 func (r *reading) change(s *line.Step) (*Change, error) {
-	c := &Change{If: r.Version, Ended: r.holderDied()}
+	c := &Change{If: r.Version, Seen: r.Seen, Ended: r.holderDied()}
 	full, drawn := r.Full(), r.Line.Last != r.State.Content.Last
 	switch {
 	case !full && r.More:
@@ -399,7 +399,7 @@ func (r *reading) whole() *State {
 // after is what the store has now that c is swapped. The leases may end later than it says, and others be in records.
 func (r *reading) after(c *Change, version string) State {
 	return State{
-		Version: version, Now: r.Now, Lost: r.Lost, Records: r.Records,
+		Version: version, Seen: c.Seen, Now: r.Now, Lost: r.Lost, Records: r.Records,
 		Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More,
 		sent: r.sent, read: r.read, took: r.took, unread: r.unread,
 	}

@@ -96,6 +96,8 @@ type State struct {
 	Content
 	Records map[string]time.Time // when the leases in records end, by ID
 	Soon    time.Duration        // look at the line again after so long, unless 0: a record may end before its time
+	// Seen is anything that the store has to know of this State when it is swapped. The Change has it.
+	Seen any
 
 	// Of an Arriver or a Messenger:
 
@@ -130,6 +132,7 @@ type Content struct {
 // Change describes a swap: its conditions first. All conditions and all effects are one atomic step.
 type Change struct {
 	If     string    // the version of the key is still this; "" if there is nothing
+	Seen   any       // as in the State; a Swap that has won sets it to that of the new version
 	IfLast int64     // Last is still this, unless 0: nobody has arrived since the Read
 	Ended  time.Time // the lease of the holder ends at this very time still, unless zero
 	Before time.Time // the store's clock is before this, unless zero
@@ -237,6 +240,7 @@ type Place struct {
 	Granted  bool
 	Ahead    int       // claims before it; a store may estimate that
 	Version  string    // of the key
+	Seen     any       // as in a State, if the arrival is granted
 	Lost     int64     // of a Losable: how often it had been lost then
 	Open     time.Time // of the key, if the arrival waits
 	Mark     string    // of the key, if the arrival is granted

@@ -45,32 +45,18 @@ type leaseRef struct {
 	Until time.Time `json:"until"` // unless a renewal ends later
 }
 
-// version is a State.Version: what a swap has to know of a reading.
-type version struct {
+// seen is a State.Seen: what a swap has to know of a reading.
+type seen struct {
 	standing
-	Version  string            `json:"version,omitempty"`
-	Renewed  map[string]string `json:"renewed,omitempty"` // the versions of lease objects, by Lease
-	Ended    []string          `json:"ended,omitempty"`   // leases that have ended for good
-	Messages []message         `json:"messages,omitempty"`
+	Version  string            // of the object of the line
+	Renewed  map[string]string // the versions of lease objects, by Lease
+	Ended    []string          // leases that have ended for good
+	Messages []message
 }
 
 type message struct {
 	Name    string
 	Version int64
-}
-
-func (v version) String() string {
-	if v.Version == "" && len(v.Messages) == 0 {
-		return ""
-	}
-	b, _ := json.Marshal(v)
-	return string(b)
-}
-
-func readVersion(s string) *version {
-	v := &version{Renewed: map[string]string{}}
-	_ = json.Unmarshal([]byte(s), v) // that of a missing object is empty
-	return v
 }
 
 func parse(name string, o Object) (d document, err error) {
@@ -116,7 +102,7 @@ func (d *standing) extend(id text, until time.Time) {
 }
 
 // write returns the document that c makes of key, which is then as n.
-func write(key string, c *swaplock.Change, n *version) *document {
+func write(key string, c *swaplock.Change, n *seen) *document {
 	return &document{
 		Format: format, Key: text(key), Nonce: rand.Text(), Last: c.Last, Mark: text(c.Mark),
 		MarkedBy: text(c.MarkedBy), standing: n.standing, Line: c.Document,
@@ -124,8 +110,8 @@ func write(key string, c *swaplock.Change, n *version) *document {
 }
 
 // next returns what c makes of v, but for the leases that it lends.
-func (v *version) next(c *swaplock.Change) *version {
-	n := &version{Renewed: v.Renewed, Messages: v.Messages[c.Arrivals:]}
+func (v *seen) next(c *swaplock.Change) *seen {
+	n := &seen{Renewed: v.Renewed, Messages: v.Messages[c.Arrivals:]}
 	n.Swap, n.Holder, n.Done = v.Swap+1, text(c.Holder), v.Done
 	if c.Arrivals > 0 {
 		n.Done = v.Messages[c.Arrivals-1].Version

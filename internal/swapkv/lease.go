@@ -61,7 +61,7 @@ func (s *Store) writeLease(ctx context.Context, key, name, version string, l lea
 
 // end ends the lease of a claim for good, which has ended at that time when v was read. The store decides if its owner
 // has renewed it since.
-func (s *Store) end(ctx context.Context, key string, v *version, id text, at time.Time) (ended bool, err error) {
+func (s *Store) end(ctx context.Context, key string, v *seen, id text, at time.Time) (ended bool, err error) {
 	ref := v.of(id)
 	if ref == nil || slices.Contains(v.Ended, ref.Lease) {
 		return true, nil

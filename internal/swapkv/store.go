@@ -84,7 +84,7 @@ func (s *Store) Read(ctx context.Context, key string, _ int) (swaplock.State, er
 }
 
 // read reads the line with a name.
-func (s *Store) read(ctx context.Context, name string) (key string, v *version, st swaplock.State, err error) {
+func (s *Store) read(ctx context.Context, name string) (key string, v *seen, st swaplock.State, err error) {
 	o, beside, err := s.line(ctx, name)
 	st = swaplock.State{Now: driverutil.Later(o.Now, beside.Now), Records: map[string]time.Time{}}
 	if err != nil {
@@ -97,11 +97,11 @@ func (s *Store) read(ctx context.Context, name string) (key string, v *version, 
 	st.Content = swaplock.Content{
 		Last: d.Last, Mark: string(d.Mark), MarkedBy: string(d.MarkedBy), Holder: string(d.Holder), Document: d.Line,
 	}
-	v = &version{standing: d.standing, Version: o.Version, Renewed: map[string]string{}}
+	v = &seen{standing: d.standing, Version: o.Version, Renewed: map[string]string{}}
 	if err = s.leases(ctx, string(d.Key), v, &st, beside.Leases); err == nil {
 		err = s.messages(ctx, v, &st, beside.Messages)
 	}
-	st.Version = v.String()
+	st.Version, st.Seen = v.Version, v
 	return string(d.Key), v, st, err
 }
 
@@ -128,7 +128,7 @@ func (s *Store) line(ctx context.Context, name string) (o Object, beside Beside,
 
 // leases reads the leases of v that may have been renewed.
 func (s *Store) leases(
-	ctx context.Context, key string, v *version, st *swaplock.State, renewed map[string]bool,
+	ctx context.Context, key string, v *seen, st *swaplock.State, renewed map[string]bool,
 ) error {
 	read := make([]struct {
 		lease
@@ -161,7 +161,7 @@ func (s *Store) leases(
 }
 
 // messages reads those that were not done.
-func (s *Store) messages(ctx context.Context, v *version, st *swaplock.State, names []string) error {
+func (s *Store) messages(ctx context.Context, v *seen, st *swaplock.State, names []string) error {
 	type read struct {
 		message
 		Object
@@ -189,7 +189,7 @@ func (s *Store) messages(ctx context.Context, v *version, st *swaplock.State, na
 // A store compares only the version, so Change.Before is compared here, and the Put may land later. Then the document
 // shows that nobody has taken the place of a claim that has ended meanwhile.
 func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
-	v := readVersion(c.If)
+	v := c.Seen.(*seen)
 	now, err := s.now(ctx, key)
 	if err != nil || !c.Before.IsZero() && !now.Before(c.Before) {
 		return "", failed(key, err)
@@ -216,7 +216,8 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 		return "", failed(key, err)
 	}
 	s.sweep(key, v, next)
-	return next.String(), nil
+	c.Seen = next
+	return next.Version, nil
 }
 
 // settle finds whether the Put of d took effect, of which the store says only that another request was under way.
@@ -237,7 +238,7 @@ func (s *Store) settle(ctx context.Context, d *document, unknown error) (string,
 }
 
 // sweep removes the messages that next has done, and the leases that it has ended.
-func (s *Store) sweep(key string, v, next *version) {
+func (s *Store) sweep(key string, v, next *seen) {
 	box, ok := s.Client.(Mailbox)
 	if !ok {
 		return
@@ -289,7 +290,7 @@ func (s *Store) IdleLease(o Object, before time.Time) bool {
 // Changed reports whether the line of key has another version, by a Get.
 func (s *Store) Changed(ctx context.Context, key, version string) bool {
 	o, err := s.get(ctx, s.Client.LineName(key))
-	return err == nil && o.Version != readVersion(version).Version
+	return err == nil && o.Version != version
 }
 
 // failed says which key a request was about.

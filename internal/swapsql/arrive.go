@@ -16,7 +16,7 @@ import (
 )
 
 // The arrivals of a key are a text to which one is appended for each, so that no arrival is in the way of
-// another one, or of a swap. A version has their ends in it, by which a swap takes the first ones away.
+// another one, or of a swap. A State has their ends in it, by which a swap takes the first ones away.
 const (
 	freeSQL = `(f.line = '' AND f.arrivals = '')`
 	// The clock is read once: everything else goes by what it was then.
@@ -133,7 +133,7 @@ func tail(a *swaplock.Arrival) string {
 }
 
 // parseArrivals reads at most so many of the first arrivals, and where each ends.
-func (s *Store) parseArrivals(key, text string, most int) (all []swaplock.Arrival, ends []int, err error) {
+func (s *Store) parseArrivals(key, text string, most int) (all []swaplock.Arrival, at ends, err error) {
 	for end := 0; end < len(text) && len(all) != most; {
 		line, _, _ := strings.Cut(text[end:], "\n")
 		end += len(line) + 1
@@ -146,16 +146,18 @@ func (s *Store) parseArrivals(key, text string, most int) (all []swaplock.Arriva
 			TTL: time.Duration(a.TTL) * time.Microsecond, WaitTTL: time.Duration(a.WaitTTL) * time.Microsecond,
 			Token: a.Token, At: fromMicros(a.At),
 		})
-		ends = append(ends, end)
+		at = append(at, end)
 	}
-	return all, ends, nil
+	return all, at, nil
 }
 
-// version is that of a row, with the ends of those arrivals that were read.
+// ends is a State.Seen: where those arrivals end that were read.
+type ends []int
+
+// version is that of a row.
 type version struct {
 	number  int64
 	opening int64 // Statement.Opening: a copy of a file may have other rows of that number
-	ends    []int
 }
 
 func (v version) String() string {
@@ -163,29 +165,15 @@ func (v version) String() string {
 	if v.opening != 0 {
 		text = strconv.AppendInt(append(text, '@'), v.opening, 10)
 	}
-	for i, end := range v.ends {
-		text = strconv.AppendInt(append(text, ":,"[min(i, 1)]), int64(end), 10)
-	}
 	return string(text)
 }
 
 func readVersion(text string) (v version, err error) {
-	row, rest, more := strings.Cut(text, ":")
-	number, opening, opened := strings.Cut(row, "@")
+	number, opening, opened := strings.Cut(text, "@")
 	if v.number, err = strconv.ParseInt(number, 10, 64); err == nil && opened {
 		v.opening, err = strconv.ParseInt(opening, 10, 64)
 	}
-	if err != nil || !more {
-		return v, err
-	}
-	for part := range strings.SplitSeq(rest, ",") {
-		end, err := strconv.Atoi(part)
-		if err != nil {
-			return v, err
-		}
-		v.ends = append(v.ends, end)
-	}
-	return v, nil
+	return v, err
 }
 
 // Arrive takes a free lock, or puts a claim behind all others, by one statement.
@@ -263,11 +251,11 @@ func (r *placeRow) columns(s *Store) []any {
 func (r *placeRow) place(q *Statement, span int64) *swaplock.Place {
 	p := &swaplock.Place{
 		Token: r.last - span + 1, At: fromMicros(r.came), Granted: r.granted == 1, Open: fromMicros(r.open),
-		Version: version{number: r.number, opening: q.Opening}.String(), Lost: lostBefore(q.Opening),
+		Version: version{r.number, q.Opening}.String(), Lost: lostBefore(q.Opening),
 		Mark: string(r.mark), MarkedBy: string(r.markedBy),
 	}
 	if p.Granted {
-		p.Version = version{number: r.number, opening: q.Opening, ends: []int{r.length}}.String()
+		p.Seen = ends{r.length}
 	} else {
 		p.Ahead = r.ahead/6 - 1 // six bytes of each claim are left out
 	}
@@ -304,7 +292,7 @@ func (s *Store) taken(now int64, tail int, opening int64) *swaplock.Place {
 	length := len(`{"token":,"at":`) + 2*len(strconv.FormatInt(now, 10)) + tail
 	return &swaplock.Place{
 		Token: now, At: fromMicros(now), Granted: true, Lost: lostBefore(opening),
-		Version: version{number: now, opening: opening, ends: []int{length}}.String(),
+		Version: version{now, opening}.String(), Seen: ends{length},
 	}
 }
 

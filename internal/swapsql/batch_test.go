@@ -284,7 +284,8 @@ func TestBatchOfLeavesThatWasSentAgain(t *testing.T) {
 			done := make(chan error, 1)
 			go func() {
 				v, err := x.s.Swap(t.Context(), key, &swaplock.Change{
-					If: "5:10", IfLast: 4, Before: time.Now().Add(time.Hour), Arrivals: 1, Content: swaplock.Content{Last: 4},
+					If: "5", Seen: ends{10}, IfLast: 4, Before: time.Now().Add(time.Hour), Arrivals: 1,
+					Content: swaplock.Content{Last: 4},
 				})
 				if (v == "6") != (err == nil) {
 					err = fmt.Errorf("a swap returned version %q, %v", v, err)

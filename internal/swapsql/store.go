@@ -169,15 +169,15 @@ func (s *Store) state(key string, r *lineRow, arrivals int, some bool, opening i
 	if !r.number.Valid {
 		return st, nil
 	}
-	var ends []int
 	whole := r.arrived.String
 	if some && len(whole) > readMost {
 		whole = whole[:strings.LastIndexByte(whole[:readMost], '\n')+1]
 	}
-	st.Arrivals, ends, err = s.parseArrivals(key, whole, arrivals)
+	var at ends
+	st.Arrivals, at, err = s.parseArrivals(key, whole, arrivals)
 	all := len(r.arrived.String)
-	st.More = len(ends) > 0 && ends[len(ends)-1] < all || len(ends) == 0 && all > 0
-	st.Version = version{number: r.number.Int64, opening: opening, ends: ends}.String()
+	st.More = len(at) > 0 && at[len(at)-1] < all || len(at) == 0 && all > 0
+	st.Version, st.Seen = version{r.number.Int64, opening}.String(), at
 	return st, err
 }
 

@@ -63,20 +63,22 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 		return s.insert(ctx, key, c)
 	}
 	v, err := readVersion(c.If)
-	if err != nil || c.Arrivals > len(v.ends) {
-		return "", err // a key is read before as many arrivals are taken
+	if err != nil {
+		return "", err
 	}
 	if err := s.makeLeases(ctx, key, c.Lend); err != nil {
 		return "", err
 	}
 	taken := 0 // bytes of arrivals
+	at, _ := c.Seen.(ends)
 	if c.Arrivals > 0 {
-		taken = v.ends[c.Arrivals-1]
+		taken = at[c.Arrivals-1]
 	}
 	free := leavesFree(c)
 	if free {
 		if done, err := s.freeInBatch(ctx, key, v.number, int64(taken), c); done || err != nil {
 			s.left.add(key)
+			c.Seen = nil
 			return version{number: v.number + 1}.String(), err
 		}
 	}
@@ -95,11 +97,12 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	if free && s.d.kind != sqlite {
 		s.left.add(key)
 	}
-	next := version{number: v.number + 1, opening: v.opening, ends: v.ends[c.Arrivals:]}
-	for i := range next.ends {
-		next.ends[i] -= taken
+	at = slices.Clone(at[c.Arrivals:])
+	for i := range at {
+		at[i] -= taken
 	}
-	return next.String(), nil
+	c.Seen = at
+	return version{v.number + 1, v.opening}.String(), nil
 }
 
 // leavesFree reports whether c leaves nothing in the line of a key without a mark. Then no lease in a record ends, and
@@ -135,7 +138,7 @@ func (s *Store) insert(ctx context.Context, key string, c *swaplock.Change) (new
 		floorMicros(content.Open), content.Capacity, "")
 	st.Writes = true
 	n, err := s.conns.Run(ctx, st)
-	newVersion = version{number: first, opening: st.Opening}.String()
+	newVersion = version{first, st.Opening}.String()
 	switch {
 	case n == 0 || err != nil:
 		return "", lost(st, err)

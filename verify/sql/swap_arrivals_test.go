@@ -27,7 +27,7 @@ func newArrivals(t *testing.T, s *store) *arrivals {
 		st, err := x.st.Read(context.Background(), "k", -1)
 		must(t, err)
 		_, err = x.st.Swap(context.Background(), "k", &swaplock.Change{
-			If: st.Version, Arrivals: len(st.Arrivals), Content: swaplock.Content{Last: st.Last},
+			If: st.Version, Seen: st.Seen, Arrivals: len(st.Arrivals), Content: swaplock.Content{Last: st.Last},
 		})
 		must(t, err)
 	})
@@ -81,7 +81,9 @@ func TestWaiterIsWithdrawnOnce(t *testing.T) {
 		a, _, c := x.add("a", 1), x.add("b", 1), x.add("c", 1)
 		before := x.read(16, false, "holder", "a", "b", "c")
 		x.withdraw(a, true)
-		version, err := x.st.Swap(soon(t), "k", &swaplock.Change{If: before.Version, Content: before.Content, Arrivals: 2})
+		version, err := x.st.Swap(soon(t), "k", &swaplock.Change{
+			If: before.Version, Seen: before.Seen, Content: before.Content, Arrivals: 2,
+		})
 		if version != "" || err != nil {
 			t.Errorf("a swap of what was read before a claim left answered %q, %v", version, err)
 		}
@@ -89,7 +91,7 @@ func TestWaiterIsWithdrawnOnce(t *testing.T) {
 		after := x.read(16, false, "holder", "b", "c")
 		// The lease of the holder may have ended: somebody may be granted, by a step.
 		after.Content.Open = after.Now.Add(-time.Second)
-		_, err = x.st.Swap(soon(t), "k", &swaplock.Change{If: after.Version, Content: after.Content})
+		_, err = x.st.Swap(soon(t), "k", &swaplock.Change{If: after.Version, Seen: after.Seen, Content: after.Content})
 		must(t, err)
 		x.withdraw(c, false)
 		x.read(-1, false, "holder", "b", "c")
@@ -108,7 +110,9 @@ func TestLongLineIsReadInPart(t *testing.T) {
 		x.read(-1, false, "holder", "a")
 		st := x.read(16, false, "holder", "a")
 		st.Content.Document = []byte(`{"format":1}`)
-		_, err := x.st.Swap(soon(t), "k", &swaplock.Change{If: st.Version, Content: st.Content, Arrivals: 1})
+		_, err := x.st.Swap(soon(t), "k", &swaplock.Change{
+			If: st.Version, Seen: st.Seen, Content: st.Content, Arrivals: 1,
+		})
 		must(t, err)
 		x.add("b", 3000)
 		x.read(16, false, "a", "b")

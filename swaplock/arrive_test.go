@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -125,6 +126,35 @@ func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
 			t.Errorf("next to %+v: %+v", waiter, next)
 		}
 	})
+}
+
+// hinted notes which arrivals may find the lock free.
+type hinted struct {
+	*toy
+	free []bool
+}
+
+func (s *hinted) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
+	s.free = append(s.free, a.Free)
+	return s.toy.Arrive(ctx, key, a)
+}
+
+// A store may have a short request for a lock that is free. It is worth a try once for each time that this process has
+// left the line empty: another one may be there.
+func TestLockThatWasLeftEmptyMayBeFree(t *testing.T) {
+	s := &hinted{toy: newToy()}
+	b, other := opened(t, s), opened(t, s.toy)
+	for i := range 3 {
+		left(t, b, entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute)))
+	}
+	holder := entered(t, other, exclusive("other", time.Minute))
+	for i := range 2 {
+		entered(t, b, exclusive(fmt.Sprint("waiter", i), time.Minute))
+	}
+	left(t, other, holder)
+	if want := []bool{false, true, true, true, false}; !slices.Equal(s.free, want) {
+		t.Errorf("the lock may be free: %v; want %v", s.free, want)
+	}
 }
 
 // informing tells of a swap with the line, as the SQL stores do.

@@ -57,7 +57,7 @@ func New(store Store) *Backend {
 	}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.arriver, _ = store.(Arriver)
-	b.claims = newClaims(b.arriver != nil)
+	b.claims = newClaims()
 	b.claims.clock.Start()
 	b.messenger, _ = store.(Messenger)
 	b.queues, b.lateUntil = make(map[string][]*job), make(map[string]time.Time)

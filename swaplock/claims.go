@@ -40,17 +40,15 @@ type claims struct {
 	byKey    map[string]map[string]*own // by key and ID
 	versions map[string]string          // of those keys, as last seen
 	lines    map[string]*State          // see keep
-	arrive   bool                       // an empty line is entered without them
 	alarms   driverutil.Alarms
 	alarmed  time.Time // when versions of granted claims were last asked for
 	began    time.Time
 	clock    clock.Clock // goes on while the machine sleeps
 }
 
-func newClaims(arrive bool) claims {
+func newClaims() claims {
 	return claims{
-		arrive: arrive,
-		byKey:  make(map[string]map[string]*own), versions: make(map[string]string), lines: make(map[string]*State),
+		byKey: make(map[string]map[string]*own), versions: make(map[string]string), lines: make(map[string]*State),
 		began: time.Now(),
 	}
 }
@@ -74,13 +72,6 @@ func (cs *claims) enter(ref driverutil.ClaimRef) (o *own, known bool) {
 	o = &own{ClaimRef: ref, grant: proof(ref.ID), wake: make(chan struct{}, 1)}
 	cs.byKey[ref.Key][ref.ID] = o
 	return o, false
-}
-
-// others reports whether more than one claim of this Backend is in the line of key.
-func (cs *claims) others(key string) bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return len(cs.byKey[key]) > 1
 }
 
 // enters notes that the claim of o has entered what is in st, maybe as a, and where it stands.
@@ -177,7 +168,7 @@ func (cs *claims) leave(ref driverutil.ClaimRef) {
 	if delete(cs.byKey[ref.Key], ref.ID); len(cs.byKey[ref.Key]) == 0 {
 		delete(cs.byKey, ref.Key)
 		delete(cs.versions, ref.Key)
-		if st := cs.lines[ref.Key]; st != nil && (cs.arrive || !st.empty()) {
+		if st := cs.lines[ref.Key]; st != nil && !st.empty() {
 			delete(cs.lines, ref.Key)
 		}
 	}

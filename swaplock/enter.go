@@ -51,7 +51,7 @@ func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	}
 	return &Arrival{
 		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL, WaitTTL: driverutil.Lease(c, false),
-		Waits: !c.NoWait, Full: c.Weight == c.Capacity, Behind: b.claims.others(c.Key), written: &d,
+		Waits: !c.NoWait, Full: c.Weight == c.Capacity, Free: b.claims.leftEmpty(c.Key), written: &d,
 	}
 }
 

@@ -1,6 +1,9 @@
 package swaplock
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // recall says what a step may run on that goes by the line as this process saw it last, without a read. Its swap fails
 // if others have written the line since.
@@ -36,11 +39,23 @@ func (cs *claims) keep(key string, st *State) {
 
 func (cs *claims) keepLocked(key string, st *State) {
 	if len(cs.lines) >= mostLeft+len(cs.byKey) {
-		clear(cs.lines)
+		maps.DeleteFunc(cs.lines, func(_ string, st *State) bool { return st.empty() })
 	}
 	if delete(cs.lines, key); st != nil {
 		cs.lines[key] = st
 	}
+}
+
+// leftEmpty reports whether the line of key was left empty, without a mark, when it was seen last. It says so once.
+func (cs *claims) leftEmpty(key string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	st := cs.lines[key]
+	if st == nil || !st.empty() || st.Mark+st.MarkedBy != "" {
+		return false
+	}
+	delete(cs.lines, key)
+	return true
 }
 
 // recall takes the line of key that was kept, with the time by now, or returns nil.

@@ -224,7 +224,7 @@ type Arrival struct {
 	Waits    bool          // it may wait
 	Blind    bool          // it may join though nobody knows yet whether it waits
 	Full     bool          // if it holds the lock, no other can
-	Behind   bool          // others of this process are in line, so the lock is hardly free
+	Free     bool          // this process has left the line empty, and not been there since: the lock may be free
 
 	Token int64     // the larger of Last + 1 and At in µs since 1970
 	At    time.Time // when it arrived

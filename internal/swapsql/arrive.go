@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -194,18 +193,14 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	case a.Blind:
 		late = always
 	}
-	left := s.left.take(key)
-	if s.takes != nil && !a.Behind {
-		arg := batchArg{Span: a.Span, Lease: lease, Tail: text, Full: full, Capacity: a.Capacity}
-		if p, err := s.takeInBatch(ctx, key, a.ID, arg); p != nil || err != nil {
-			return p, err
-		}
-	}
 	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
-	s.under.Add(1)
-	defer s.under.Add(-1)
-	if !a.Behind && (left || s.d.kind == sqlite) {
-		if p, err := s.take(ctx, key, len(text), insert); p != nil || err != nil {
+	if a.Free {
+		arg := batchArg{Span: a.Span, Lease: lease, Tail: text, Full: full, Capacity: a.Capacity}
+		p, sent, err := s.takeInBatch(ctx, key, a.ID, arg)
+		if !sent && err == nil {
+			p, err = s.take(ctx, key, len(text), insert)
+		}
+		if p != nil || err != nil {
 			return p, err
 		}
 	}
@@ -215,6 +210,8 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 // arriveAny takes a free lock, or puts a claim behind all others.
 func (s *Store) arriveAny(ctx context.Context, key string, a *swaplock.Arrival, insert []any, late int64,
 ) (*swaplock.Place, error) {
+	s.under.Add(1)
+	defer s.under.Add(-1)
 	quoted, wait, text := `"`+a.ID+`"`, a.WaitTTL.Microseconds(), insert[4]
 	if s.d.kind == mysql {
 		return s.arriveMySQL(ctx, key, quoted, append(insert, late, quoted, quoted, wait, text))
@@ -265,6 +262,8 @@ func (r *placeRow) place(q *Statement, span int64) *swaplock.Place {
 // take takes a lock that is free, has no mark, and was last wanted before now. All that it writes is known from the
 // clock: on SQLite the statement returns no row, which costs as much as the rest of it.
 func (s *Store) take(ctx context.Context, key string, tail int, args []any) (p *swaplock.Place, err error) {
+	s.under.Add(1)
+	defer s.under.Add(-1)
 	text, now := takeSQL, int64(0)
 	switch s.d.kind {
 	case postgres:
@@ -294,37 +293,6 @@ func (s *Store) taken(now int64, tail int, opening int64) *swaplock.Place {
 		Token: now, At: fromMicros(now), Granted: true, Lost: lostBefore(opening),
 		Version: version{now, opening}.String(), Seen: ends{length},
 	}
-}
-
-// leftFree has keys whose lines this process has left empty since it last entered them. Another process may have
-// entered since.
-type leftFree struct {
-	mu   sync.Mutex
-	keys map[string]struct{}
-}
-
-// mostLeft is how many keys are remembered.
-const mostLeft = 4096
-
-func (l *leftFree) add(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.keys) >= mostLeft {
-		clear(l.keys)
-	}
-	if l.keys == nil {
-		l.keys = make(map[string]struct{})
-	}
-	l.keys[key] = struct{}{}
-}
-
-// take reports whether key is there, and takes it out.
-func (l *leftFree) take(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, left := l.keys[key]
-	delete(l.keys, key)
-	return left
 }
 
 // always is longer than any time that is left, in µs.

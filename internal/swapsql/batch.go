@@ -83,14 +83,14 @@ type batchArg struct {
 	Before   int64  `json:"before,omitempty"`
 }
 
-// run has c done in a batch, if many calls are under way. What the batch leaves out must be sent alone: also if it was
-// refused, which may be due to another call.
+// run has a call done in a batch, if many are under way; else it returns nil. What the batch leaves out must be sent
+// alone: also if it was refused, which may be due to another call.
 func (b *batcher) run(ctx context.Context, arg batchArg) (*batched, error) {
 	c := &batched{batchArg: arg, ctx: ctx, over: make(chan struct{})}
 	b.mu.Lock()
 	if b.senders == 0 && b.s.under.Load() < manyUnder {
 		b.mu.Unlock()
-		return c, nil
+		return nil, nil
 	}
 	b.waiting = append(b.waiting, c)
 	if b.senders == 0 || b.senders < batchSenders && len(b.waiting) >= batchCalls/2 { // one has larger batches
@@ -183,13 +183,17 @@ func (b *batcher) send(calls []*batched) {
 }
 
 // takeInBatch takes the lock of key for the claim with id in a batch, if many calls are under way and the lock is free.
-func (s *Store) takeInBatch(ctx context.Context, key, id string, arg batchArg) (*swaplock.Place, error) {
+func (s *Store) takeInBatch(ctx context.Context, key, id string, arg batchArg) (p *swaplock.Place, sent bool,
+	err error) {
+	if s.takes == nil {
+		return nil, false, nil
+	}
 	arg.Key, arg.ID = hex.EncodeToString([]byte(key)), id
 	c, err := s.takes.run(ctx, arg)
-	if err != nil || !c.done {
-		return nil, err
+	if err == nil && c != nil && c.done {
+		p = s.taken(c.now, len(arg.Tail), 0)
 	}
-	return s.taken(c.now, len(arg.Tail), 0), nil
+	return p, c != nil, err
 }
 
 // freeInBatch has c, which leavesFree, done in a batch, if many calls are under way.
@@ -201,8 +205,11 @@ func (s *Store) freeInBatch(ctx context.Context, key string, number, taken int64
 	got, err := s.frees.run(ctx, batchArg{
 		Key: hex.EncodeToString([]byte(key)), Number: number, Taken: taken, Last: c.Last, Before: c.Before.UnixMicro(),
 	})
-	if err == nil && !got.done && got.resent {
+	if got == nil || err != nil {
+		return false, err
+	}
+	if !got.done && got.resent {
 		err = errResent(key)
 	}
-	return err == nil && got.done, err
+	return got.done, err
 }

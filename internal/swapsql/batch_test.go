@@ -92,7 +92,7 @@ func newBatchTest(t *testing.T) *batchTest {
 // end has the calls return that are under way.
 func (x *batchTest) end() {
 	for _, st := range x.alone {
-		st.rows = [][]any{arrived()}
+		st.rows = [][]any{{int64(7)}}
 		st.answer <- nil
 	}
 	synctest.Wait()
@@ -118,7 +118,9 @@ func (x *batchTest) next() *fakeStatement {
 func (x *batchTest) arrive(ctx context.Context, key string) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		p, err := x.s.Arrive(ctx, key, &swaplock.Arrival{ID: "a", Claim: []byte("{}"), Span: 1, Capacity: 1, Waits: true})
+		p, err := x.s.Arrive(ctx, key, &swaplock.Arrival{
+			ID: "a", Claim: []byte("{}"), Span: 1, Capacity: 1, Waits: true, Free: true,
+		})
 		done <- outcome{p, err}
 	}()
 	synctest.Wait()

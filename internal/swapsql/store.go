@@ -32,7 +32,6 @@ type Store struct {
 
 	under        atomic.Int64 // statements under way that take or write a line
 	takes, frees *batcher     // on PostgreSQL
-	left         leftFree
 }
 
 // Options of a Store.

@@ -77,7 +77,6 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	free := leavesFree(c)
 	if free {
 		if done, err := s.freeInBatch(ctx, key, v.number, int64(taken), c); done || err != nil {
-			s.left.add(key)
 			c.Seen = nil
 			return version{number: v.number + 1}.String(), err
 		}
@@ -93,9 +92,6 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	n, err := s.conns.Run(ctx, st)
 	if n == 0 || err != nil {
 		return "", lost(st, err)
-	}
-	if free && s.d.kind != sqlite {
-		s.left.add(key)
 	}
 	at = slices.Clone(at[c.Arrivals:])
 	for i := range at {

@@ -32,10 +32,8 @@
 // into the document, but not more than a few dozen, so that a long line does not make each swap
 // long.
 //
-// Enter of a line that is not full, Leave, and the first renewal are swaps. After a lost one, a
-// claim arrives all the same and reads whether it waits: one that fits beside all before it holds
-// the lock, also before that is written down. Leave and renewal become messages among the
-// arrivals, which the next client to swap does.
+// Enter of a line that is not full, Leave, and the first renewal are swaps. After a lost one they
+// become messages among the arrivals, which the next client to swap does.
 //
 // # The document
 //

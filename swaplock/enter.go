@@ -100,14 +100,9 @@ func plain(id string) bool {
 // errOpens says that a claim may arrive now.
 var errOpens = errors.New("the line is open")
 
-// asks returns what has others put c into line: a if it is there, which joins blindly, else a message.
-func (b *Backend) asks(c *driver.Claim, a *Arrival) *Arrival {
-	switch {
-	case a != nil:
-		blind := *a
-		blind.Blind = true
-		return &blind
-	case c.NoWait:
+// asks is a message that has others put c into line.
+func (b *Backend) asks(c *driver.Claim) *Arrival {
+	if c.NoWait {
 		return nil
 	}
 	d := describe(c, b.node)
@@ -131,7 +126,7 @@ func (b *Backend) join(
 			return errPart
 		}
 		own, err := r.Find(c.ID), error(nil)
-		if own != nil && r.appended { // by the message or the arrival, or by another Enter with this ID
+		if own != nil && r.appended { // by the message, or by another Enter with this ID
 			err = driverutil.CheckFound(c.Capacity, c.Weight, own.Capacity, own.Weight)
 		} else {
 			own, err = r.Enter(s, *c)
@@ -142,7 +137,7 @@ func (b *Backend) join(
 		}
 		return err
 	}
-	j := &job{ctx: ctx, f: f, asks: func() *Arrival { return b.asks(c, a) }, id: c.ID}
+	j := &job{ctx: ctx, f: f, asks: func() *Arrival { return b.asks(c) }, id: c.ID}
 	if a == nil {
 		j.recalls = enters
 	}

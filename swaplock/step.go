@@ -363,7 +363,7 @@ func (a *batch) done(r *reading) bool {
 		case j.looks:
 		case !j.appended || j.err != nil || !r.asRead(j.id):
 			return false
-		case j.other.Message && r.has(j.other):
+		case r.has(j.other):
 			return false // nobody has done it yet
 		}
 	}

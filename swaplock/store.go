@@ -184,15 +184,15 @@ type Arriver interface {
 	//     lease of a.TTL, and the version changes. Open becomes the end of that lease if a.Full,
 	//     else zero, and Capacity becomes a.Capacity.
 	//   - Else a joins behind all others if a.Waits, Capacity is a.Capacity, and the store's clock
-	//     is before Open, or a.Blind. The version stays the same, and Open becomes no later than
-	//     a.WaitTTL from now. It may not join if its ID occurs in the document as a JSON string,
-	//     or among the arrivals.
+	//     is before Open. The version stays the same, and Open becomes no later than a.WaitTTL from
+	//     now. It may not join if its ID occurs in the document as a JSON string, or among the
+	//     arrivals.
 	//
 	// The store sets Token and At, and Last becomes Token + Span - 1.
 	//
 	// A message is something that whoever swaps next does for a client whose own swaps come too
-	// late. It has only a Claim. It is added if there is a document or an arrival, and changes
-	// nothing else.
+	// late. It has only a Claim, and the store sets At. It is added if there is a document or an
+	// arrival, and changes nothing else.
 	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
 
 	// Withdraw takes a, with the Token and At that it has got, out of the arrivals, if it is there and the store's
@@ -222,7 +222,6 @@ type Arrival struct {
 	TTL      time.Duration // of its lease, if it holds the lock at once
 	WaitTTL  time.Duration // of its lease, if it waits
 	Waits    bool          // it may wait
-	Blind    bool          // it may join though nobody knows yet whether it waits
 	Full     bool          // if it holds the lock, no other can
 	Free     bool          // this process has left the line empty, and not been there since: the lock may be free
 

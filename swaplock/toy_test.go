@@ -255,11 +255,11 @@ func (s *toy) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swa
 		if free {
 			return nil, nil
 		}
-		k.arrivals = append(slices.Clip(k.arrivals), *a)
+		k.arrivals = append(slices.Clip(k.arrivals), swaplock.Arrival{Message: true, Claim: a.Claim, At: now})
 		return &swaplock.Place{}, nil
 	}
 	same := func(b swaplock.Arrival) bool { return b.ID == a.ID }
-	if !free && (!a.Waits || !a.Blind && !now.Before(c.Open) || c.Capacity != a.Capacity ||
+	if !free && (!a.Waits || !now.Before(c.Open) || c.Capacity != a.Capacity ||
 		bytes.Contains(c.Document, []byte(`"`+a.ID+`"`)) || slices.ContainsFunc(k.arrivals, same)) {
 		return nil, nil
 	}

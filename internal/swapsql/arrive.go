@@ -33,7 +33,7 @@ ON CONFLICT (lock_key) DO UPDATE SET
 	came = excluded.came,
 	open_until = CASE WHEN {free} THEN excluded.open_until ELSE {min}(f.open_until, excluded.came + ?{int}) END,
 	capacity = CASE WHEN {free} THEN excluded.capacity ELSE f.capacity END
-WHERE {free} OR {now} < f.open_until + ?{int} AND f.capacity = excluded.capacity
+WHERE {free} OR {now} < f.open_until * ?{int} AND f.capacity = excluded.capacity
 	AND {in}(f.line, ?{txt}) = 0 AND {in}(f.arrivals, ?{txt}) = 0
 RETURNING last, came, version, open_until, {hex}mark{/hex}, {hex}marked_by{/hex},
 	CASE WHEN holder = ?{bytes} THEN 1 ELSE 0 END,
@@ -75,7 +75,7 @@ FROM (SELECT {now} AS now FROM DUAL LIMIT 1) n WHERE {alone}
 ON DUPLICATE KEY UPDATE
 	came = IF(LAST_INSERT_ID(CASE
 		WHEN LENGTH(line) + LENGTH(arrivals) + LENGTH(mark) = 0 AND last < VALUES(came) THEN VALUES(came) * 4 + 1
-		WHEN VALUES(came) < open_until + ? AND LENGTH(line) + LENGTH(arrivals) > 0 AND capacity = VALUES(capacity)
+		WHEN VALUES(came) < open_until * ? AND LENGTH(line) + LENGTH(arrivals) > 0 AND capacity = VALUES(capacity)
 			AND INSTR(line, ?) = 0 AND INSTR(arrivals, ?) = 0 THEN GREATEST(last + 1, VALUES(came)) * 4 + 2
 		ELSE 0 END) = 0, came, VALUES(came)),
 	holder = IF(MOD(LAST_INSERT_ID(), 4) = 1, VALUES(holder), holder),
@@ -186,13 +186,6 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 	if a.Full {
 		full, open = 1, lease
 	}
-	late := int64(0) // how long after open_until a may arrive
-	switch {
-	case !a.Waits:
-		late = -always
-	case a.Blind:
-		late = always
-	}
 	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
 	if a.Free {
 		arg := batchArg{Span: a.Span, Lease: lease, Tail: text, Full: full, Capacity: a.Capacity}
@@ -204,20 +197,23 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 			return p, err
 		}
 	}
-	return s.arriveAny(ctx, key, a, insert, late)
+	return s.arriveAny(ctx, key, a, insert)
 }
 
 // arriveAny takes a free lock, or puts a claim behind all others.
-func (s *Store) arriveAny(ctx context.Context, key string, a *swaplock.Arrival, insert []any, late int64,
-) (*swaplock.Place, error) {
+func (s *Store) arriveAny(ctx context.Context, key string, a *swaplock.Arrival, insert []any) (*swaplock.Place, error) {
 	s.under.Add(1)
 	defer s.under.Add(-1)
 	quoted, wait, text := `"`+a.ID+`"`, a.WaitTTL.Microseconds(), insert[4]
+	waits := int64(0)
+	if a.Waits {
+		waits = 1
+	}
 	if s.d.kind == mysql {
-		return s.arriveMySQL(ctx, key, quoted, append(insert, late, quoted, quoted, wait, text))
+		return s.arriveMySQL(ctx, key, quoted, append(insert, waits, quoted, quoted, wait, text))
 	}
 	q := s.statement("enter the line of", key, arriveAnySQL,
-		append(insert, text, wait, late, quoted, quoted, []byte(a.ID))...)
+		append(insert, text, wait, waits, quoted, quoted, []byte(a.ID))...)
 	q.Keeps, q.Writes = false, true
 	var p *swaplock.Place
 	q.Begin = func() { p = nil }
@@ -295,16 +291,10 @@ func (s *Store) taken(now int64, tail int, opening int64) *swaplock.Place {
 	}
 }
 
-// always is longer than any time that is left, in µs.
-const always = 1 << 60
-
 // leaveMessage adds a message to the arrivals, if there is a line.
 func (s *Store) leaveMessage(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
-	text, err := json.Marshal(map[string]any{"message": true, "claim": json.RawMessage(a.Claim)})
-	if err != nil {
-		return nil, driver.Permanent(err)
-	}
-	n, err := s.write(ctx, "leave a message in the line of", key, messageSQL, ascii(text)+"\n", []byte(key))
+	text := ascii(fmt.Appendf(nil, `,"message":true,"claim":%s}`+"\n", a.Claim))
+	n, err := s.write(ctx, "leave a message in the line of", key, messageSQL, text, []byte(key))
 	if n == 0 || err != nil {
 		return nil, err
 	}

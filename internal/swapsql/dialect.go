@@ -74,7 +74,7 @@ var (
 			"{merge}", "ON CONFLICT (lock_key, token) DO UPDATE SET written = excluded.written, " +
 				"entry = json_patch(fencelock_history.entry, excluded.entry)",
 			"{text}", "entry",
-			"{hex}", "", "{/hex}", "", "{now}", "{clock}", "{append}", "arrivals || ?",
+			"{hex}", "", "{/hex}", "", "{now}", "{clock}", "{append}", "arrivals || '{\"at\":' || {now} || ?",
 			"{max}", "max", "{min}", "min", "{in}", "instr", "{bytes}", "", "{int}", "", "{txt}", "", "{no}", "x''",
 			"{alone}", "1 = 1", "{sure}", "", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
 			"{stamp}", "came = {clock}, ", "{came}", "{clock}", "{lazily}", "",
@@ -90,7 +90,7 @@ var (
 			"{text}", "entry", "{hex}", "encode(", "{/hex}", ", 'hex')",
 			"{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 			"{max}", "GREATEST", "{min}", "LEAST", "{in}", "strpos", "{bytes}", "::bytea", "{int}", "::bigint",
-			"{txt}", "::text", "{no}", "''", "{append}", "arrivals || ?::text",
+			"{txt}", "::text", "{no}", "''", "{append}", "arrivals || '{\"at\":' || {now} || ?::text",
 			"{unlocked}", "pg_try_advisory_xact_lock_shared(hashtextextended(encode(id, 'escape'), 0))",
 			"{sure}", "WITH sure AS (DELETE FROM fencelock_lease WHERE false) ",
 			"{alone}", "1 = 1", "{values}", "VALUES (", "{end}", ") ON CONFLICT DO NOTHING",
@@ -107,8 +107,8 @@ var (
 				"entry = JSON_MERGE_PATCH(entry, VALUES(entry))",
 			"{text}", "CAST(entry AS BINARY)", // whatever the character set of the session is
 			"{hex}", "", "{/hex}", "", "{now}", nowMySQL,
-			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, ?)", "{in}", "INSTR", "{bytes}", "", "{txt}", "",
-			"{int}", "",
+			"{max}", "GREATEST", "{append}", "CONCAT(arrivals, '{\"at\":', {now}, ?)", "{in}", "INSTR", "{bytes}", "",
+			"{txt}", "", "{int}", "",
 			"{sure}", "", "{values}", "SELECT ", "{end}", " FROM DUAL WHERE {alone}",
 			"{stamp}", "", "{came}", "0", "{lazily}", "", "{no}", "X''",
 			"{told}", "LEFT(CONCAT(?, news), 300)", "{untold}", "LEFT(CONCAT(version + 1, ' ;', news), 300)",

@@ -3,6 +3,7 @@ package swapsql
 import (
 	"context"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -100,7 +101,7 @@ func (w *watch) look(ctx context.Context) error {
 	known := w.waiting()
 	maps.DeleteFunc(w.told, func(key string, _ int64) bool { _, ok := known[key]; return !ok })
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(known)), mostAtOnce) {
-		most := int64(always) // the version of which the line is known
+		most := int64(math.MaxInt64) // the version of which the line is known
 		if v, err := readVersion(known[keys[0]]); err == nil && len(keys) == 1 {
 			most = v.number
 		}

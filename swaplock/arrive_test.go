@@ -553,13 +553,13 @@ func TestEnterHidesNoGrant(t *testing.T) {
 	})
 }
 
-// A process takes and gives back a lock all the time, by the line as it has left it. The swaps of another one come too
-// late each time, and the message that it leaves is read.
+// A process takes and gives back a lock all the time, by the line as it has left it. Another one is five times as far
+// away, so its swaps come too late each time, and the message that it leaves is read.
 func TestLineThatIsKnownHidesNoMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		toy := newToy()
-		store := newDistant(toy, time.Millisecond)
-		busy, other := opened(t, notes{store, toy, store.way}), opened(t, notes{store, toy, store.way})
+		near, far := newDistant(toy, time.Millisecond), newDistant(toy, 5*time.Millisecond)
+		busy, other := opened(t, notes{near, toy, near.way}), opened(t, notes{far, toy, far.way})
 		var stop atomic.Bool
 		done := make(chan bool)
 		go func() {

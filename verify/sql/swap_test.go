@@ -71,3 +71,18 @@ func TestTransactionThatWasLeftOpen(t *testing.T) {
 		leave(t, others, held)
 	})
 }
+
+// TestMarkOfAnotherProcess: a process has left a line empty, and takes the lock again by a short statement. Another one
+// has left a mark meanwhile, which it must be told.
+func TestMarkOfAnotherProcess(t *testing.T) {
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
+		other := s.polling(t)
+		leave(t, b, hold(t, b, claim("k")))
+		must(t, other.Leave(soon(t), hold(t, other, claim("k")), driver.Exit{Mark: "done"}))
+		held := hold(t, b, claim("k"))
+		if held.Mark != "done" {
+			t.Errorf("the mark is %q", held.Mark)
+		}
+		leave(t, b, held)
+	})
+}

@@ -16,6 +16,7 @@ import (
 type Session struct {
 	server
 	try, wait, has, release string // each answers 1 for yes
+	patient                 string // begins the transaction in which wait is sent, if there is one
 	number                  func(key string) any
 
 	mu    sync.Mutex
@@ -43,7 +44,9 @@ func Advisory(db *sql.DB, number func(key string) int64) *Session {
 		wait:    `SELECT 1 FROM (SELECT pg_advisory_lock($1)) AS l`,
 		has:     `SELECT 1 WHERE $1::bigint IS NOT NULL`, // the session is there, and so is its lock
 		release: `SELECT pg_advisory_unlock($1)::int`,
-		number:  func(key string) any { return number(key) },
+		patient: `SELECT count(set_config(name, '0', true)) FROM pg_settings
+			WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout')`,
+		number: func(key string) any { return number(key) },
 	}
 	if number == nil {
 		s.try = `SELECT pg_try_advisory_lock(hashtext($1))::int`
@@ -60,8 +63,11 @@ func Advisory(db *sql.DB, number func(key string) int64) *Session {
 const (
 	isReadOnly     = ` WHEN CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only THEN 2`
 	unlessReadOnly = isReadOnly + ` ELSE 1 END`
-	getLock        = `SELECT CASE` + isReadOnly + ` WHEN COALESCE(GET_LOCK(?, %d), 0) = 0 THEN 0` + unlessReadOnly
+	getLock        = ` CASE` + isReadOnly + ` WHEN COALESCE(GET_LOCK(?, %d), 0) = 0 THEN 0` + unlessReadOnly
 )
+
+// patient begins a statement that MariaDB, and MySQL, end by no time limit of the server, the user or the session.
+const patient = `/*M! SET STATEMENT max_statement_time = 0 FOR */ SELECT /*+ MAX_EXECUTION_TIME(4294967295) */`
 
 var errReadOnly = reply.Refused.Of(errors.New("the server is read-only, and the locks of a replica do not exclude " +
 	"those of its primary: connect to the primary"))
@@ -72,8 +78,8 @@ func GetLock(db *sql.DB, prefix string) *Session {
 	return &Session{
 		server: server{"GET_LOCK", db, reply.MySQL},
 		conns:  map[[2]string]*sql.Conn{}, lines: map[[2]string]*place{},
-		try:     fmt.Sprintf(getLock, 0),
-		wait:    fmt.Sprintf(getLock, 365*24*3600),
+		try:     fmt.Sprintf(`SELECT`+getLock, 0),
+		wait:    fmt.Sprintf(patient+getLock, 365*24*3600),
 		has:     `SELECT CASE WHEN COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0) = 0 THEN 0` + unlessReadOnly,
 		release: `SELECT COALESCE(RELEASE_LOCK(?), 0)`,
 		number:  func(key string) any { return prefix + key },
@@ -143,13 +149,29 @@ func (s *Session) join(key, id string) *place {
 		if err != nil {
 			return
 		}
-		if got, err := s.ask(ctx, c, s.wait, key); err != nil || !got {
+		if got, err := s.askPatiently(ctx, c, key); err != nil || !got {
 			end(c)
 			return
 		}
 		p.conn = c
 	}()
 	return p
+}
+
+// askPatiently waits in the line of the server. A time limit for statements, as of a role, would cost the place.
+func (s *Session) askPatiently(ctx context.Context, c *sql.Conn, key string) (got bool, err error) {
+	if s.patient == "" {
+		return s.ask(ctx, c, s.wait, key)
+	}
+	tx, err := c.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	var ignored int
+	if err = tx.QueryRowContext(ctx, s.patient).Scan(&ignored); err == nil {
+		got, err = s.ask(ctx, tx, s.wait, key)
+	}
+	return got, errors.Join(err, tx.Commit()) // the lock is that of the session
 }
 
 // await waits for the turn of p.
@@ -239,11 +261,16 @@ func (s *Session) drop(key, id string) {
 }
 
 // ask runs a statement that answers 1 or 0, or 2 for errReadOnly.
-func (s *Session) ask(ctx context.Context, c *sql.Conn, statement, key string) (bool, error) {
+func (s *Session) ask(ctx context.Context, c asker, statement, key string) (bool, error) {
 	var n int
 	err := c.QueryRowContext(ctx, statement, s.number(key)).Scan(&n)
 	if n == 2 {
 		err = errReadOnly
 	}
 	return n == 1, err
+}
+
+// asker is a *sql.Conn, or a *sql.Tx on it.
+type asker interface {
+	QueryRowContext(ctx context.Context, statement string, args ...any) *sql.Row
 }

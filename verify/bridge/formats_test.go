@@ -20,7 +20,7 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/redislock/redisson"
 	"github.com/fencelock/fencelock/sqllock/foreign"
-	"github.com/go-sql-driver/mysql"
+	_ "github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -150,11 +150,11 @@ else redis.call('del', KEYS[1]); redis.call('publish', KEYS[2], ARGV[1]); return
 
 func postgresDB(t *testing.T) *sql.DB { return open(t, "pgx", testserver.Postgres(t).URL()) }
 
-func mariaDB(t *testing.T) *sql.DB {
-	s := testserver.MariaDB(t)
-	c := mysql.NewConfig()
-	c.Net, c.Addr, c.User, c.DBName = "tcp", s.Addr(), "root", strings.TrimPrefix(s.URL()[strings.LastIndexByte(s.URL(), '/'):], "/")
-	return open(t, "mysql", c.FormatDSN())
+func mariaDB(t *testing.T) *sql.DB { return dbOf(t, testserver.MariaDB(t), "root") }
+
+// dbOf opens the database of a MariaDB for a user, who may have a password.
+func dbOf(t *testing.T, s *testserver.Server, user string) *sql.DB {
+	return open(t, "mysql", fmt.Sprintf("%s@tcp(%s)%s", user, s.Addr(), s.URL()[strings.LastIndexByte(s.URL(), '/'):]))
 }
 
 func open(t *testing.T, driver, dsn string) *sql.DB {

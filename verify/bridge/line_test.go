@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,5 +100,51 @@ func TestBridgeWaitsInTheLineOfTheServer(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A user whose statements have a time limit waited for that long, and then behind all others.
+func TestTimeLimitForStatementsCostsNoPlaceInTheLine(t *testing.T) {
+	t.Parallel()
+	pg, maria := testserver.Postgres(t), testserver.MariaDB(t)
+	for _, c := range []struct {
+		admin, app   *sql.DB
+		prepare      []string
+		lock         func(*sql.DB) bridge.ForeignLock
+		take, counts string
+	}{
+		{
+			open(t, "pgx", pg.URL()), open(t, "pgx", strings.Replace(pg.URL(), "postgres@", "app@", 1)),
+			[]string{"CREATE ROLE app LOGIN", "ALTER ROLE app SET statement_timeout = '200ms'",
+				"ALTER ROLE app SET lock_timeout = '300ms'"},
+			func(db *sql.DB) bridge.ForeignLock { return foreign.Advisory(db, nil) },
+			`SELECT pg_advisory_lock(hashtext($1))`,
+			`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`,
+		},
+		{
+			dbOf(t, maria, "root"), dbOf(t, maria, "app"),
+			[]string{"CREATE USER app", "GRANT ALL ON *.* TO app WITH MAX_STATEMENT_TIME 0.2"},
+			func(db *sql.DB) bridge.ForeignLock { return foreign.GetLock(db, "") },
+			`SELECT GET_LOCK(?, 60)`,
+			`SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'`,
+		},
+	} {
+		do(t, c.admin, c.prepare...)
+		if _, _, err := inSession(t.Context(), c.admin, c.take, "", "order/42"); err != nil {
+			t.Fatal(err)
+		}
+		l := c.lock(c.app)
+		for range 2 { // the second one waits in line for a second
+			if got, err := l.Try(t.Context(), "order/42", "id", lease); got || err != nil {
+				t.Errorf("%s: Try of a lock that is taken: %v, %v", l.Name(), got, err)
+			}
+		}
+		var n int
+		if err := c.admin.QueryRowContext(t.Context(), c.counts).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%s: %d wait in the line of the server, %v; want 1", l.Name(), n, err)
+		}
+		if _, err := l.Release(t.Context(), "order/42", "id"); err != nil {
+			t.Error(err)
+		}
 	}
 }

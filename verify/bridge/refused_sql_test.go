@@ -15,7 +15,6 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/sqllock/foreign"
-	"github.com/go-sql-driver/mysql"
 )
 
 // refuses wants a refusal of the server to say that nothing happened, whether it stays, to which lock, and what to do.
@@ -94,7 +93,8 @@ func TestPostgresThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 
 func TestMariaDBThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 	t.Parallel()
-	admin, as := mariaDBUsers(t)
+	server := testserver.MariaDB(t)
+	admin := dbOf(t, server, "root")
 	do(t, admin, strings.ReplaceAll(pgTable, "TIMESTAMP", "TIMESTAMP(3)"),
 		"CREATE USER plain", "GRANT CREATE TEMPORARY TABLES ON *.* TO plain", "CREATE USER jobs IDENTIFIED BY 'open'",
 		"GRANT ALL ON *.* TO jobs", "REVOKE SUPER, READ ONLY ADMIN ON *.* FROM jobs", "CREATE USER crowd",
@@ -103,40 +103,27 @@ func TestMariaDBThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 		return foreign.ShedLock(db, foreign.MySQL, &foreign.ShedLockOptions{Table: table})
 	}
 	refuses(t, "no table", shed(admin, "none"), true, "the table none is missing")
-	refuses(t, "no right", shed(as("plain", ""), ""), true, "GRANT SELECT, INSERT, UPDATE ON shedlock")
-	for _, lock := range []bridge.ForeignLock{shed(as("jobs", "wr0ng"), ""), foreign.GetLock(as("jobs", "wr0ng"), "")} {
+	refuses(t, "no right", shed(dbOf(t, server, "plain"), ""), true, "GRANT SELECT, INSERT, UPDATE ON shedlock")
+	for _, lock := range []bridge.ForeignLock{shed(dbOf(t, server, "jobs:wr0ng"), ""), foreign.GetLock(dbOf(t, server, "jobs:wr0ng"), "")} {
 		refuses(t, "wrong password", lock, true, "refuses the user or the password")
 	}
-	crowd := as("crowd", "")
+	crowd := dbOf(t, server, "crowd")
 	if _, err := crowd.Conn(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, lock := range []bridge.ForeignLock{shed(as("crowd", ""), ""), foreign.GetLock(as("crowd", ""), "")} {
+	for _, lock := range []bridge.ForeignLock{shed(dbOf(t, server, "crowd"), ""), foreign.GetLock(dbOf(t, server, "crowd"), "")} {
 		refuses(t, "too many connections", lock, false, "max_user_connections")
 	}
 	do(t, admin, "SET GLOBAL read_only = 1")
-	refuses(t, "read-only", shed(as("jobs", "open"), ""), false, "connect to the primary")
+	refuses(t, "read-only", shed(dbOf(t, server, "jobs:open"), ""), false, "connect to the primary")
 	refuses(t, "read-only", foreign.GetLock(admin, ""), false, "connect to the primary")
-}
-
-// mariaDBUsers starts a MariaDB and opens its database for root and for other users.
-func mariaDBUsers(t *testing.T) (admin *sql.DB, as func(user, password string) *sql.DB) {
-	s := testserver.MariaDB(t)
-	c := mysql.NewConfig()
-	c.Net, c.Addr, c.DBName = "tcp", s.Addr(), strings.TrimPrefix(s.URL()[strings.LastIndexByte(s.URL(), '/'):], "/")
-	as = func(user, password string) *sql.DB {
-		c := c.Clone()
-		c.User, c.Passwd = user, password
-		return open(t, "mysql", c.FormatDSN())
-	}
-	return as("root", ""), as
 }
 
 // The primary of GET_LOCK becomes a replica under its sessions. It would go on granting locks, which exclude nobody on
 // the new primary.
 func TestGetLockIsNotGrantedByAServerThatIsReadOnly(t *testing.T) {
 	t.Parallel()
-	db, _ := mariaDBUsers(t)
+	db := mariaDB(t)
 	l := foreign.GetLock(db, "")
 	step := func(want bool, refused bool, f func(context.Context, string, string, time.Duration) (bool, error), id string) {
 		t.Helper()

@@ -269,6 +269,7 @@ func TestEveryRightThatIsAskedForIsNeeded(t *testing.T) {
 	b.subscriber.silence = 20 * time.Millisecond // it asks whether it is there
 
 	k, first, second := hold(t, b, mutex("key")), wait_(t, b, mutex("key")), wait_(t, b, mutex("key"))
+	must(t, errOf(b.read(ctx, first)))
 	must(t, b.Leave(ctx, k, driver.Exit{Mark: "m"}))
 	granted(t, b, first)
 	must(t, b.Break(ctx, "key", second.Token, driver.Break{Reason: "reason"}))

@@ -9,7 +9,7 @@ local function claims(r)
 
   function r.weight(claim) return match(claim, '^%d+ %d+ %d+ %d+ (%d+) (%S+)') end -- and its channel
 
-  function r.waits() return call('HGET', H, 'waits') and call('EXISTS', V, W) > 0 end
+  function r.waits() return call('HGET', H, 'waits') end
 
   -- keep has the keys outlive a time by one to two days, in steps of a day. Who has read kept gives it.
   function r.keep(ends, known)
@@ -41,10 +41,10 @@ local function claims(r)
 
   function r.find(id)
     local field = 'c:' .. id
-    local h = call('HMGET', H, field, 'format', 'n:' .. id, 'kept')
+    local h = call('HMGET', H, field, 'format', 'n:' .. id, 'kept', 'waits')
     r.known(h[2])
     if h[1] then return H, field, h[1], h[3], h[4] end -- the 4th is why it is under notice
-    local claim = r.waits() and call('HGET', V, field)
+    local claim = h[5] and call('EXISTS', V, W) > 0 and call('HGET', V, field)
     if claim then return V, field, claim end
   end
 
@@ -74,6 +74,12 @@ local function claims(r)
     return n, first
   end
 
+  -- behind answers 'w' as enter does, for a claim before which so many wait.
+  function r.behind(ticket, rank, soonest)
+    local n, first = r.head()
+    return 'w' .. ticket .. n + rank .. ' ' .. text(soonest - now) .. ' ' .. stamp .. ' ' .. first
+  end
+
   -- standing answers 'g' or 'w' as enter does, or what gone answers.
   function r.standing(id)
     local h = call('HMGET', H, 'c:' .. id, 'm:' .. id, 'soonest')
@@ -82,8 +88,6 @@ local function claims(r)
     if not rank and not h[1] then return r.gone(id) end
     local ends, token, span = match(claim, '^(%d+) (%d+) %d+ (%d+)')
     local ticket = token .. ' ' .. span .. ' ' .. text(ends - now) .. ' '
-    if h[1] then return 'g' .. ticket .. (h[2] or '') end
-    local n, first = r.head()
-    return 'w' .. ticket .. n + rank .. ' ' .. text((h[3] or now) - now) .. ' ' .. stamp .. ' ' .. first
+    return h[1] and 'g' .. ticket .. (h[2] or '') or r.behind(ticket, rank, h[3] or now)
   end
 end

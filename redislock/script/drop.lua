@@ -1,6 +1,6 @@
 -- drop takes a claim out, or lets it linger, and lets in who then fits. It stands before leave and break.
 local function drop(key, field, claim, linger)
-  if linger <= 0 then return r.grant((call('HGET', H, 'held') or 0) - r.remove(key, field, claim)) end
+  if linger <= 0 then return r.grant(r.remove(key, field, claim)) end
   local id, ends = sub(field, 3), now + linger
   r.bury(id, 'l', linger)
   call('HDEL', key, field)

@@ -15,12 +15,12 @@
 local function enter(id, lease, tail, span, size, weight, nowait, after, waits, ...)
   local field = 'c:' .. id
   local h = call('HMGET', H, 'last', 'held', 'kept', 'mark', 'tombs', 'format') -- of a free lock there is no more
-  local last, kept, mark, format = h[1], h[3], h[4], h[6]
+  local last, kept, mark, buried, format = h[1], h[3], h[4], h[5] and h[5] + 0 > now, h[6]
   if format ~= '2' then rules().known(format) end
-  local held, fits, soonest, line = (h[2] or 0) + 0, true, nil, nil
+  local held, fits, soonest, line, keys = (h[2] or 0) + 0, true, nil, nil, 0
   if (weight or '0') == '0' then weight = size end
   if (waits or '0') == '0' then waits = lease end
-  if held > 0 or h[5] and h[5] + 0 > now then
+  if held > 0 or buried then
     rules()
     h = call('HMGET', H, 'soonest', 'size', 'waits', field)
     soonest, line = h[1], h[3]
@@ -28,14 +28,15 @@ local function enter(id, lease, tail, span, size, weight, nowait, after, waits, 
       r.fresh()
       return enter(id, lease, tail, span, size, weight, nowait, after, waits, ...)
     end
-    local _, _, claim = r.find(id)
+    keys = line and call('EXISTS', V, W) or 0
+    local claim = h[4] or keys > 0 and call('HGET', V, field)
     if claim then
       if size ~= h[2] or weight ~= r.weight(claim) then return 'o' end
       r.renew(id, h[4] and lease or waits, -- what it carries stays that of the first Enter
         match(tail, '^%S+') .. match(claim, '^%d+ %d+ %d+ %d+ %d+ %S+( .*)$'))
       return r.standing(id)
     end
-    local why = r.gone(id)
+    local why = buried and r.gone(id) or 'x'
     if why ~= 'x' then return why end
     if held > 0 and size ~= h[2] then return 'k' .. h[2] end
     fits = held + weight <= size + 0 and not line
@@ -68,10 +69,11 @@ local function enter(id, lease, tail, span, size, weight, nowait, after, waits, 
     for _, key in ipairs(old and {V, W} or {}) do call('PEXPIREAT', key, 1) end
     call('HSET', V, field, claim)
     call('ZADD', W, tokenText, field)
-    for _, key in ipairs({V, W}) do call('PEXPIREAT', key, sub(kept, 1, -4)) end
+    for _, key in ipairs(keys < 2 and {V, W} or {}) do call('PEXPIREAT', key, sub(kept, 1, -4)) end
     call('HSET', H, 'last', last, 'soonest', soonest, 'waits', (line or 0) + 1)
   end
   if not kept or kept - DAY < math.max(top, ends) then rules().keep(math.max(top, ends)) end
-  return fits and 'g' .. tokenText .. ' ' .. span .. ' ' .. lease .. ' ' .. (mark or '') or r.standing(id)
+  local ticket = tokenText .. ' ' .. span .. ' ' .. (fits and lease or waits) .. ' '
+  return fits and 'g' .. ticket .. (mark or '') or r.behind(ticket, line or 0, soonest)
 end
 return each(enter)

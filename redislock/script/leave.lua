@@ -17,15 +17,15 @@ return each(function(id, linger, tomb, mark)
   rules().fresh()
   local key, _, claim = r.find(id)
   if key == H and linger == '-1' then return 'h' end
-  h = call('HMGET', H, 'mark', 'by')
-  local answer = (claim or h[2] == id) and '+' or r.gone(id)
+  local answer = (claim or call('HGET', H, 'by') == id) and '+' or r.gone(id)
   if tomb ~= '0' then r.bury(id, 'l', tomb) end
   if not claim then return answer end
   if mark ~= '' and key == H then
     local function bytes(s) -- as numbers: of letters > would ask the server's locale
       return (string.gsub(s, '.', function(c) return fmt('%03d', string.byte(c)) end))
     end
-    call('HSET', H, 'by', id, 'mark', bytes(mark) > bytes(h[1] or '') and mark or h[1])
+    local old = call('HGET', H, 'mark') or ''
+    call('HSET', H, 'by', id, 'mark', bytes(mark) > bytes(old) and mark or old)
     call('PERSIST', H)
   end
   drop(key, field, claim, linger + 0)

@@ -26,11 +26,13 @@ local function rules()
     return key == H and r.weight(claim) + 0 or 0
   end
 
-  -- grant lets in, from the front, all who fit beside held. It runs after each removal.
-  function r.grant(held)
-    local h, told, waits = call('HMGET', H, 'size', 'mark', 'soonest'), {}, r.waits() and call('ZCARD', W) or 0
-    local size, mark, soonest = h[1], h[2] or '', h[3] or NEVER
-    while waits > 0 do
+  -- grant lets in, from the front, all who fit beside those that hold. It runs after each removal. held is what these
+  -- have, or nil if it is what is written there without the weight that was freed.
+  function r.grant(freed, held)
+    local h, told = call('HMGET', H, 'size', 'mark', 'soonest', 'waits', 'held'), {}
+    held = held or (h[5] or 0) - freed
+    local size, mark, soonest, waits = h[1], h[2] or '', h[3] or NEVER, h[4] and call('ZCARD', W) or 0
+    while waits > 0 and held < size + 0 do
       local field = call('ZRANGE', W, 0, 0)[1]
       local id, claim = sub(field, 3), call('HGET', V, field)
       local weight, channel = r.weight(claim or '0 0 0 0 0 -')
@@ -64,9 +66,9 @@ local function rules()
   -- fresh comes before what a verb does to a line. If claims can have expired, it takes them out, and lets in who then
   -- fits. A renewal leaves soonest as it is, so this goes through the line about once in a lease.
   function r.fresh()
-    local h, held, first = call('HMGET', H, 'soonest', 'format'), 0, NEVER
+    local h, held, first = call('HMGET', H, 'soonest', 'format', 'waits'), 0, NEVER
     r.known(h[2])
-    r.waits()
+    if h[3] then call('EXISTS', V, W) end -- fails if they are on another node
     r.touch()
     if not h[1] or h[1] + 0 > now then return end
     r.each(function(key, field, claim)
@@ -83,7 +85,7 @@ local function rules()
       if ends > now and key == H then held = held + weight end
     end)
     call('HSET', H, 'soonest', text(first))
-    r.grant(held)
+    r.grant(0, held)
   end
 
   return r

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -152,6 +153,21 @@ func (p *Proxy) Handle(f func(*Request) Action) {
 	p.hook.Lock()
 	defer p.hook.Unlock()
 	p.handle = f
+}
+
+// CutAt has a happen to the n-th request from now on that the server answers; the others pass. then, unless it is nil,
+// runs when that has broken the connection. came reports whether the request has come. With n = 1, 2, 3, … until it
+// does not come, a test sees every moment at which the connection of a step can break.
+func (p *Proxy) CutAt(n int, a Action, then func()) (came func() bool) {
+	var requests atomic.Int64
+	p.Handle(func(r *Request) Action {
+		if !r.Asks || requests.Add(1) != int64(n) {
+			return Pass
+		}
+		r.AfterCut = then
+		return a
+	})
+	return func() bool { return requests.Load() >= int64(n) }
 }
 
 // Requests are those that came since Forget. A proxy without a Framer keeps none.

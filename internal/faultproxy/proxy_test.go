@@ -265,17 +265,14 @@ func TestActions(t *testing.T) {
 			addr, heard := server(t)
 			p := Start(t, addr, lines)
 			cut := make(chan bool, 1)
-			p.Handle(func(r *Request) Action {
-				if string(r.Data) != "cc\n" {
-					return Pass
-				}
-				r.AfterCut = func() { cut <- true }
-				return test.action
-			})
+			came := p.CutAt(2, test.action, func() { cut <- true }) // nobody waits for an answer to #b
 			c := connect(t, p)
 			c.says(all...)
 			hears(t, heard, test.server...)
 			hearsNothing(t, heard)
+			if !came() {
+				t.Error("the request has not come")
+			}
 			var got []string // The answers to the first two lines may be late for the action.
 			for line, err := c.read(shortly); err == nil; line, err = c.read(shortly) {
 				got = append(got, line)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,18 +215,12 @@ func play(t *testing.T, p store, other *fencelock.Client, s scene, c cut) bool {
 	defer cancel()
 	key := fmt.Sprintf("%s-%s-%d-%v", s.name, c.when, c.n, c.interrupts)
 	r := &round{T: t, ctx: ctx, key: key, cl: cl, other: other, interrupts: c.interrupts}
-	var requests atomic.Int64
-	r.arm = func() {
-		proxy.Handle(func(q *faultproxy.Request) faultproxy.Action {
-			if !q.Asks || requests.Add(1) != int64(c.n) {
-				return faultproxy.Pass
-			}
-			if c.interrupts {
-				q.AfterCut = cancel
-			}
-			return c.action
-		})
+	var then func()
+	if c.interrupts {
+		then = cancel
 	}
+	var came func() bool
+	r.arm = func() { came = proxy.CutAt(c.n, c.action, then) }
 	s.do(r)
 	if t.Failed() {
 		t.Logf("the connection was cut %s request %d", c.when, c.n)
@@ -246,7 +239,7 @@ func play(t *testing.T, p store, other *fencelock.Client, s scene, c cut) bool {
 		}
 		time.Sleep(2 * time.Millisecond) // real time: between two looks
 	}
-	return requests.Load() >= int64(c.n)
+	return came()
 }
 
 // within runs f, which must return soon after its context ends, or with the time it has.

@@ -33,7 +33,7 @@ versions: ## the tests of the stores among the newest and the oldest servers tha
 lint: ## formatting, golangci-lint, twins of the documentation
 	@scripts/lint.sh
 
-cross: ## build everything for Linux, macOS and Windows
+cross: ## check the types of everything for Linux on arm64, macOS and Windows
 	@scripts/cross.sh
 
 bench: ## compare with raw Redis and with other libraries, in one run

@@ -3,12 +3,14 @@
 # that the twins of the documentation have the same headings and code blocks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/tests.bash
 modules=(. redislock etcdlock zklock natslock s3lock storeurl httplock promfence otelfence lab cmd/fencelock verify examples)
 
 unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
 
 linter=$(GOWORK=off go -C tools tool -n golangci-lint) # builds it, once
+GOWORK=off go -C tools build -o ../bin/typecheck ./typecheck
 for module in "${modules[@]}" integrations tools; do
 	(
 		cd "$module"
@@ -16,10 +18,12 @@ for module in "${modules[@]}" integrations tools; do
 		packages=$(go list ./... 2>/dev/null)
 		[ -n "$packages" ] || exit 0
 		echo "lint $module"
-		"$linter" run ./...
+		# As make test compiles it, for that is most of the time.
+		GOFLAGS="-race ${unraced[*]}" "$linter" run --allow-parallel-runners ./...
 	)
 	# A module must be complete without the workspace: users have none.
-	(cd "$module" && GOWORK=off go mod verify >/dev/null && GOWORK=off go build -o /dev/null ./...)
+	(cd "$module" && GOWORK=off go mod verify >/dev/null)
+	GOWORK=off bin/typecheck "$module" "$(go env GOOS)/$(go env GOARCH)" -- ./...
 done
 
 # No test measures the machine.

@@ -12,6 +12,7 @@ tool (
 require (
 	github.com/fencelock/fencelock v0.0.0-00010101000000-000000000000
 	golang.org/x/mod v0.43.0
+	golang.org/x/tools v0.52.0
 )
 
 require (
@@ -276,7 +277,6 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/telemetry v0.0.0-20261009151841-97e8ea77aa2a // indirect
 	golang.org/x/text v0.43.0 // indirect
-	golang.org/x/tools v0.52.0 // indirect
 	golang.org/x/vuln v1.5.0 // indirect
 	gonum.org/v1/gonum v0.7.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -212,6 +213,17 @@ func TestUsersWhoAreNotLetIn(t *testing.T) {
 		at := func(dsn string) *sqllock.Backend { return s.backendOn(t, s.openDSN(t, dsn)) }
 		if s.dialect == sqllock.Postgres {
 			refusal(t, at(pgURL(t, s.dsn, "nobody_made_it")), "no such database")
+			s.do(t, "CREATE ROLE cassim LOGIN PASSWORD 's3cret'")
+			s.do(t, "REVOKE CONNECT ON DATABASE "+s.name+" FROM PUBLIC")
+			refusal(t, at(s.as(t, "cassim", "s3cret")), "GRANT CONNECT ON DATABASE")
+			s.do(t, "DROP ROLE cassim")
+			other := s.openDSN(t, pgURL(t, s.dsn, "postgres"))
+			run(t, other, "ALTER DATABASE "+s.name+" WITH ALLOW_CONNECTIONS false")
+			_, err := at(s.dsn).Enter(soon(t), claim("k"))
+			if !driverutil.RefusedForNow(err) || !strings.Contains(err.Error(), "ALLOW_CONNECTIONS true") {
+				t.Errorf("Enter of a database that takes no connections: %v", err)
+			}
+			run(t, other, "ALTER DATABASE "+s.name+" WITH ALLOW_CONNECTIONS true")
 			return
 		}
 		refusal(t, at(mariaDSN(s.on.Addr(), "nobody_made_it")), "no such database")
@@ -290,5 +302,10 @@ func TestWhatMayPassIsNotPermanent(t *testing.T) {
 		s.do(t, "ALTER USER ali WITH MAX_USER_CONNECTIONS 0")
 		use(t, c, "k")
 		empty(t, c)
+
+		s.do(t, "SET GLOBAL max_password_errors = 1")
+		wrong := s.backendOn(t, s.openDSN(t, s.as(t, "ali", "wrong")))
+		refusal(t, wrong, "user or the password")
+		refusal(t, wrong, "is blocked because of too many credential errors")
 	})
 }

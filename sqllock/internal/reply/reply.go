@@ -43,32 +43,33 @@ type Advice struct {
 // Table is what the errors of a database mean.
 type Table struct {
 	*swapsql.Dialect
-	// Moved are codes that say that another server must be asked: this one takes no writes, so the step did not happen.
+	// Moved are codes that say that another server must be asked: this one takes no writes, so the step did not
+	// happen.
 	Moved  []string
 	Advice []Advice
 }
 
 // With returns a table that also has the advice on what the caller keeps in the database.
 func (t Table) With(own ...Advice) Table {
-	t.Advice = slices.Concat(own, t.Advice)
+	t.Advice = slices.Concat(t.Advice, own)
 	return t
 }
 
 // Meaning returns the advice on an error.
 func (t *Table) Meaning(err error) (text string, v Verdict) {
-	code := t.Code(err)
-	switch {
-	case Says(err, "sql: database is closed"):
+	if Says(err, "sql: database is closed") {
 		return "the program has closed the database", Lasting
-	case slices.Contains(t.Moved, code):
-		return "the server is a standby or read-only: connect to the primary", Refused
 	}
+	code := t.Code(err)
 	for _, a := range t.Advice {
 		if code != "" && slices.Contains(strings.Fields(a.Codes), code) || Says(err, a.Texts...) {
 			return a.Text, a.Verdict
 		}
 	}
-	if t.Undone(err) {
+	switch {
+	case slices.Contains(t.Moved, code):
+		return "the server is a standby or read-only: connect to the primary", Refused
+	case t.Undone(err):
 		return "", Refused
 	}
 	return "", Unknown
@@ -92,6 +93,12 @@ var Postgres = Table{
 		// PgBouncer has no server for the statement.
 		{Verdict: Refused, Texts: []string{"no more connections allowed", "query_wait_timeout",
 			"server login has been failing", "server login failed"}},
+		// These have codes that the server also has for others.
+		{Verdict: Refused, Texts: []string{"is not currently accepting connections"}, Text: "nobody may connect to " +
+			"the database: ALTER DATABASE with ALLOW_CONNECTIONS true"},
+		{Verdict: Lasting, Texts: []string{"cannot connect to invalid database"}},
+		{Verdict: Lasting, Texts: []string{"permission denied for database"}, Text: "the role lacks a right: GRANT " +
+			"CONNECT ON DATABASE"},
 		{Verdict: Lasting, Codes: "28P01 28000", Text: "the server does not let us in: check user, password and " +
 			"pg_hba.conf"},
 		{Verdict: Lasting, Codes: "3D000", Text: "there is no such database: create it, or correct the URL"},
@@ -112,8 +119,10 @@ var MySQL = Table{
 		{Verdict: Refused, Codes: "1040 1203 1226 1135 3032 1129 1114 1021 1037 1041 1206"},
 		{Verdict: Lasting, Codes: "1046", Text: "no database is chosen: name one in the DSN"},
 		{Verdict: Lasting, Codes: "1049", Text: "there is no such database: create it, or name another in the DSN"},
-		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB.
-		{Verdict: Lasting, Codes: "1045 1130 1251 1698 2054 2059 1820 1862 3118 4151",
+		{Verdict: Lasting, Codes: "3159", Text: "the server wants TLS: add tls=true to the DSN"},
+		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB, which also
+		// blocks one after wrong passwords: 4150.
+		{Verdict: Lasting, Codes: "1045 1130 1251 1698 2054 2059 1820 1862 3118 4150 4151",
 			Text: "the server refuses the user or the password: check both"},
 		{Verdict: Lasting, Codes: "1665", Text: "the server's binary log cannot take it: set binlog_format to " +
 			"MIXED or ROW"},

@@ -226,7 +226,7 @@ func ofMember(name string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &denied):
-		return &DeniedError{Given: denied.Given, member: name}
+		return &DeniedError{Given: denied.Given, member: name, says: denied.says}
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }

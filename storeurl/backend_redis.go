@@ -162,7 +162,7 @@ func (replicaError) RedisError() {}
 // itself. A user who may not ask is let in.
 func refuseReplica(ctx context.Context, conn *redis.Conn) error {
 	info, err := conn.Info(ctx, "replication").Result()
-	if errors.As(err, new(redis.Error)) && !errors.Is(err, fullError{}) {
+	if errors.As(err, new(redis.Error)) && !errors.As(err, new(turnedAway)) {
 		return nil
 	}
 	if strings.Contains(info, "role:slave") && strings.Contains(info, "slave_read_only:0") {
@@ -190,7 +190,7 @@ func (u *URL) redisDialer(c *Config, config *tls.Config, timeout time.Duration) 
 	if dial == nil {
 		dial = redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second)})
 	}
-	dial = tellingFull(dial)
+	dial = tellingWhy(dial)
 	if config == nil {
 		return dial
 	}
@@ -263,6 +263,10 @@ func (u *URL) admitted(err error) error {
 		if strings.HasPrefix(answer.Error(), prefix) {
 			return u.denied()
 		}
+	}
+	if strings.HasPrefix(answer.Error(), "DENIED") {
+		return &DeniedError{Given: u.password != "", says: "it takes clients of its own host alone, because it has " +
+			"no password (protected-mode); give it one (requirepass), and put the same into " + EnvPassword}
 	}
 	if strings.HasPrefix(answer.Error(), "ERR DB index is out of range") {
 		return badConfig("%s has no database %s; check the number at the end of the URL, "+

@@ -10,56 +10,63 @@ import (
 	"time"
 )
 
-// fullAnswer is what a Redis with as many clients as it takes says to the next one.
-const fullAnswer = "-ERR max number of clients reached"
+// greetings are what a Redis says to a client that it does not take, before it hangs up: it has as many as it takes, or
+// takes those of its own host alone.
+var greetings = []string{"-ERR max number of clients reached", "-DENIED Redis is running in protected mode"}
 
-// fullError is that answer, a redis.Error. Without ERR in front, go-redis does not retry the request: the caller
+// turnedAway is such an answer, a redis.Error. Without ERR in front, go-redis does not retry the request: the caller
 // decides whether to wait.
-type fullError struct{}
+type turnedAway string
 
-func (fullError) Error() string { return strings.TrimPrefix(fullAnswer, "-ERR ") }
-func (fullError) RedisError()   {}
+func (t turnedAway) Error() string { return string(t) }
+func (turnedAway) RedisError()     {}
 
-// tellingFull has connections say that the server is full. Such a server says so and hangs up before it is
-// asked. go-redis takes that for a server without HELLO, and then reports a broken pipe.
-func tellingFull(dial dialFunc) dialFunc {
+// tellingWhy has connections say why the server does not take them. It says so and hangs up before it is asked.
+// go-redis takes that for a server without HELLO, and then reports a broken pipe.
+func tellingWhy(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		told := &fullConn{Conn: c}
+		told := &tellingConn{Conn: c}
 		if raw, ok := c.(syscall.Conn); ok { // go-redis looks whether an idle connection still stands
-			return rawFullConn{told, raw}, nil
+			return rawTellingConn{told, raw}, nil
 		}
 		return told, nil
 	}
 }
 
-type fullConn struct {
+type tellingConn struct {
 	net.Conn
-	begun, full atomic.Bool
+	begun atomic.Bool
+	why   atomic.Pointer[turnedAway]
 }
 
-type rawFullConn struct {
-	*fullConn
+type rawTellingConn struct {
+	*tellingConn
 	syscall.Conn
 }
 
-// Read returns a fullError instead of that answer.
-func (c *fullConn) Read(p []byte) (int, error) {
+// Read returns turnedAway instead of that answer.
+func (c *tellingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n > 0 && !c.begun.Swap(true) && bytes.HasPrefix(p[:n], []byte(fullAnswer)) {
-		c.full.Store(true)
+	if n > 0 && !c.begun.Swap(true) {
+		for _, g := range greetings {
+			if bytes.HasPrefix(p[:n], []byte(g)) {
+				why := turnedAway(strings.TrimPrefix(g[1:], "ERR "))
+				c.why.Store(&why)
+			}
+		}
 	}
-	if c.full.Load() {
-		return 0, fullError{}
+	if why := c.why.Load(); why != nil {
+		return 0, *why
 	}
 	return n, err
 }
 
 // Write looks for that answer if the server has hung up before it was read.
-func (c *fullConn) Write(p []byte) (int, error) {
+func (c *tellingConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err == nil {
 		return n, nil
@@ -67,21 +74,21 @@ func (c *fullConn) Write(p []byte) (int, error) {
 	if !c.begun.Load() && c.SetReadDeadline(time.Now().Add(time.Second)) == nil {
 		_, _ = c.Read(make([]byte, 128))
 	}
-	return n, c.orFull(err)
+	return n, c.orWhy(err)
 }
 
 // SetReadDeadline says so of a connection that go-redis has closed after that answer.
-func (c *fullConn) SetReadDeadline(t time.Time) error { return c.orFull(c.Conn.SetReadDeadline(t)) }
+func (c *tellingConn) SetReadDeadline(t time.Time) error { return c.orWhy(c.Conn.SetReadDeadline(t)) }
 
 // SetWriteDeadline is like SetReadDeadline.
-func (c *fullConn) SetWriteDeadline(t time.Time) error { return c.orFull(c.Conn.SetWriteDeadline(t)) }
+func (c *tellingConn) SetWriteDeadline(t time.Time) error { return c.orWhy(c.Conn.SetWriteDeadline(t)) }
 
 // SetDeadline is like SetReadDeadline.
-func (c *fullConn) SetDeadline(t time.Time) error { return c.orFull(c.Conn.SetDeadline(t)) }
+func (c *tellingConn) SetDeadline(t time.Time) error { return c.orWhy(c.Conn.SetDeadline(t)) }
 
-func (c *fullConn) orFull(err error) error {
-	if err != nil && c.full.Load() {
-		return fullError{}
+func (c *tellingConn) orWhy(err error) error {
+	if why := c.why.Load(); err != nil && why != nil {
+		return *why
 	}
 	return err
 }

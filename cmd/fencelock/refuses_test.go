@@ -157,3 +157,30 @@ func TestServerThatRefusesAForeignLockSaysWhy(t *testing.T) {
 	bridge("crowd", "advisory").wants(exitUnavailable, "run", "-n", "n", "--", "true").
 		wantLine("refuses for now", "too many connections", "nothing happened")
 }
+
+// A Redis in protected mode says why it takes no client of another host, and hangs up. The server is played: the tests
+// may have no other host.
+func TestRedisInProtectedModeSaysWhy(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("-DENIED Redis is running in protected mode because protected mode is enabled and no " +
+				"password is set for the default user. In this mode connections are only accepted from the loopback " +
+				"interface.\r\n"))
+			c.Close()
+		}
+	}()
+	for _, url := range []string{
+		"redis://" + l.Addr().String(), "redlock://" + l.Addr().String() + ",127.0.0.1:1,127.0.0.1:2",
+		"bridge:redis://" + l.Addr().String() + "?format=setnx,memory:",
+	} {
+		newStage(t, url).wants(exitConfig, "run", "n", "--", "true").wantLine("requirepass")
+	}
+}

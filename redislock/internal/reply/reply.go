@@ -32,6 +32,8 @@ var refusals = []struct {
 }{
 	{"the server wants a password: give the client one", []string{"NOAUTH", "Protocol error: unauthenticated"}},
 	{"the server refuses the user name or the password", []string{"WRONGPASS", "invalid password"}},
+	{"the server takes clients of its own host alone: give it a password (requirepass), and the client the same",
+		[]string{"DENIED"}},
 	{"the server refuses how the client logs in", []string{"AUTH"}},
 	{"the server has no password: give the client none", []string{"Client sent AUTH"}},
 	{"the user may not do this: the comment of redislock.New lists the rights it needs",

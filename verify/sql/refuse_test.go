@@ -213,6 +213,7 @@ func TestUsersWhoAreNotLetIn(t *testing.T) {
 		at := func(dsn string) *sqllock.Backend { return s.backendOn(t, s.openDSN(t, dsn)) }
 		if s.dialect == sqllock.Postgres {
 			refusal(t, at(pgURL(t, s.dsn, "nobody_made_it")), "no such database")
+			refusal(t, at(strings.Replace(s.dsn, "sslmode=disable", "sslmode=require", 1)), "the server has no TLS")
 			s.do(t, "CREATE ROLE cassim LOGIN PASSWORD 's3cret'")
 			s.do(t, "REVOKE CONNECT ON DATABASE "+s.name+" FROM PUBLIC")
 			refusal(t, at(s.as(t, "cassim", "s3cret")), "GRANT CONNECT ON DATABASE")
@@ -227,6 +228,7 @@ func TestUsersWhoAreNotLetIn(t *testing.T) {
 			return
 		}
 		refusal(t, at(mariaDSN(s.on.Addr(), "nobody_made_it")), "no such database")
+		refusal(t, at(mariaDSN(s.on.Addr(), s.name, "tls=true")), "the server has no TLS")
 		refusal(t, at(mariaDSN(s.on.Addr(), "")), "no database is chosen")
 		for _, user := range []struct{ change, password, says string }{
 			{"IDENTIFIED BY 'open'", "s3cret", "password"},

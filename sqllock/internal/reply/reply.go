@@ -99,6 +99,8 @@ var Postgres = Table{
 		{Verdict: Lasting, Texts: []string{"cannot connect to invalid database"}},
 		{Verdict: Lasting, Texts: []string{"permission denied for database"}, Text: "the role lacks a right: GRANT " +
 			"CONNECT ON DATABASE"},
+		{Verdict: Lasting, Texts: []string{"server refused TLS connection", "SSL is not enabled on the server"},
+			Text: "the server has no TLS: turn it on there, or leave it out here (sslmode=disable)"},
 		{Verdict: Lasting, Codes: "28P01 28000", Text: "the server does not let us in: check user, password and " +
 			"pg_hba.conf"},
 		{Verdict: Lasting, Codes: "3D000", Text: "there is no such database: create it, or correct the URL"},
@@ -119,6 +121,8 @@ var MySQL = Table{
 		{Verdict: Refused, Codes: "1040 1203 1226 1135 3032 1129 1114 1021 1037 1041 1206"},
 		{Verdict: Lasting, Codes: "1046", Text: "no database is chosen: name one in the DSN"},
 		{Verdict: Lasting, Codes: "1049", Text: "there is no such database: create it, or name another in the DSN"},
+		{Verdict: Lasting, Texts: []string{"server does not support TLS"},
+			Text: "the server has no TLS: turn it on there, or leave it out here (tls=false)"},
 		{Verdict: Lasting, Codes: "3159", Text: "the server wants TLS: add tls=true to the DSN"},
 		// The password has expired: 1820, 1862. The account is locked: 3118 in MySQL, 4151 in MariaDB, which also
 		// blocks one after wrong passwords: 4150.

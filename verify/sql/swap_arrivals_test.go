@@ -193,3 +193,17 @@ func TestTombstoneOutlivesALateStatement(t *testing.T) {
 		leaveAll(t, b)
 	})
 }
+
+// TestLongLineIsCompressedByLZ4: PostgreSQL compresses a line of hundreds at each step, and is slow at that by default.
+func TestLongLineIsCompressedByLZ4(t *testing.T) {
+	only(t, postgres, func(t *testing.T, s *store) {
+		use(t, s.backend(t), "tables")
+		has := ask[bool](t, s, "SELECT EXISTS (SELECT FROM pg_settings "+
+			"WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals))")
+		n := ask[int](t, s, "SELECT count(*) FROM pg_attribute a "+
+			"WHERE attrelid = 'fencelock_swap'::regclass AND to_jsonb(a) ->> 'attcompression' = 'l'")
+		if has != (n == 2) {
+			t.Errorf("the server has lz4: %v, and %d columns are compressed by it", has, n)
+		}
+	})
+}

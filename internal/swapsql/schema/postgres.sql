@@ -59,6 +59,16 @@ CREATE TABLE IF NOT EXISTS fencelock_swap (
     news      text   NOT NULL -- what the last swaps have done to whom, for those who poll
 ) WITH (fillfactor = 50);
 
+-- A line of hundreds is compressed at each step, which takes the server a third less time by lz4. PostgreSQL has that
+-- from 14 on, if it was built so. Tables that were there before stay as they are.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals))
+            AND NOT EXISTS (SELECT FROM fencelock_meta WHERE name = 'format') THEN
+        ALTER TABLE fencelock_swap ALTER COLUMN line SET COMPRESSION lz4, ALTER COLUMN arrivals SET COMPRESSION lz4;
+    END IF;
+END $$;
+
 -- The leases of claims that came behind others, from their first renewal on. A transaction that holds a lock has
 -- an advisory lock, and ending is 9007199254740992.
 CREATE TABLE IF NOT EXISTS fencelock_lease (

@@ -194,6 +194,24 @@ func TestTombstoneOutlivesALateStatement(t *testing.T) {
 	})
 }
 
+// TestMessageSaysWhenItCame: who does what a message says must know whether its client has given up since.
+func TestMessageSaysWhenItCame(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		x := newArrivals(t, s)
+		x.add("holder", 1)
+		before := x.read(16, false, "holder")
+		m := &swaplock.Arrival{Message: true, Claim: []byte(`{"leave":"nobody"}`)}
+		if p, err := x.st.Arrive(soon(t), "k", m); p == nil || err != nil {
+			t.Fatalf("the message was not added: %v", err)
+		}
+		st := x.read(16, false, "holder", "")
+		got := st.Arrivals[1]
+		if !got.Message || string(got.Claim) != string(m.Claim) || got.At.Before(before.Now) || got.At.After(st.Now) {
+			t.Errorf("between %v and %v came %+v", before.Now, st.Now, got)
+		}
+	})
+}
+
 // TestLongLineIsCompressedByLZ4: PostgreSQL compresses a line of hundreds at each step, and is slow at that by default.
 func TestLongLineIsCompressedByLZ4(t *testing.T) {
 	only(t, postgres, func(t *testing.T, s *store) {

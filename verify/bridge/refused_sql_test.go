@@ -150,3 +150,26 @@ func TestGetLockIsNotGrantedByAServerThatIsReadOnly(t *testing.T) {
 		t.Errorf("the lock of a claim that was refused is free: %v, %v", free, err)
 	}
 }
+
+// After a failover without a cut a connection of the pool leads to the old primary. The next try goes over another one.
+func TestShedLockGivesUpAConnectionThatIsReadOnly(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		db       *sql.DB
+		d        foreign.Dialect
+		readOnly string
+	}{
+		{postgresDB(t), foreign.Postgres, "SET default_transaction_read_only = on"},
+		{mariaDB(t), foreign.MySQL, "SET SESSION TRANSACTION READ ONLY"},
+	} {
+		l := shedlock(t, c.db, c.d).lock
+		c.db.SetMaxOpenConns(1)
+		do(t, c.db, c.readOnly)
+		if _, err := l.Try(t.Context(), "order/42", "id", lease); !errors.Is(err, driver.ErrRefused) {
+			t.Errorf("Try at a server that is read-only: %v; want a refusal", err)
+		}
+		if got, err := l.Try(t.Context(), "order/42", "id", lease); !got || err != nil {
+			t.Errorf("Try again: %v, %v", got, err)
+		}
+	}
+}

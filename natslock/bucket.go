@@ -1,6 +1,7 @@
 package natslock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -222,9 +223,12 @@ func (b *bucket) explain(err error) error {
 	case is(err, jetstream.JSErrCodeJetStreamNotEnabled, jetstream.JSErrCodeJetStreamNotEnabledForAccount, tooLong),
 		errors.Is(err, nats.ErrMaxPayload):
 		return driver.Permanent(err)
-	case errors.Is(err, nats.ErrReconnectBufExceeded) && b.js.Conn().LastError() != nil:
-		return driver.Refused(fmt.Errorf("nats: not connected: %w", b.js.Conn().LastError()))
-	case answered, errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionClosed):
+	case errors.Is(err, nats.ErrReconnectBufExceeded): // it was not sent
+		return driver.Refused(fmt.Errorf("nats: not connected: %w", cmp.Or(b.js.Conn().LastError(), nats.ErrNoServers)))
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return driver.Permanent(fmt.Errorf("%w: close it after the locks; one that is not let in twice closes by "+
+			"itself, without nats.IgnoreAuthErrorAbort", err))
+	case answered:
 		return driver.Refused(err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
 		return driver.Refused(fmt.Errorf("%w: no server has the bucket, or it has no leader now", err))

@@ -52,9 +52,35 @@ func openNATS(_ context.Context, u *URL, c *Config) (*Store, error) {
 	b := natslock.New(js, &natslock.Options{Bucket: u.Path})
 	return &Store{
 		Backend: b,
-		ping:    func(ctx context.Context) error { return u.admittedByNATS(b.Ping(ctx), nc) },
-		close:   nc.Close,
+		ping: func(ctx context.Context) error {
+			err := b.Ping(ctx)
+			if err != nil && !nc.IsConnected() {
+				awaitNATS(ctx, nc)
+				err = b.Ping(ctx)
+			}
+			if err != nil && !nc.IsConnected() && nc.LastError() == nil {
+				return nats.ErrNoServers // nobody has refused
+			}
+			return u.admittedByNATS(err, nc)
+		},
+		close: nc.Close,
 	}, nil
+}
+
+// awaitNATS waits for a connection, or until it is known why there is none. The client keeps that of its second try
+// only, which comes after 200 to 300 ms.
+func awaitNATS(ctx context.Context, nc *nats.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for !nc.IsConnected() && nc.LastError() == nil {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // natsOptions has a connection that is down refuse requests, and not keep them for later.
@@ -62,6 +88,8 @@ func (u *URL) natsOptions(c *Config) ([]nats.Option, error) {
 	o := []nats.Option{
 		nats.Name("fencelock"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1),
 		nats.ReconnectWait(200 * time.Millisecond), nats.Timeout(cmp.Or(c.DialTimeout, 5*time.Second)),
+		// Without it, a server that lets the user not in for a while ends the connection for good.
+		nats.IgnoreAuthErrorAbort(),
 	}
 	if u.settings["creds"] != "" {
 		o = append(o, nats.UserCredentials(u.settings["creds"]))

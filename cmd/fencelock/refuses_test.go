@@ -184,3 +184,19 @@ func TestRedisInProtectedModeSaysWhy(t *testing.T) {
 		newStage(t, url).wants(exitConfig, "run", "n", "--", "true").wantLine("requirepass")
 	}
 }
+
+// A new connection to NATS was not let in, and all that was said is that a buffer is full.
+func TestNATSThatLetsAUserNotInSaysSo(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t, testserver.Config("--user", "app", "--pass", "s3cr3t"))
+	for _, w := range []wrongURL{
+		{"nats://127.0.0.1:1", "", exitUnavailable, "does not answer: nats: no servers available", ""},
+		{server.URL(), "", exitConfig, "wants a password", ""},
+		{strings.Replace(server.URL(), "//", "//app@", 1), "wr0ng", exitConfig, "refuses the user or the password", ""},
+		{strings.Replace(server.URL(), "//", "//app@", 1), "wr0ng", exitConfig, "refuses the user or the password", "doctor --quick"},
+	} {
+		w.check(t)
+	}
+	s := newStage(t, strings.Replace(server.URL(), "//", "//app@", 1), envPassword+"=s3cr3t")
+	s.must("run", "-n", "n", "--", "true")
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fencelock/fencelock/driver"
@@ -167,6 +168,27 @@ func TestServerWithoutJetStreamRefuses(t *testing.T) {
 	defer cancel()
 	if _, err := b.Enter(ctx, steps.Claim("k")); err == nil || !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("Enter returned %v", err)
+	}
+}
+
+// A program closes its connection before its locks, or the connection has given up: asking again is of no use.
+func TestClosedConnectionRefusesForGood(t *testing.T) {
+	t.Parallel()
+	p := bucket(t)
+	nc, err := nats.Connect(p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := p.backend(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	nc.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := b.Enter(ctx, steps.Claim("k")); !errors.Is(err, driver.ErrPermanent) {
+		t.Errorf("Enter returned %v; want a refusal for good", err)
 	}
 }
 

@@ -1,5 +1,6 @@
 -- claims makes what concerns one claim. A claim that is found is a key (H or V), a field, and the text of the claim.
-local function claims(r)
+local function claims()
+  local r = {}
   -- touch needs no memory: Redis asks whether memory is short at the first write alone. A replica refuses it.
   function r.touch() call('HDEL', H, '') end
 
@@ -63,21 +64,16 @@ local function claims(r)
     return '+'
   end
 
-  -- head returns how many hold the lock or linger, and the first of them.
-  function r.head()
-    local n, low, first = 0, NEVER, ''
+  -- ahead answers how many are before a claim if so many wait before it, when something in line may end if that is
+  -- given, now, and the first that holds the lock or lingers.
+  function r.ahead(waiting, soonest)
+    local n, low, first = waiting + 0, NEVER, ''
     r.each(function(_, _, claim)
       local token = match(claim, ' (%d+)') + 0
       if token < low then low, first = token, claim end
       n = n + 1
     end, H)
-    return n, first
-  end
-
-  -- behind answers 'w' as enter does, for a claim before which so many wait.
-  function r.behind(ticket, rank, soonest)
-    local n, first = r.head()
-    return 'w' .. ticket .. n + rank .. ' ' .. text(soonest - now) .. ' ' .. stamp .. ' ' .. first
+    return n .. ' ' .. (soonest and text(soonest - now) .. ' ' or '') .. stamp .. ' ' .. first
   end
 
   -- standing answers 'g' or 'w' as enter does, or what gone answers.
@@ -88,6 +84,7 @@ local function claims(r)
     if not rank and not h[1] then return r.gone(id) end
     local ends, token, span = match(claim, '^(%d+) (%d+) %d+ (%d+)')
     local ticket = token .. ' ' .. span .. ' ' .. text(ends - now) .. ' '
-    return h[1] and 'g' .. ticket .. (h[2] or '') or r.behind(ticket, rank, h[3] or now)
+    return h[1] and 'g' .. ticket .. (h[2] or '') or 'w' .. ticket .. r.ahead(rank, h[3] or now)
   end
+  return r
 end

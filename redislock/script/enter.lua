@@ -40,10 +40,7 @@ local function enter(id, lease, tail, span, size, weight, nowait, after, waits, 
     if why ~= 'x' then return why end
     if held > 0 and size ~= h[2] then return 'k' .. h[2] end
     fits = held + weight <= size + 0 and not line
-    if not fits and nowait == '1' then
-      local n, first = r.head()
-      return 'n' .. n + (line or 0) .. ' ' .. stamp .. ' ' .. first
-    end
+    if not fits and nowait == '1' then return 'n' .. r.ahead(line or 0) end
   end
 
   local token, ends = (after or '0') == '0' and now or after + 1, now + (fits and lease or waits)
@@ -74,6 +71,6 @@ local function enter(id, lease, tail, span, size, weight, nowait, after, waits, 
   end
   if not kept or kept - DAY < math.max(top, ends) then rules().keep(math.max(top, ends)) end
   local ticket = tokenText .. ' ' .. span .. ' ' .. (fits and lease or waits) .. ' '
-  return fits and 'g' .. ticket .. (mark or '') or r.behind(ticket, line or 0, soonest)
+  return fits and 'g' .. ticket .. (mark or '') or 'w' .. ticket .. r.ahead(line or 0, soonest)
 end
 return each(enter)

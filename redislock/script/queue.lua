@@ -3,8 +3,7 @@ local r
 local function rules()
   V, W = H .. 'v', H .. 'w'
   if r then return r end
-  r = {}
-  claims(r)
+  r = claims()
 
   -- tell sends a hint to a process. A hint that may not be sent must not undo half of a script.
   function r.tell(channel, message) redis.pcall('PUBLISH', match(H, '^(.*){') .. '@' .. channel, message) end
@@ -26,12 +25,11 @@ local function rules()
     return key == H and r.weight(claim) + 0 or 0
   end
 
-  -- grant lets in, from the front, all who fit beside those that hold. It runs after each removal. held is what these
-  -- have, or nil if it is what is written there without the weight that was freed.
-  function r.grant(freed, held)
+  -- grant lets in, from the front, all who fit when a weight has been freed. It runs after each removal.
+  function r.grant(freed)
     local h, told = call('HMGET', H, 'size', 'mark', 'soonest', 'waits', 'held'), {}
-    held = held or (h[5] or 0) - freed
-    local size, mark, soonest, waits = h[1], h[2] or '', h[3] or NEVER, h[4] and call('ZCARD', W) or 0
+    local size, mark, soonest, held = h[1], h[2] or '', h[3] or NEVER, (h[5] or 0) - freed
+    local waits = h[4] and call('ZCARD', W) or 0
     while waits > 0 and held < size + 0 do
       local field = call('ZRANGE', W, 0, 0)[1]
       local id, claim = sub(field, 3), call('HGET', V, field)
@@ -84,8 +82,8 @@ local function rules()
       if ends > now then first = math.min(first, ends) end
       if ends > now and key == H then held = held + weight end
     end)
-    call('HSET', H, 'soonest', text(first))
-    r.grant(0, held)
+    call('HSET', H, 'soonest', text(first), 'held', text(held))
+    r.grant(0)
   end
 
   return r

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +41,13 @@ func openNATS(_ context.Context, u *URL, c *Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The server says to the connection that a right is missing, and does not answer the request.
+	var endPing atomic.Pointer[context.CancelFunc]
+	o = append(o, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if end := endPing.Load(); end != nil && errors.Is(err, nats.ErrPermissionViolation) {
+			(*end)()
+		}
+	}))
 	nc, err := nats.Connect("nats://"+strings.ReplaceAll(u.Host, ",", ",nats://"), o...)
 	if err != nil {
 		return nil, u.admittedByNATS(err, nil)
@@ -53,6 +61,9 @@ func openNATS(_ context.Context, u *URL, c *Config) (*Store, error) {
 	return &Store{
 		Backend: b,
 		ping: func(ctx context.Context) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			endPing.Store(&cancel)
 			err := b.Ping(ctx)
 			if err != nil && !nc.IsConnected() {
 				awaitNATS(ctx, nc)
@@ -128,6 +139,10 @@ func (u *URL) admittedByNATS(err error, nc *nats.Conn) error {
 	last := err
 	if nc != nil && !nc.IsConnected() {
 		last = nc.LastError()
+	}
+	if nc != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
+		says := "a right that package natslock lists is missing: " + nc.LastError().Error()
+		return &DeniedError{Given: true, says: says}
 	}
 	for _, no := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked} {
 		if errors.Is(last, no) {

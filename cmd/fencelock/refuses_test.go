@@ -199,4 +199,14 @@ func TestNATSThatLetsAUserNotInSaysSo(t *testing.T) {
 	}
 	s := newStage(t, strings.Replace(server.URL(), "//", "//app@", 1), envPassword+"=s3cr3t")
 	s.must("run", "-n", "n", "--", "true")
+
+	rights := filepath.Join(t.TempDir(), "rights.conf")
+	must(t, os.WriteFile(rights, []byte(`authorization { users: [ {user: app, password: s3cr3t, permissions: {publish: x}} ] }`), 0o600))
+	server = testserver.NATS(t, testserver.Config("--config", rights))
+	p := newStage(t, strings.Replace(server.URL(), "//", "//app@", 1), envPassword+"=s3cr3t").
+		wants(exitConfig, "run", "-n", "n", "--", "true")
+	p.wantLine("a right that package natslock lists is missing", "STREAM.INFO.KV_fencelock")
+	if lines := strings.Count(p.err.String(), "\n"); lines != 1 {
+		t.Errorf("%d lines say so; want one:\n%s", lines, p.err.String())
+	}
 }

@@ -152,9 +152,6 @@ func (b *Backend) run(key string) {
 			if err != nil {
 				j.err = err
 			}
-			if j.appended {
-				j.err = driverutil.Unsettled(j.err) // others may do it
-			}
 			close(j.done)
 		}
 	}

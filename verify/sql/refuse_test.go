@@ -212,7 +212,9 @@ func TestUsersWhoAreNotLetIn(t *testing.T) {
 	each(t, onServers, func(t *testing.T, s *store) {
 		at := func(dsn string) *sqllock.Backend { return s.backendOn(t, s.openDSN(t, dsn)) }
 		if s.dialect == sqllock.Postgres {
-			refusal(t, at(pgURL(t, s.dsn, "nobody_made_it")), "no such database")
+			missing := pgURL(t, s.dsn, "nobody_made_it")
+			refusal(t, at(missing), "no such database")
+			refusal(t, at(strings.Replace(missing, "sslmode=disable", "sslmode=prefer", 1)), "no such database")
 			refusal(t, at(strings.Replace(s.dsn, "sslmode=disable", "sslmode=require", 1)), "the server has no TLS")
 			s.do(t, "CREATE ROLE cassim LOGIN PASSWORD 's3cret'")
 			s.do(t, "REVOKE CONNECT ON DATABASE "+s.name+" FROM PUBLIC")

@@ -38,6 +38,9 @@ type Advice struct {
 	Codes string
 	Texts []string
 	Text  string
+	// Uncoded says that the texts count only where the error has no code. A client that prefers TLS goes on without it,
+	// and its error has both answers.
+	Uncoded bool
 }
 
 // Table is what the errors of a database mean.
@@ -62,7 +65,10 @@ func (t *Table) Meaning(err error) (text string, v Verdict) {
 	}
 	code := t.Code(err)
 	for _, a := range t.Advice {
-		if code != "" && slices.Contains(strings.Fields(a.Codes), code) || Says(err, a.Texts...) {
+		switch {
+		case code != "" && slices.Contains(strings.Fields(a.Codes), code):
+			return a.Text, a.Verdict
+		case Says(err, a.Texts...) && !(a.Uncoded && code != ""):
 			return a.Text, a.Verdict
 		}
 	}
@@ -100,7 +106,7 @@ var Postgres = Table{
 		{Verdict: Lasting, Texts: []string{"permission denied for database"}, Text: "the role lacks a right: GRANT " +
 			"CONNECT ON DATABASE"},
 		{Verdict: Lasting, Texts: []string{"server refused TLS connection", "SSL is not enabled on the server"},
-			Text: "the server has no TLS: turn it on there, or leave it out here (sslmode=disable)"},
+			Uncoded: true, Text: "the server has no TLS: turn it on there, or leave it out here (sslmode=disable)"},
 		{Verdict: Lasting, Codes: "28P01 28000", Text: "the server does not let us in: check user, password and " +
 			"pg_hba.conf"},
 		{Verdict: Lasting, Codes: "3D000", Text: "there is no such database: create it, or correct the URL"},

@@ -42,28 +42,27 @@ func play(args []string) error {
 		defer server.Stop()
 		url = server.URL()
 	}
-	for _, listens := range []bool{true, false} {
-		took, err := handOvers(ctx, url, listens, 10)
+	for _, l := range []listening{listen(url), nil} {
+		took, err := handOvers(ctx, url, l, 10)
 		if err != nil {
 			return err
 		}
 		fmt.Printf("10 hand-overs between two programs, woken by NOTIFY: %-5v  median %v\n",
-			listens, took.Round(100*time.Microsecond))
+			l != nil, took.Round(100*time.Microsecond))
 	}
 	return nil
 }
 
+// listening is an Options.Listen.
+type listening = func(ctx context.Context, channel string, notify func()) error
+
 // program is what each of the two has: a pool and a Client of its own.
-func program(url string, listens bool) (locks *fencelock.Client, end func(), err error) {
+func program(url string, l listening) (locks *fencelock.Client, end func(), err error) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		return nil, nil, err
 	}
-	o := &sqllock.Options{CreateTables: true}
-	if listens {
-		o.Listen = listen(url)
-	}
-	locks, err = fencelock.New(sqllock.New(db, sqllock.Postgres, o), nil)
+	locks, err = fencelock.New(sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true, Listen: l}), nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,13 +74,13 @@ func program(url string, listens bool) (locks *fencelock.Client, end func(), err
 
 // handOvers measures, n times, how long after one program's release the other one holds
 // the lock, and returns the median.
-func handOvers(ctx context.Context, url string, listens bool, n int) (time.Duration, error) {
-	one, end, err := program(url, listens)
+func handOvers(ctx context.Context, url string, l listening, n int) (time.Duration, error) {
+	one, end, err := program(url, l)
 	if err != nil {
 		return 0, err
 	}
 	defer end()
-	other, end, err := program(url, listens)
+	other, end, err := program(url, l)
 	if err != nil {
 		return 0, err
 	}

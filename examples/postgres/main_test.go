@@ -1,24 +1,31 @@
 package main
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// Whoever is woken need not ask.
-func TestWokenProgramIsSooner(t *testing.T) {
+// With Listen, each hand-over is told to the program that waits. Without, it asks, and gets the lock too.
+func TestProgramThatWaitsIsWokenByNotify(t *testing.T) {
 	server := testserver.Postgres(t)
-	woken, err := handOvers(t.Context(), server.URL(), true, 7)
-	if err != nil {
+	var told atomic.Int64
+	counted := func(ctx context.Context, channel string, notify func()) error {
+		return listen(server.URL())(ctx, channel, func() {
+			told.Add(1)
+			notify()
+		})
+	}
+	const n = 7
+	if _, err := handOvers(t.Context(), server.URL(), counted, n); err != nil {
 		t.Fatal(err)
 	}
-	asks, err := handOvers(t.Context(), server.URL(), false, 7)
-	if err != nil {
-		t.Fatal(err)
+	if told.Load() < n+2 { // each of the two is told once when it begins to listen
+		t.Errorf("of %d hand-overs, and two beginnings, programs were told %d times", n, told.Load())
 	}
-	t.Logf("woken after %v, by asking after %v", woken, asks)
-	if woken > asks/2 {
-		t.Errorf("woken by NOTIFY it took %v, by asking %v", woken, asks)
+	if _, err := handOvers(t.Context(), server.URL(), nil, n); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -190,7 +190,7 @@ func (p *pool) take(conn *sql.Conn, st *swapsql.Statement, r *swapsql.Result, er
 // giveBack gives conn back after a statement that has returned err.
 func (p *pool) giveBack(conn *sql.Conn, err error) {
 	if err != nil && p.mustClose(err) {
-		closeConn(conn)
+		swapsql.CloseConn(conn)
 	}
 	p.use.giveBack(conn)
 	if p.moved(err) {

@@ -71,7 +71,7 @@ func (c *config) runSchema(ctx context.Context, schema string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			closeConn(conn) // the server may take no writes
+			swapsql.CloseConn(conn) // the server may take no writes
 		}
 		conn.Close()
 	}()

@@ -2,13 +2,10 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	sqldriver "database/sql/driver"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/sqllock/internal/reply"
@@ -94,12 +91,6 @@ func retry(ctx context.Context, again func(error) bool, first, longest time.Dura
 			return &outOfTimeError{last: err, ended: ended}
 		}
 	}
-}
-
-// closeConn closes a connection instead of giving it back to the pool.
-func closeConn(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
-	conn.Close()
 }
 
 // says reports that err has one of those texts. No driver is imported for codes of SQLite: all drivers pass its

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/swapsql"
 )
 
 var _ health.Examiner = (*Backend)(nil)
@@ -79,7 +80,7 @@ func (e *examination) onNew(ctx context.Context, inTx bool, query string, to *st
 	if err != nil {
 		return err
 	}
-	defer closeConn(conn)
+	defer swapsql.CloseConn(conn)
 	if !inTx {
 		return conn.QueryRowContext(ctx, query).Scan(to)
 	}

@@ -15,7 +15,7 @@ func createMySQL(ctx context.Context, c *config, schema string) error {
 	if err != nil {
 		return err
 	}
-	defer closeConn(conn)
+	defer swapsql.CloseConn(conn)
 	settings := "COMMIT AND NO CHAIN NO RELEASE; SET SESSION TRANSACTION READ WRITE; SET autocommit = 1; "
 	for text := range strings.SplitSeq(settings+withoutComments(schema), ";") {
 		if strings.TrimSpace(text) == "" {

@@ -273,7 +273,7 @@ func (s *sqlite) closeIdle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		closeConn(conn)
+		swapsql.CloseConn(conn)
 	}
 	return nil
 }

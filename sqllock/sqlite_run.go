@@ -189,7 +189,7 @@ func (s *sqlite) inTransaction(ctx context.Context, d *database, f func(context.
 	if tx.Rollback() != nil {
 		// The connection may still be in the transaction, and hold the write
 		// lock of all processes: it must not go back into the pool.
-		closeConn(conn)
+		swapsql.CloseConn(conn)
 	}
 	return err
 }

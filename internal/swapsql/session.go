@@ -112,6 +112,12 @@ func identity(conn *sql.Conn) (id any) {
 	return id
 }
 
+// CloseConn closes the connection of conn itself, and does not give it back to the pool.
+func CloseConn(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	_ = conn.Close()
+}
+
 // wrapped runs st in a transaction that is begun and ended by statements.
 func (s *Sessions) wrapped(ctx context.Context, conn *sql.Conn, d *Dialect, st *Statement) (r *Result, err error) {
 	const commit = "COMMIT AND NO CHAIN NO RELEASE" // whatever completion_type is

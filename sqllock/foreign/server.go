@@ -3,7 +3,6 @@ package foreign
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -28,10 +27,4 @@ func (s *server) failed(ctx context.Context, doing, key string, err error) error
 		err = ended
 	}
 	return verdict.Of(fmt.Errorf("%s: %w", what, err))
-}
-
-// end closes the connection of c itself, and does not give it back to the pool with a lock that it may have.
-func end(c *sql.Conn) {
-	_ = c.Raw(func(any) error { return driver.ErrBadConn })
-	_ = c.Close()
 }

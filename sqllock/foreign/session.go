@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock/internal/reply"
 )
 
@@ -66,8 +67,8 @@ const (
 	getLock        = ` CASE` + isReadOnly + ` WHEN COALESCE(GET_LOCK(?, %d), 0) = 0 THEN 0` + unlessReadOnly
 )
 
-// patient begins a statement that MariaDB, and MySQL, end by no time limit of the server, the user or the session.
-const patient = `/*M! SET STATEMENT max_statement_time = 0 FOR */ SELECT /*+ MAX_EXECUTION_TIME(4294967295) */`
+// unlimited begins a statement that MariaDB, and MySQL, end by no time limit of the server, the user or the session.
+const unlimited = `/*M! SET STATEMENT max_statement_time = 0 FOR */ SELECT /*+ MAX_EXECUTION_TIME(4294967295) */`
 
 var errReadOnly = reply.Refused.Of(errors.New("the server is read-only, and the locks of a replica do not exclude " +
 	"those of its primary: connect to the primary"))
@@ -79,7 +80,7 @@ func GetLock(db *sql.DB, prefix string) *Session {
 		server: server{"GET_LOCK", db, reply.MySQL},
 		conns:  map[[2]string]*sql.Conn{}, lines: map[[2]string]*place{},
 		try:     fmt.Sprintf(`SELECT`+getLock, 0),
-		wait:    fmt.Sprintf(patient+getLock, 365*24*3600),
+		wait:    fmt.Sprintf(unlimited+getLock, 365*24*3600),
 		has:     `SELECT CASE WHEN COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0) = 0 THEN 0` + unlessReadOnly,
 		release: `SELECT COALESCE(RELEASE_LOCK(?), 0)`,
 		number:  func(key string) any { return prefix + key },
@@ -94,7 +95,7 @@ func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, c := range s.conns {
-		end(c)
+		swapsql.CloseConn(c)
 		delete(s.conns, id)
 	}
 	for id, p := range s.lines {
@@ -119,7 +120,7 @@ func (s *Session) Try(ctx context.Context, key, id string, _ time.Duration) (boo
 	}
 	got, err := s.ask(ctx, c, s.try, key)
 	if err != nil {
-		end(c) // and with the session the lock that it may have taken
+		swapsql.CloseConn(c) // and with the session the lock that it may have taken
 		return false, s.failed(ctx, "take", key, err)
 	}
 	s.mu.Lock()
@@ -150,7 +151,7 @@ func (s *Session) join(key, id string) *place {
 			return
 		}
 		if got, err := s.askPatiently(ctx, c, key); err != nil || !got {
-			end(c)
+			swapsql.CloseConn(c)
 			return
 		}
 		p.conn = c
@@ -205,7 +206,7 @@ func (p *place) end() {
 	p.leave()
 	<-p.served
 	if p.conn != nil {
-		end(p.conn)
+		swapsql.CloseConn(p.conn)
 	}
 }
 
@@ -217,12 +218,12 @@ func (s *Session) Renew(ctx context.Context, key, id string, _ time.Duration) (b
 	}
 	has, err := s.ask(ctx, c, s.has, key)
 	if err != nil && (ctx.Err() != nil || errors.Is(err, errReadOnly)) {
-		// The driver may have closed the connection: the next one says so.
+		// The driver may have closed the connection, and the server take writes again: the next renewal says so.
 		return false, s.failed(ctx, "renew", key, err)
 	}
 	if err != nil || !has {
 		s.drop(key, id)
-		end(c)
+		swapsql.CloseConn(c)
 		return false, nil
 	}
 	return true, nil
@@ -242,7 +243,7 @@ func (s *Session) Release(ctx context.Context, key, id string) (bool, error) {
 	had, err := s.ask(ctx, c, s.release, key)
 	s.drop(key, id)
 	if err != nil {
-		end(c) // which frees the lock too
+		swapsql.CloseConn(c) // which frees the lock too
 		return true, nil
 	}
 	return had, c.Close()

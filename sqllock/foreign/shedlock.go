@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock/internal/reply"
 )
 
@@ -171,7 +172,7 @@ func (l *Shed) send(ctx context.Context, statement string, args []any) (changed 
 	}
 	r, err := c.ExecContext(ctx, statement, args...)
 	if err != nil {
-		end(c)
+		swapsql.CloseConn(c)
 		return false, err
 	}
 	defer c.Close()

@@ -89,12 +89,12 @@ func open(key string, st State) (*reading, error) {
 	for i, c := range claims {
 		r.origins[i] = origin{*c, places[i]}
 	}
+	if len(d.Tombstones) > 0 {
+		r.Tombstones = make(map[string]line.Tombstone, len(d.Tombstones))
+	}
 	for _, t := range d.Tombstones {
-		if r.Tombstones.ByID == nil {
-			r.Tombstones.ByID = make(map[string]line.Tombstone)
-		}
 		gone := driver.GoneError{Reason: t.Reason, Broken: t.Broken}
-		r.Tombstones.ByID[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone}
+		r.Tombstones[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone}
 	}
 	return r, nil
 }
@@ -242,7 +242,7 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 	if drawn {
 		c.Arrivals = len(r.arrived) // the new claim is behind them
 	}
-	r.Tombstones.Sweep(s)
+	r.Sweep(s)
 	if err := r.write(c); err != nil {
 		return nil, err
 	}
@@ -327,11 +327,11 @@ func (r *reading) write(c *Change) error {
 			d.Claims = append(d.Claims, w)
 		}
 	}
-	if len(d.Claims)+len(r.Tombstones.ByID) == 0 {
+	if len(d.Claims)+len(r.Tombstones) == 0 {
 		return nil
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.Tombstones.ByID)) {
-		t := r.Tombstones.ByID[id]
+	for _, id := range slices.Sorted(maps.Keys(r.Tombstones)) {
+		t := r.Tombstones[id]
 		d.Tombstones = append(d.Tombstones, tombstone{text(id), fromEpoch(t.Until), t.Gone.Reason, t.Gone.Broken})
 	}
 	var err error

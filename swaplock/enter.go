@@ -68,6 +68,9 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	if p == nil || err != nil {
 		return nil, b.failed(ctx, err)
 	}
+	if err := p.possible(c.Key); err != nil {
+		return nil, err
+	}
 	t := &driver.Ticket{Claim: *c, Token: p.Token, Granted: p.Granted, Ahead: p.Ahead}
 	t.TTL, t.WaitTTL = driverutil.Lease(c, p.Granted), 0
 	t.Left = t.TTL

@@ -16,8 +16,8 @@ import (
 	"github.com/fencelock/fencelock/internal/line"
 )
 
-// errPart says that a step must see all arrivals.
-var errPart = errors.New("there are more arrivals")
+// errPart says that a step must see all arrivals. A caller sees it if a store does not return all of them.
+var errPart = errors.New("the store was asked for all arrivals, and says that there are more")
 
 // reading is a line that was read, and where its leases are.
 type reading struct {
@@ -53,6 +53,9 @@ const lastToken = math.MaxInt64 - limit.Span
 
 // open reads st. A claim without the record that it should have is dead.
 func open(key string, st State) (*reading, error) {
+	if err := st.possible(key); err != nil {
+		return nil, err
+	}
 	d, err := parse(key, st.Document)
 	if err != nil {
 		return nil, err
@@ -399,7 +402,7 @@ func (r *reading) whole() *State {
 // after is what the store has now that c is swapped. The leases may end later than it says, and others be in records.
 func (r *reading) after(c *Change, version string) State {
 	return State{
-		Version: version, Seen: c.Seen, Now: r.Now, Lost: r.Lost, Records: r.Records,
+		Version: version, Seen: c.Next, Now: r.Now, Lost: r.Lost, Records: r.Records,
 		Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More,
 		sent: r.sent, read: r.read, took: r.took, unread: r.unread,
 	}

@@ -49,9 +49,10 @@ func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	if err != nil {
 		return nil
 	}
+	free, unseen := b.claims.guess(c.Key)
 	return &Arrival{
 		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL, WaitTTL: driverutil.Lease(c, false),
-		Waits: !c.NoWait, Full: c.Weight == c.Capacity, Free: b.claims.leftEmpty(c.Key), written: &d,
+		Waits: !c.NoWait, Full: c.Weight == c.Capacity, Free: free, Unseen: unseen, written: &d,
 	}
 }
 

@@ -227,6 +227,7 @@ type Arrival struct {
 	Waits    bool          // it may wait
 	Full     bool          // if it holds the lock, no other can
 	Free     bool          // this process has left the line empty, and not been there since: the lock may be free
+	Unseen   bool          // this process knows nothing of the line: the lock may be free, or new to the store
 
 	Token int64     // the larger of Last + 1 and At in µs since 1970
 	At    time.Time // when it arrived

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // pausing is a Backoff that pauses for d and gives up after n failures in a row.
@@ -35,9 +36,7 @@ func TestBackoffThatGivesUpEndsTheCall(t *testing.T) {
 		took(t, start, time.Second)
 		w.is(err, fencelock.ErrUnavailable, errDown)
 		entered := func(want int) { // a Leave follows in the background
-			if n := len(w.store.entered()); n != want {
-				t.Errorf("%d Enters, want %d", n, want)
-			}
+			steps.Same(t, "Enters", len(w.store.entered()), want)
 		}
 		entered(2)
 		w.is(errOf(c.Lock(bg, "k", fencelock.Retry(pausing(time.Second, 1)))), fencelock.ErrUnavailable, errDown)

@@ -53,9 +53,7 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 	b := &cutOff{Backend: memlock.New(), refused: make(chan struct{})}
 	c := testclient.New(t, b, &fencelock.Options{TTL: ttl})
 	l, err := c.Lock(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	select {
 	case <-l.Context().Done():
 		t.Fatalf("lost beside a busy loop: %v", l.Err())

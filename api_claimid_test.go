@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 const claimID = "wish-4f1c0b7d9a2e"
@@ -47,17 +48,11 @@ func TestRepeatedCallHasItsGrant(t *testing.T) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "k", byName()...)
 		x := w.lock(b, "k", byName()...)
-		if x.Token() != l.Token() {
-			t.Errorf("the repeated call has token %v, the first %v", x.Token(), l.Token())
-		}
+		steps.Same(t, "the repeated call has token", x.Token(), l.Token())
 		h, again := w.detach(a, l), w.detach(b, x)
-		if h != again {
-			t.Errorf("the handles are %q and %q", h, again)
-		}
+		steps.Same(t, "the handles", h, again)
 		y := w.lock(a, "k", byName()...)
-		if w.detach(a, y) != h {
-			t.Error("a call after the Detach has another handle")
-		}
+		steps.Same(t, "a call after the Detach has another handle", w.detach(a, y), h)
 		ok(t, b.Detached(h).Release(bg))
 		w.free("k")
 	})
@@ -254,9 +249,7 @@ func TestClaimIDIsForOneWish(t *testing.T) {
 				w.is(err, fencelock.ErrInvalid)
 				w.not(err, fencelock.ErrUnavailable, fencelock.ErrKind, fencelock.ErrNotAcquired, fencelock.ErrLost)
 			}
-			if n := len(w.store.left()); n != 0 {
-				t.Errorf("%d Leaves were sent", n)
-			}
+			steps.Same(t, "Leaves were sent", len(w.store.left()), 0)
 			time.Sleep(20 * time.Second)
 			ok(t, l.Renew(bg))
 			ok(t, l.Err())
@@ -283,9 +276,7 @@ func TestClaimIDOfAnotherWishIsLeftAlone(t *testing.T) {
 		_, err := b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Minute))...)
 		w.is(err, fencelock.ErrInvalid)
 		time.Sleep(time.Second)
-		if n := len(w.store.left()); n != 0 {
-			t.Errorf("%d Leaves were sent", n)
-		}
+		steps.Same(t, "Leaves were sent", len(w.store.left()), 0)
 		ok(t, l.Renew(bg))
 		w.release(l)
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -180,9 +181,7 @@ func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 				var leases []*fencelock.Lease
 				for _, k := range []string{"a", "b", "c"} {
 					l, err := c.Lock(bg, k)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					leases = append(leases, l)
 				}
 				p.meddle(fault, nil)
@@ -272,9 +271,7 @@ func TestCloseWaitsForOnEvent(t *testing.T) {
 		w.release(w.lock(c, "a"))
 		w.lock(c, "b")
 		c.Close()
-		if n := called.Load(); n != 5 {
-			t.Errorf("%d events of 5 were heard", n)
-		}
+		steps.Same(t, "events of 5 were heard", called.Load(), 5)
 	})
 }
 

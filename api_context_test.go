@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // The end of the caller's ctx ends the Context of the lease, not the lease.
@@ -112,9 +113,7 @@ func TestContextEndsAtTheDeadlineWithADeadNetwork(t *testing.T) {
 			start := time.Now()
 			l := w.lock(w.client(&fencelock.Options{TTL: 10 * time.Second}), "k")
 			deadline := l.Deadline()
-			if d := deadline.Sub(start); d != 9898*time.Millisecond {
-				t.Errorf("deadline after %v", d)
-			}
+			steps.Same(t, "deadline after", deadline.Sub(start), 9898*time.Millisecond)
 			w.store.meddle(fault, nil)
 			<-l.Context().Done()
 			if now := time.Now(); !now.Equal(deadline) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -18,9 +19,7 @@ import (
 func (w *world) detach(c *fencelock.Client, l *fencelock.Lease) fencelock.Handle {
 	w.Helper()
 	h, err := c.Detach(bg, l)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return h
 }
 
@@ -192,9 +191,7 @@ func TestEveryKindPassesOn(t *testing.T) {
 		r, p := w.got(a.RLock(bg, "r")), w.got(a.Acquire(bg, "s", 3, 5))
 		for _, l := range []*fencelock.Lease{second, r, p} {
 			x := w.got(b.Detached(w.detach(a, l)).Adopt(bg))
-			if x.Token() != l.Token() {
-				t.Errorf("%s: token %v, was %v", l.Key(), x.Token(), l.Token())
-			}
+			steps.Same(t, l.Key()+": token", x.Token(), l.Token())
 			w.release(x)
 			w.free(l.Key())
 		}
@@ -276,9 +273,7 @@ func TestHandlesThatAreNone(t *testing.T) {
 				errOf(a.Detached(fencelock.Handle(bad)).Adopt(bg)), a.Detached(fencelock.Handle(bad)).Release(bg),
 				renewErr(a.Detached(fencelock.Handle(bad))), errOf(a.Detached(fencelock.Handle(bad)).Check(bg)),
 			} {
-				if !errors.Is(err, fencelock.ErrInvalid) {
-					t.Errorf("%q: %v", bad, err)
-				}
+				steps.Is(t, bad, err, fencelock.ErrInvalid)
 			}
 		}
 		w.release(w.got(a.Detached(h + "\n").Adopt(bg))) // as it comes from a file
@@ -460,9 +455,7 @@ func TestAdoptDoesNotShortenTheLeaseInTheStore(t *testing.T) {
 		ok(t, err)
 		l := w.got(other.Detached(h).Adopt(bg, fencelock.TTL(5*time.Second), fencelock.NoRenewal()))
 		next := w.lock(c, "a")
-		if d := time.Since(start); d != time.Hour {
-			t.Errorf("the key was free after %v; want an hour", d)
-		}
+		steps.Same(t, "the key was free after", time.Since(start), time.Hour)
 		w.is(l.Err(), fencelock.ErrExpired)
 		ok(t, next.Release(bg))
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // listener notes all events in the order in which it hears them.
@@ -122,9 +123,7 @@ func TestRefusedReportsBadInput(t *testing.T) {
 		}
 		e := w.wantEvents(&heard, "refused")[0]
 		w.is(e.Err, fencelock.ErrInvalid)
-		if e.Took != 0 {
-			t.Errorf("it is told to have waited %v", e.Took)
-		}
+		steps.Same(t, "it is told to have waited", e.Took, 0)
 	})
 }
 
@@ -243,9 +242,7 @@ func TestWarnReportsATTLThatTheBackendCannotDo(t *testing.T) {
 				}
 			}
 		}
-		if n != 2 {
-			t.Errorf("%d warnings, want one of each", n)
-		}
+		steps.Same(t, "warnings", n, 2)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/record"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/history"
 	"github.com/fencelock/fencelock/internal/limit"
 )
@@ -181,9 +182,7 @@ func TestHistoryOutlivesAnOutage(t *testing.T) {
 				w.release(w.lock(c, "k"))
 				synctest.Wait() // so that no event is dropped before
 			}
-			if d := time.Since(start); d != 0 {
-				t.Errorf("the outage has delayed the calls by %v", d)
-			}
+			steps.Same(t, "the outage has delayed the calls by", time.Since(start), 0)
 			time.Sleep(time.Minute)
 			w.store.heal()
 			time.Sleep(time.Minute)

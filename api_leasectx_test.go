@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -78,9 +79,7 @@ func TestContextIsOneForAllWhoAsk(t *testing.T) {
 	for range 2000 {
 		ctx, cancel := context.WithCancelCause(bg)
 		l, err := c.Lock(ctx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		x := l.Context()
 		causes := make([]error, 4)
 		var wg sync.WaitGroup
@@ -127,9 +126,7 @@ func TestReleasedLeaseLeavesNothingInItsCallersContext(t *testing.T) {
 		}
 		ctx.mu.Lock()
 		defer ctx.mu.Unlock()
-		if ctx.hooks != 0 {
-			t.Errorf("%d callbacks are still registered", ctx.hooks)
-		}
+		steps.Same(t, "callbacks are still registered", ctx.hooks, 0)
 	})
 }
 
@@ -162,9 +159,7 @@ func TestFreeLockAllocatesLittle(t *testing.T) {
 	defer c.Close()
 	allocs := testing.AllocsPerRun(1000, func() {
 		l, err := c.Lock(bg, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		must(t, l.Release(bg))
 	})
 	if allocs > 8 {

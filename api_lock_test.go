@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -43,9 +44,7 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 		w.steps("enter", "leave")
 
 		all, err := c.LockAll(bg, []string{"b", "a", "b"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w.steps("enter", "enter")
 		ok(t, all.Release(bg))
 		w.steps("leave", "leave")
@@ -69,9 +68,7 @@ func TestWaitBoundsTheWaitingAndNotTheHolding(t *testing.T) {
 				return c.Lock(bg, "k", fencelock.Wait(1500*time.Millisecond))
 			})
 			w.held(errOf(k.wait()))
-			if k.took != 1500*time.Millisecond {
-				t.Errorf("%s: waited %v", name, k.took)
-			}
+			steps.Same(t, name+": waited", k.took, 1500*time.Millisecond)
 		}
 		time.Sleep(time.Hour)
 		ok(t, l.Err())
@@ -179,9 +176,7 @@ func TestRenewByHand(t *testing.T) {
 		before := l.Deadline()
 		time.Sleep(5 * time.Second)
 		must(t, l.Renew(bg))
-		if moved := l.Deadline().Sub(before); moved != 5*time.Second {
-			t.Errorf("the deadline moved by %v", moved)
-		}
+		steps.Same(t, "the deadline moved by", l.Deadline().Sub(before), 5*time.Second)
 		w.steps("enter", "renew")
 
 		// Nobody answers: the lease is as it was.

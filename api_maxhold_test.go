@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
@@ -42,9 +43,7 @@ func TestErrAndReleaseKnowMaxHoldByTheClock(t *testing.T) {
 		c := w.client(nil)
 		for i := range 400 {
 			l := w.lock(c, "k", fencelock.MaxHold(5*time.Second))
-			if left := time.Until(l.Deadline()); left != 5*time.Second {
-				t.Errorf("the deadline is in %v", left)
-			}
+			steps.Same(t, "the deadline is in", time.Until(l.Deadline()), 5*time.Second)
 			time.Sleep(5 * time.Second)
 			if i%2 == 0 {
 				w.is(l.Err(), fencelock.ErrMaxHold)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // freeIn checks that a key is taken until d has passed, and free then.
@@ -49,9 +50,7 @@ func TestMinHoldThatHasPassedAddsNothing(t *testing.T) {
 			w.free("k")
 		}
 		for _, e := range w.store.left() {
-			if e.Linger != 0 {
-				t.Errorf("lingers for %v", e.Linger)
-			}
+			steps.Same(t, "lingers for", e.Linger, 0)
 		}
 	})
 }

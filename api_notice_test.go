@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
@@ -214,9 +215,7 @@ func TestNoticeToAWaiterEndsIt(t *testing.T) {
 			must(t, by.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Reason: "not you", Notice: time.Hour}))
 			_, err = k.wait()
 			w.is(err, fencelock.ErrBroken)
-			if k.took != 0 {
-				t.Errorf("it waited for %v", k.took)
-			}
+			steps.Same(t, "it waited for", k.took, 0)
 			ok(t, l.Err())
 			w.release(l)
 		})

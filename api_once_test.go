@@ -331,9 +331,7 @@ func TestMarkHoldsSlotTimeAndOwner(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.once(c, noon, &j, true)
 		line, err := c.Line(bg, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if !line.Slot.Equal(noon) || !line.Done.Equal(time.Now()) || line.DoneBy != owner {
 			t.Errorf("%+v", line)
 		}

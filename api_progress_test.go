@@ -125,9 +125,7 @@ func TestTickRacesTheWatchdog(t *testing.T) {
 				all.Wait()
 			}
 			synctest.Wait()
-			if err := w.l.Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.l.Err())
 			time.Sleep(11 * time.Second)
 			if left := time.Until(w.l.Deadline()); left < 15*time.Second {
 				t.Fatalf("not renewed since: %v left", left)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // The values of ctx reach the driver (tracing needs them), its end does not: the lock is released.
@@ -56,9 +57,7 @@ func TestEveryReleaseReturnsTheFirstResult(t *testing.T) {
 			time.Sleep(time.Minute)
 			w.store.taken()
 			for range 3 {
-				if again := l.Release(bg); again != first {
-					t.Errorf("again: %v, first: %v", again, first)
-				}
+				steps.Same(t, "a second Release", l.Release(bg), first)
 			}
 			w.steps()
 		})

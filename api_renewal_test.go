@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // A lease that is renewed by hand has its whole TTL from the grant, however long the call
@@ -50,9 +51,7 @@ func TestRenewalIsTimedByTheTTL(t *testing.T) {
 		w.lock(c, "k")
 		w.store.taken()
 		time.Sleep(101 * time.Second)
-		if n := len(w.store.taken()); n != 5 {
-			t.Errorf("%d renewals in 101 s, want 5", n)
-		}
+		steps.Same(t, "renewals in 101 s", len(w.store.taken()), 5)
 		var took atomic.Int64
 		w.store.meddle(func(ctx context.Context, _ string) error {
 			sent := time.Now()
@@ -62,9 +61,7 @@ func TestRenewalIsTimedByTheTTL(t *testing.T) {
 		}, nil)
 		time.Sleep(40 * time.Second)
 		w.store.heal()
-		if took := time.Duration(took.Load()); took != 20*time.Second {
-			t.Errorf("a renewal was tried for %v, want 20s", took)
-		}
+		steps.Same(t, "a renewal was tried for", time.Duration(took.Load()), 20*time.Second)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/limit"
 )
 
@@ -86,9 +87,7 @@ func TestTraceInsideOneProcess(t *testing.T) {
 		if strings.Join(traces, " ") != "a b" {
 			t.Errorf("those who waited were behind %q", traces)
 		}
-		if claims := w.store.entered(); len(claims) != 1 {
-			t.Errorf("%d claims entered", len(claims))
-		}
+		steps.Same(t, "claims entered", len(w.store.entered()), 1)
 		w.release(w.lock(c, "k")) // without a trace
 	})
 }

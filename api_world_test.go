@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -275,9 +276,7 @@ func (w *world) got(l *fencelock.Lease, err error) *fencelock.Lease {
 
 func (w *world) release(l *fencelock.Lease) {
 	w.Helper()
-	if err := l.Release(context.Background()); err != nil {
-		w.Errorf("release: %v", err)
-	}
+	steps.Well(w, "release", l.Release(context.Background()))
 }
 
 // free checks that key can be taken now, by a stranger.

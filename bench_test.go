@@ -23,12 +23,8 @@ func BenchmarkFreeLock(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		l, err := c.Lock(ctx, "orders/42")
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := l.Release(ctx); err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
+		must(b, l.Release(ctx))
 	}
 }
 
@@ -53,9 +49,7 @@ func BenchmarkHandOff(b *testing.B) {
 							b.Error(err)
 							return
 						}
-						if err := l.Release(ctx); err != nil {
-							b.Error(err)
-						}
+						ok(b, l.Release(ctx))
 					}
 				})
 			}
@@ -77,9 +71,7 @@ func BenchmarkHeldLease(b *testing.B) {
 	b.ResetTimer()
 	for i := range b.N {
 		l, err := c.Lock(ctx, "orders/"+strconv.Itoa(i))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		leases = append(leases, l)
 	}
 	b.StopTimer()
@@ -105,9 +97,7 @@ func (grantAll) Close() error                                            { retur
 func BenchmarkTick(b *testing.B) {
 	c := testclient.New(b, memlock.New(), nil)
 	l, err := c.Lock(context.Background(), "k", fencelock.Progress(time.Minute))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for b.Loop() {
 		l.Tick()
 	}

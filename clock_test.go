@@ -2,12 +2,12 @@ package fencelock
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/clock"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -30,9 +30,7 @@ func slept(t *testing.T, ttl time.Duration, f func(t *testing.T, b *stub, c *Cli
 		c, _ := New(b, &Options{TTL: ttl})
 		defer c.Close()
 		l, err := c.Lock(context.Background(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		f(t, b, c, l)
 	})
 }
@@ -41,9 +39,7 @@ func slept(t *testing.T, ttl time.Duration, f func(t *testing.T, b *stub, c *Cli
 func TestClockGoesOnWhileTheMachineSleeps(t *testing.T) {
 	slept(t, 10*time.Second, func(t *testing.T, _ *stub, c *Client, l *Lease) {
 		sleepFor(c, time.Hour)
-		if err := l.Err(); !errors.Is(err, ErrExpired) {
-			t.Errorf("after an hour of sleep Err is %v", err)
-		}
+		steps.Is(t, "Err after an hour of sleep", l.Err(), ErrExpired)
 		if l.Context().Err() == nil {
 			t.Error("the context is still alive after Err has said that the lease is lost")
 		}
@@ -93,9 +89,7 @@ func TestRenewalAnsweredAfterASleepIsTooLate(t *testing.T) {
 			sleepFor(c, time.Minute)
 			return make([]error, len(ts))
 		}
-		if err := l.Renew(context.Background()); !errors.Is(err, ErrLost) {
-			t.Errorf("Renew: %v", err)
-		}
+		steps.Is(t, "Renew", l.Renew(context.Background()), ErrLost)
 		if l.Err() == nil {
 			t.Error("the lease came back to life")
 		}
@@ -116,9 +110,7 @@ func TestPushAfterASleepIsTooLate(t *testing.T) {
 			return k, nil
 		}
 		_, err := c.Lock(context.Background(), "k", Wait(time.Minute+5*time.Second))
-		if !errors.Is(err, ErrNotAcquired) {
-			t.Errorf("Lock: %v", err)
-		}
+		steps.Is(t, "Lock", err, ErrNotAcquired)
 		first.Release(context.Background())
 	})
 }

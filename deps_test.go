@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 const rootModule = "github.com/fencelock/fencelock"
@@ -73,9 +75,7 @@ func repository(t *testing.T) []goFile {
 		files = append(files, g)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return files
 }
 
@@ -281,9 +281,7 @@ func TestRootModuleRequiresNothing(t *testing.T) {
 	if mod.Module.Path != rootModule || len(mod.Require)+len(mod.Replace)+len(mod.Exclude)+len(mod.Tool) > 0 {
 		t.Errorf("go.mod: %+v", mod)
 	}
-	if _, err := os.Stat("go.sum"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the root module needs no go.sum: %v", err)
-	}
+	steps.Is(t, "the root module needs no go.sum", errOf(os.Stat("go.sum")), fs.ErrNotExist)
 }
 
 // A program that uses one backend never meets the other stores' clients in go.sum.
@@ -341,18 +339,14 @@ func modFile(t *testing.T, name string, into any) {
 func TestClientHasFewMethods(t *testing.T) {
 	const most = 35
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	methods := 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		methods += strings.Count("\n"+string(text), "\nfunc (c *Client) ")
 	}
 	if methods == 0 || methods > most {

@@ -28,9 +28,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(f.name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if names[of] == nil {
 			names[of] = map[string]bool{}
 		}
@@ -73,9 +71,7 @@ func TestPagesNameTheAPIAsItIs(t *testing.T) {
 			continue
 		}
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range called.FindAllStringSubmatch(string(text), -1) {
 			found++
 			if !names[m[1]][m[2]] || m[3] != "" && !names[m[1]][m[3]] {

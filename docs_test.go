@@ -22,9 +22,7 @@ func namesOfTests(t *testing.T) map[string]bool {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(f.name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			if name := nameIn(f, n); name != "" {
 				known[name] = true
@@ -70,9 +68,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 		"verify/reports/README.md": "`(Test[A-Za-z0-9_]+)[`/]",
 	} {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		found := regexp.MustCompile(name).FindAllStringSubmatch(string(text), -1)
 		if len(found) < 10 {
 			t.Errorf("%s names %d tests; this test reads it wrongly", page, len(found))
@@ -89,9 +85,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 func TestEachGuaranteeNamesItsTest(t *testing.T) {
 	const page = "docs/guarantees.md"
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	named := 0
 	for _, row := range regexp.MustCompile(`(?m)^\| .*\|$`).FindAllString(string(text), -1) {
 		cells := strings.Split(strings.Trim(row, "|"), "|")
@@ -117,9 +111,7 @@ func TestEachGuaranteeNamesItsTest(t *testing.T) {
 func TestRequirementsAreThoseOfThePackages(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return strings.Join(strings.Fields(strings.ReplaceAll(string(text), "//", "")), " ")
 	}
 	var page [2]string
@@ -177,9 +169,7 @@ func TestChinesePagesAreInStep(t *testing.T) {
 		var text [2]string
 		for i, name := range []string{original + ".md", page} {
 			whole, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text[i] = prose(string(whole))
 		}
 		lines := func(text string) (all string) {
@@ -209,9 +199,7 @@ func TestLimitsInPagesAreThoseOfTheSource(t *testing.T) {
 	} {
 		for file, text := range map[string]string{of.source: of.says, of.page: of.promises} {
 			whole, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if !strings.Contains(string(whole), text) {
 				t.Errorf("%s does not say %q; %s and %s belong together", file, text, of.source, of.page)
 			}
@@ -232,9 +220,7 @@ func TestUsersHaveThirtyThousandWordsToRead(t *testing.T) {
 			continue
 		}
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all += len(word.FindAllString(address.ReplaceAllString(string(text), "]"), -1))
 	}
 	if all > 30_000 || all < 20_000 {
@@ -248,9 +234,7 @@ func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 	anchors := map[string]map[string]bool{}
 	for _, name := range pages(t) {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range link.FindAllStringSubmatch(prose(string(text)), -1) {
 			to := name
 			if m[1] != "" {
@@ -286,9 +270,7 @@ func pages(t *testing.T) (names []string) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return names
 }
 
@@ -301,9 +283,7 @@ func prose(page string) string {
 // anchorsOf returns the anchors of a page: its own, and those that GitHub makes of headings.
 func anchorsOf(t *testing.T, name string) map[string]bool {
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(string(text), -1) {
 		known[m[1]] = true

@@ -171,9 +171,7 @@ func watch(t *testing.T, limit time.Duration) {
 func wantEmpty(t *testing.T, b driver.Backend) {
 	t.Helper()
 	for l, err := range b.Lines(context.Background(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Errorf("claims are left in the line of %q: %+v", l.Key, l.Claims)
 	}
 }
@@ -210,9 +208,7 @@ func lockLater(t *testing.T, c *fencelock.Client) <-chan *fencelock.Lease {
 // took checks how long ago start was.
 func took(t *testing.T, start time.Time, want time.Duration) {
 	t.Helper()
-	if d := time.Since(start); d != want {
-		t.Errorf("it took %v; want %v", d, want)
-	}
+	steps.Same(t, "it took", time.Since(start), want)
 }
 
 // nothing checks that no lease has been granted yet.
@@ -236,9 +232,7 @@ func rises[T ~int64](t testing.TB, before, after T) {
 func mustLock(t *testing.T, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
 	t.Helper()
 	l, err := c.Lock(context.Background(), key, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 

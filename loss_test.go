@@ -2,13 +2,13 @@ package fencelock_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -59,15 +59,9 @@ func TestGoneIsALossAtOnce(t *testing.T) {
 		s.Flush()
 		<-l.Context().Done()
 		tookAtMost(t, begin, ttl/3+time.Second)
-		if err := l.Err(); !errors.Is(err, fencelock.ErrBroken) {
-			t.Errorf("the cause is %v; want ErrBroken", err)
-		}
-		if n := len(b.entered()); n != 1 {
-			t.Errorf("%d Enters; the claim was entered again", n)
-		}
-		if err := l.Release(context.Background()); !errors.Is(err, fencelock.ErrLost) {
-			t.Errorf("Release of a lost lease: %v", err)
-		}
+		steps.Is(t, "the cause", l.Err(), fencelock.ErrBroken)
+		steps.Same(t, "Enters; the claim was entered again", len(b.entered()), 1)
+		steps.Is(t, "Release of a lost lease", l.Release(context.Background()), fencelock.ErrLost)
 	})
 }
 
@@ -109,9 +103,7 @@ func TestErrReadsTheClockBeforeAnyTimer(t *testing.T) {
 		l := mustLock(t, c, "k")
 		at := l.Deadline()
 		time.Sleep(time.Until(at))
-		if err := l.Err(); !errors.Is(err, fencelock.ErrExpired) {
-			t.Errorf("at the deadline Err is %v", err)
-		}
+		steps.Is(t, "Err at the deadline", l.Err(), fencelock.ErrExpired)
 		after(ttl)
 	})
 }
@@ -141,8 +133,6 @@ func TestExpiredLeaseIsLeftToRunOutAndThenLeft(t *testing.T) {
 			t.Errorf("the first Leave came after %v, before the store's lease of %v was over", first, ttl)
 		}
 		l.Release(context.Background())
-		if len(b.left()) != 6 {
-			t.Error("Release of a lost lease sent a Leave")
-		}
+		steps.Same(t, "Release of a lost lease sent a Leave", len(b.left()), 6)
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -43,9 +44,7 @@ func TestEnterThatFollowsALeave(t *testing.T) {
 			before = len(b.entered())
 			mustRelease(t, first)
 			group.Wait()
-			if during != want {
-				t.Errorf("%d Enters were sent before the Leave had arrived; want %d", during, want)
-			}
+			steps.Same(t, "Enters were sent before the Leave had arrived", during, want)
 		})
 	}
 }
@@ -160,9 +159,7 @@ func TestUnhealthyLeaseIsNotHandedOn(t *testing.T) {
 		if left := time.Until(l2.Deadline()); left < ttl*9/10 {
 			t.Errorf("the next one began with %v left", left)
 		}
-		if n := len(b.entered()); n != 2 {
-			t.Errorf("%d Enters; want a new one", n)
-		}
+		steps.Same(t, "Enters", len(b.entered()), 2)
 		mustRelease(t, l2)
 	})
 }
@@ -191,9 +188,7 @@ func TestFrontThatGivesUpKeepsTheClaimInLine(t *testing.T) {
 		la := <-a
 		synctest.Wait()
 		nothing(t, z, "two holders")
-		if n := len(b.entered()); n != 1 {
-			t.Errorf("%d Enters; the place was given up", n)
-		}
+		steps.Same(t, "Enters; the place was given up", len(b.entered()), 1)
 		mustRelease(t, la)
 		mustRelease(t, <-z)
 	})

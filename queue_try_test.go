@@ -2,7 +2,6 @@ package fencelock_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -85,18 +85,14 @@ func TestTenThousandWaitersCancelled(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10000 {
 			wg.Go(func() {
-				if _, err := c.Lock(ctx, "k"); !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
+				steps.Is(t, "Lock", errOf(c.Lock(ctx, "k")), context.Canceled)
 			})
 		}
 		synctest.Wait()
 		cancel()
 		wg.Wait()
 		mustRelease(t, l)
-		if n := len(b.entered()); n != 1 {
-			t.Errorf("%d Enters", n)
-		}
+		steps.Same(t, "Enters", len(b.entered()), 1)
 	})
 }
 

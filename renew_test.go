@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -106,9 +107,7 @@ func TestNoRenewalIsOnItsWayAfterRelease(t *testing.T) {
 		}
 		n := b.renewals()
 		after(3 * ttl)
-		if b.renewals() != n {
-			t.Error("a released lease is renewed")
-		}
+		steps.Same(t, "a released lease is renewed", b.renewals(), n)
 	})
 }
 
@@ -121,9 +120,7 @@ func TestRenewalRacesRelease(t *testing.T) {
 	ctx := context.Background()
 	for range 10000 {
 		l, err := c.Lock(ctx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -153,9 +150,7 @@ func TestReleaseOfALostLeaseLetsTheNextInAtOnce(t *testing.T) {
 		other := client(t, newTap(s), &fencelock.Options{TTL: time.Minute})
 		l := mustLock(t, c, "k", fencelock.MaxHold(5*time.Second))
 		in, err := c.Lock(l.Context(), "k", fencelock.Reentrant())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := lockLater(t, other)
 		<-l.Context().Done()
 		l.Release(context.Background())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -105,9 +106,7 @@ func TestHotKeyOfOneProcessNeverLeaves(t *testing.T) {
 		if e, l := len(b.entered()), len(b.left()); e != 1 || b.reserves > 40/4+1 || l != 1 {
 			t.Errorf("%d Enters, %d Reserves and %d Leaves for 40 grants; want 1, at most 11 and 1", e, b.reserves, l)
 		}
-		if handoffs != 39 {
-			t.Errorf("%d grants are said to have been handed on here; want 39", handoffs)
-		}
+		steps.Same(t, "grants are said to have been handed on here", handoffs, 39)
 		var want []string
 		for i, token := range tokens {
 			if token != tokens[0]+fence.Token(i) {
@@ -149,9 +148,7 @@ func TestReserveOfUnknownOutcome(t *testing.T) {
 				return false, lost
 			}
 			began := time.Now()
-			if n := len(passOn(t, c, 6)); n != 6 {
-				t.Errorf("%d of 6 had the lock", n)
-			}
+			steps.Same(t, "how many had the lock", len(passOn(t, c, 6)), 6)
 			if took := time.Since(began); took >= ttl/3 {
 				t.Errorf("six grants took %v; nobody had to wait for a lease of %v", took, ttl)
 			}
@@ -182,9 +179,7 @@ func TestReleaseDoesNotWaitForAReserve(t *testing.T) {
 		mustRelease(t, last)
 		took(t, began, 0)
 		group.Wait()
-		if n := len(b.entered()); n != 1 {
-			t.Errorf("%d Enters; want 1", n)
-		}
+		steps.Same(t, "Enters", len(b.entered()), 1)
 	})
 }
 
@@ -204,9 +199,7 @@ func TestReserveThatNobodyWaitsFor(t *testing.T) {
 			last := lastOfItsClaim(t, c)
 			var group sync.WaitGroup
 			group.Go(func() {
-				if _, err := c.Lock(ctx, "k"); !errors.Is(err, context.Canceled) {
-					t.Errorf("Lock that was given up: %v", err)
-				}
+				steps.Is(t, "Lock that was given up", errOf(c.Lock(ctx, "k")), context.Canceled)
 			})
 			synctest.Wait()
 			mustRelease(t, last)
@@ -237,9 +230,7 @@ func TestReserveWhileTheClientCloses(t *testing.T) {
 		last := lastOfItsClaim(t, c)
 		var group sync.WaitGroup
 		group.Go(func() {
-			if _, err := c.Lock(t.Context(), "k"); !errors.Is(err, fencelock.ErrClosed) {
-				t.Errorf("Lock while the Client closes: %v", err)
-			}
+			steps.Is(t, "Lock while the Client closes", errOf(c.Lock(t.Context(), "k")), fencelock.ErrClosed)
 		})
 		synctest.Wait()
 		mustRelease(t, last)
@@ -313,11 +304,7 @@ func TestReserveThatTheStoreRefuses(t *testing.T) {
 		group.Wait()
 		// The first claim here serves three, then the other process has its turn. After a claim that had
 		// to wait, others are most likely in line again: asking for more tokens would be for nothing.
-		if got := fmt.Sprint(order); got != "[0 2 1 3 4 5 6]" {
-			t.Errorf("they had the lock in the order %s; want [0 2 1 3 4 5 6]", got)
-		}
-		if b.reserves != 1 {
-			t.Errorf("%d Reserves; want 1", b.reserves)
-		}
+		steps.Same(t, "they had the lock in the order", fmt.Sprint(order), "[0 2 1 3 4 5 6]")
+		steps.Same(t, "Reserves", b.reserves, 1)
 	})
 }

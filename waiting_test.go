@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -34,9 +35,7 @@ func TestAwaitThatHangsIsAskedAgain(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 			defer cancel()
 			l, err := c.Lock(ctx, "k")
-			if err != nil {
-				t.Errorf("Lock: %v", err)
-			}
+			steps.Well(t, "Lock", err)
 			got <- l
 		}()
 		after(time.Second)
@@ -152,9 +151,7 @@ func TestClaimThatIsNotFoundIsLeftBeforeAnotherEnters(t *testing.T) {
 				return got, err
 			}
 			b.leave = func(_ context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
-				if n := len(b.entered()); n != 1 {
-					t.Errorf("%d claims have entered when the first one leaves; want one", n)
-				}
+				steps.Same(t, "claims have entered when the first one leaves", len(b.entered()), 1)
 				b.set(func() { b.leave = nil })
 				if err := do(); err != nil || !lost {
 					return err

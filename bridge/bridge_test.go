@@ -54,9 +54,7 @@ func (p *pair) writer() driver.Claim { return p.claim(driver.RW) }
 
 func (p *pair) must(err error) {
 	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	steps.Must(p.t, err)
 }
 
 // enter enters b with c, and must be granted or not.

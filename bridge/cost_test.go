@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -38,19 +39,13 @@ func (s *counted) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 func TestLockCostsTheRequestsOfBothStores(t *testing.T) {
 	use := func(t *testing.T, b driver.Backend) {
 		c, err := fencelock.New(b, &fencelock.Options{TTL: 30 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		defer c.Close()
 		for range 3 {
 			l, err := c.Lock(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			time.Sleep(time.Minute) // of renewals
-			if err := l.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, l.Release(t.Context()))
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/drivertest/faulty"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -138,13 +139,9 @@ func TestForeignLockIsHeldRenewedAndLost(t *testing.T) {
 		wire := faulty.New(memlock.New(), 1, faulty.Options{})
 		client, err := fencelock.New(bridge.New(bridge.Foreign(&foreignClient{s, wire}), memlock.New()),
 			&fencelock.Options{TTL: 3 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		defer client.Close()
-		if _, err := client.RLock(t.Context(), "k"); !errors.Is(err, driver.ErrPermanent) {
-			t.Errorf("RLock: %v; want ErrPermanent", err)
-		}
+		steps.Is(t, "RLock", steps.ErrOf(client.RLock(t.Context(), "k")), driver.ErrPermanent)
 		_, err = client.TryLock(t.Context(), "closed", fencelock.LockDelay(time.Second))
 		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "leave out LockDelay") {
 			t.Errorf("a lock with a LockDelay: %v; want ErrPermanent that names it", err)
@@ -152,9 +149,7 @@ func TestForeignLockIsHeldRenewedAndLost(t *testing.T) {
 		s.try("k", "another", 4*time.Second)
 		begun := time.Now()
 		l, err := client.Lock(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if waited := time.Since(begun); waited < 4*time.Second || waited > 5*time.Second {
 			t.Errorf("the lock was granted after %v", waited)
 		}

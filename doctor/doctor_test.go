@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -179,9 +180,7 @@ func TestStoreThatHangsIsAnError(t *testing.T) {
 		}
 		begun = time.Now()
 	})
-	if took := begun.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)); took != 20*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	steps.Same(t, "it took", begun.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), 20*time.Second)
 }
 
 func TestCheckEndsWithItsContext(t *testing.T) {
@@ -229,9 +228,7 @@ func TestQuantilesAreThoseOfTheRequests(t *testing.T) {
 			t.Errorf("requests: %+v, %v", r.Requests, err)
 		}
 		// 1.5 × (2 × 0.8 s + 1 s) = 3.9 s
-		if r.Advice.Least != 4*time.Second {
-			t.Errorf("the least TTL is %v", r.Advice.Least)
-		}
+		steps.Same(t, "the least TTL", r.Advice.Least, 4*time.Second)
 	})
 }
 

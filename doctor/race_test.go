@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -95,9 +96,7 @@ func TestRaceWithoutAnswers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	hung := &mute{memlock.New(), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-	if _, err := doctor.Race(ctx, []driver.Backend{hung}, 4, 2); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Race returned %v; want the end of its context", err)
-	}
+	steps.Is(t, "Race", steps.ErrOf(doctor.Race(ctx, []driver.Backend{hung}, 4, 2)), context.DeadlineExceeded)
 }
 
 func TestRaceRefusesNumbers(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/faulty"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/elect"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -82,9 +83,7 @@ func TestShutdownHandsOverAtOnce(t *testing.T) {
 		first := a.Term().Token()
 		start := time.Now()
 		a.cancel(errShutdown)
-		if err := <-a.end; err != nil {
-			t.Errorf("Run answered %v", err)
-		}
+		steps.Well(t, "Run", <-a.end)
 		wantLeader(t, b, a, b, c)
 		if d := time.Since(start); d > 0 {
 			t.Errorf("the hand-over took %v", d)
@@ -149,9 +148,7 @@ func TestBrokenLeaderCampaignsAgain(t *testing.T) {
 		defer operator.Close()
 		for _, next := range []*process{b, a, b} {
 			l, err := operator.Line(t.Context(), "reports")
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			if err := operator.Break(t.Context(), "reports", l.Claims[0].Token, fencelock.Break{Reason: "it is b's turn"}); err != nil {
 				t.Fatal(err)
 			}
@@ -169,9 +166,7 @@ func TestLeaderUnderNoticeStepsDown(t *testing.T) {
 		a := campaignWith(t, s, "a", o, func(ctx context.Context, l *fencelock.Lease) error {
 			<-ctx.Done()
 			time.Sleep(time.Second) // finishes its work, as the leader
-			if err := l.Err(); err != nil {
-				t.Errorf("the leadership was lost: %v", err)
-			}
+			steps.Well(t, "the leadership was lost", l.Err())
 			return ctx.Err()
 		})
 		b := campaign(t, s, "b", nil)
@@ -179,13 +174,9 @@ func TestLeaderUnderNoticeStepsDown(t *testing.T) {
 		defer operator.Close()
 		for _, next := range []*process{b, a} {
 			l, err := operator.Line(t.Context(), "reports")
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			how := fencelock.Break{Reason: "it is the other's turn", Notice: time.Hour}
-			if err := operator.Break(t.Context(), "reports", l.Claims[0].Token, how); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, operator.Break(t.Context(), "reports", l.Claims[0].Token, how))
 			time.Sleep(ttl)
 			wantLeader(t, next, a, b)
 		}
@@ -225,9 +216,7 @@ func TestLossWhileSteppingDownIsReported(t *testing.T) {
 			return ctx.Err()
 		})
 		a.cancel(errShutdown)
-		if err := <-a.end; !errors.Is(err, fencelock.ErrLost) {
-			t.Errorf("Run answered %v", err)
-		}
+		steps.Is(t, "Run", <-a.end, fencelock.ErrLost)
 	})
 }
 
@@ -282,13 +271,9 @@ func TestRunReturnsWhatNoWaitingMends(t *testing.T) {
 		if err := elect.New(c, "reports", nil).Run(t.Context(), never, fencelock.Wait(time.Second)); !errors.Is(err, fencelock.ErrNotAcquired) {
 			t.Error(err)
 		}
-		if err := elect.New(c, "", nil).Run(t.Context(), never); !errors.Is(err, fencelock.ErrInvalid) {
-			t.Error(err)
-		}
+		steps.Is(t, "Run", elect.New(c, "", nil).Run(t.Context(), never), fencelock.ErrInvalid)
 		c.Close()
-		if err := elect.New(c, "reports", nil).Run(t.Context(), never); !errors.Is(err, fencelock.ErrClosed) {
-			t.Error(err)
-		}
+		steps.Is(t, "Run", elect.New(c, "reports", nil).Run(t.Context(), never), fencelock.ErrClosed)
 	})
 }
 
@@ -299,9 +284,7 @@ func TestNobodyLeadsWhileThePlaceIsKept(t *testing.T) {
 		c := testclient.New(t, s, nil)
 		defer c.Close()
 		stepsDown := func(context.Context, *fencelock.Lease) error { return nil }
-		if err := elect.New(c, "reports", nil).Run(t.Context(), stepsDown, fencelock.MinHold(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, elect.New(c, "reports", nil).Run(t.Context(), stepsDown, fencelock.MinHold(time.Hour)))
 		b := campaign(t, s, "b", nil)
 		wantLeader(t, nil, b)
 		time.Sleep(time.Hour + time.Second)

@@ -76,9 +76,7 @@ func TestDetachLosesItsAnswer(t *testing.T) {
 				if test.skip > 0 && (err != nil || answer.Succeeded != test.moves) {
 					t.Errorf("the late Detach: %+v, %v; want it to succeed: %v", answer, err, test.moves)
 				}
-				if moved := x.leaseOfKey() != shared; moved != test.moves {
-					t.Errorf("the claim has moved: %v; want %v", moved, test.moves)
-				}
+				steps.Same(t, "the claim has moved", x.leaseOfKey() != shared, test.moves)
 				steps.Must(t, steps.Renew(t, a, first))
 				steps.Leave(t, b, steps.Adopt(t, b, steps.Detach(t, a, first), steps.Another(c)))
 				x.remove(x.prefix+"k/z", clientv3.WithPrefix())

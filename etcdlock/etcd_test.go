@@ -5,6 +5,7 @@ package etcdlock_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,11 +63,11 @@ func TestMain(m *testing.M) {
 	// before.
 	before := runtime.NumGoroutine()
 	code := m.Run()
-	for _, check := range []func() error{shared.nothingLeft, shared.stop, func() error { return asManyGoroutines(before) }} {
-		if err := check(); err != nil && code == 0 {
-			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			code = 1
-		}
+	err := nothingLeft()
+	testserver.StopShared(code != 0)
+	if err = cmp.Or(err, asManyGoroutines(before)); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "after all tests:", err)
+		code = 1
 	}
 	os.Exit(code)
 }
@@ -84,38 +85,27 @@ func asManyGoroutines(n int) error {
 	return nil
 }
 
-// sharedServer has one member, and each test its own prefix.
-type sharedServer struct {
-	mu  sync.Mutex
-	one *testserver.Server
-	dir string
-}
-
-var shared sharedServer
+// shared has one member, and each test its own prefix. used is nil if no test has wanted it.
+var (
+	shared = testserver.Shared(testserver.StartEtcd)
+	used   atomic.Pointer[testserver.Server]
+)
 
 func server(t testing.TB) *testserver.Server {
 	t.Helper()
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if shared.one == nil {
-		var err error
-		if shared.dir, err = os.MkdirTemp("", "fencelock-etcd"); err != nil {
-			t.Fatal(err)
-		}
-		if shared.one, err = testserver.StartEtcd(context.Background(), shared.dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return shared.one
+	s := shared(t)
+	used.Store(s)
+	return s
 }
 
 // nothingLeft holds the shared server to having no claim and no watch, when the leases of killed
 // processes have ended. A lease of a Backend that was closed as a holder runs out by itself.
-func (s *sharedServer) nothingLeft() error {
-	if s.one == nil {
+func nothingLeft() error {
+	s := used.Load()
+	if s == nil {
 		return nil
 	}
-	c, err := connect(clientv3.Config{}, s.one.Addr())
+	c, err := connect(clientv3.Config{}, s.Addr())
 	if err != nil {
 		return err
 	}
@@ -123,7 +113,7 @@ func (s *sharedServer) nothingLeft() error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
-		if err = s.leftNow(c); err == nil {
+		if err = leftNow(s, c); err == nil {
 			return nil
 		}
 	}
@@ -134,7 +124,7 @@ func (s *sharedServer) nothingLeft() error {
 // that it is open.
 func sleep(d time.Duration) { <-time.After(d) } // real time: as above
 
-func (s *sharedServer) leftNow(c *clientv3.Client) error {
+func leftNow(s *testserver.Server, c *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	all, err := c.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -146,19 +136,11 @@ func (s *sharedServer) leftNow(c *clientv3.Client) error {
 			return fmt.Errorf("the key %q is left", kv.Key)
 		}
 	}
-	told, err := metrics(s.one)
+	told, err := metrics(s)
 	if watches := told[watchers]; err == nil && watches != "0" {
 		err = fmt.Errorf("%s watches are left", watches)
 	}
 	return err
-}
-
-func (s *sharedServer) stop() error {
-	if s.one == nil {
-		return nil
-	}
-	defer os.RemoveAll(s.dir)
-	return s.one.Stop()
 }
 
 // isClaim reports whether a key of etcd is not a mark, an epoch or a tombstone.
@@ -176,9 +158,7 @@ func connect(c clientv3.Config, at ...string) (*clientv3.Client, error) {
 func dial(t testing.TB, c clientv3.Config, at ...string) *clientv3.Client {
 	t.Helper()
 	etcd, err := connect(c, at...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { etcd.Close() })
 	return etcd
 }
@@ -253,9 +233,7 @@ func (x *scene) backend() *etcdlock.Backend {
 func (x *scene) keys(begin string) (keys []string) {
 	x.t.Helper()
 	answer, err := x.etcd.Get(context.Background(), x.prefix+begin, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	steps.Must(x.t, err)
 	for _, kv := range answer.Kvs {
 		keys = append(keys, string(kv.Key))
 	}
@@ -276,18 +254,14 @@ func (x *scene) value(name string) string {
 func (x *scene) put(name, value string) int64 {
 	x.t.Helper()
 	answer, err := x.etcd.Put(steps.Soon(x.t), name, value)
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	steps.Must(x.t, err)
 	return answer.Header.Revision
 }
 
 func (x *scene) remove(name string, opts ...clientv3.OpOption) int64 {
 	x.t.Helper()
 	answer, err := x.etcd.Delete(steps.Soon(x.t), name, opts...)
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	steps.Must(x.t, err)
 	return answer.Header.Revision
 }
 
@@ -295,9 +269,7 @@ func (x *scene) remove(name string, opts ...clientv3.OpOption) int64 {
 func (x *scene) leases() (ids []clientv3.LeaseID) {
 	x.t.Helper()
 	answer, err := x.etcd.Leases(steps.Soon(x.t))
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	steps.Must(x.t, err)
 	for _, l := range answer.Leases {
 		ids = append(ids, l.ID)
 	}
@@ -315,9 +287,7 @@ func (x *scene) revoke(ids ...clientv3.LeaseID) {
 func claims(t testing.TB, b *etcdlock.Backend, key string) []driver.Standing {
 	t.Helper()
 	l, err := b.Line(steps.Soon(t), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return l.Claims
 }
 
@@ -329,9 +299,7 @@ const watchers = "etcd_debugging_mvcc_watcher_total"
 func requests(t testing.TB, s *testserver.Server) map[string]int {
 	t.Helper()
 	all, err := metrics(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	counts := map[string]int{}
 	for name, value := range all {
 		rest, ok := strings.CutPrefix(name, "grpc_server_started_total{")
@@ -341,9 +309,7 @@ func requests(t testing.TB, s *testserver.Server) map[string]int {
 		_, method, _ := strings.Cut(rest, `grpc_method="`)
 		method, _, _ = strings.Cut(method, `"`)
 		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		counts[method] += int(n)
 	}
 	return counts

@@ -148,9 +148,7 @@ func TestLostAnswers(t *testing.T) {
 	lost("Leave", 1, inLine(0), done) // after the reading of the mark
 	steps.Persist(t, "the repeated Leave", done)
 	next := steps.Hold(t, near, steps.Claim("k"))
-	if next.Mark != "done" {
-		t.Errorf("the mark is %q; want the one of the Leave whose answer was lost", next.Mark)
-	}
+	steps.Same(t, "the mark", next.Mark, "done")
 	steps.Leave(t, near, next)
 }
 
@@ -259,9 +257,7 @@ func TestCallersMetadataIsSent(t *testing.T) {
 		},
 	)}}, x.server.Addr()), x.prefix)
 	ticket, err := b.Enter(metadata.AppendToOutgoingContext(steps.Soon(t), "who", "me"), steps.Claim("k"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	steps.Leave(t, b, ticket)
 	if len(sent) != 2 {
 		t.Fatalf("%d requests were sent: %v", len(sent), sent)
@@ -343,9 +339,7 @@ func TestFullStore(t *testing.T) {
 	_, err := b.Enter(steps.Soon(t), steps.Claim("other"))
 	steps.Unknown(t, "Enter on a full store", err)
 	for _, err := range b.Renew(steps.Soon(t), []driver.Ticket{held, w}) {
-		if err != nil {
-			t.Errorf("Renew on a full store: %v", err)
-		}
+		steps.Well(t, "Renew on a full store", err)
 	}
 	steps.Leave(t, b, w)
 	steps.Leave(t, b, held)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -40,9 +41,7 @@ func TestNameIsUsedAgainOnceItsClaimHasLeft(t *testing.T) {
 		if keeps := p.name(driverutil.Ref(first.Key, first.ID)) == name; keeps != test.keeps {
 			t.Errorf("%s: the claim keeps its name: %v", what, keeps)
 		}
-		if free := p.take("k/", next) == name; free != test.free {
-			t.Errorf("%s: the next claim has its name: %v", what, free)
-		}
+		steps.Same(t, what+": the next claim has its name", p.take("k/", next) == name, test.free)
 		p.release(driverutil.Ref(first.Key, first.ID))
 		p.release(driverutil.Ref(next.Key, next.ID))
 		if len(p.names)+len(p.inUse)+len(p.pending) > 0 {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func FuzzEscape(f *testing.F) {
@@ -40,16 +42,12 @@ func TestForeignKeysAreNotParsed(t *testing.T) {
 // a wall clock that was set back says nothing.
 func TestAgeIsTheLongerOfBothClocks(t *testing.T) {
 	now := time.Now()
-	if d := age(now, now.Add(time.Second)); d != time.Second {
-		t.Errorf("a second is %v", d)
-	}
+	steps.Same(t, "a second", age(now, now.Add(time.Second)), time.Second)
 	slept := now.Add(time.Minute).Round(0) // no monotonic reading: only the wall is compared
 	if d := age(now, slept); d < time.Minute-time.Millisecond {
 		t.Errorf("a minute of sleep is %v", d)
 	}
-	if d := age(now.Round(0), now.Add(-time.Hour).Round(0)); d != -time.Hour {
-		t.Errorf("an hour back is %v", d)
-	}
+	steps.Same(t, "an hour back", age(now.Round(0), now.Add(-time.Hour).Round(0)), -time.Hour)
 }
 
 func TestLeasesAreWholeSeconds(t *testing.T) {
@@ -72,15 +70,11 @@ func TestOverdueClaimIsNotGranted(t *testing.T) {
 	l := &lease{id: 7, ttl: time.Minute, sent: time.Now()}
 	b.leases.byLength = map[int64]*lease{60: l}
 	p := &position{own: &keyValue{Lease: 7}}
-	if err := b.checkLease(p); err != nil {
-		t.Errorf("a young lease: %v", err)
-	}
+	steps.Well(t, "a young lease", b.checkLease(p))
 	l.sent = time.Now().Add(-time.Minute)
 	if err := b.checkLease(p); err != errOverdue {
 		t.Errorf("a lease that is over by our count: %v; want %v", err, errOverdue)
 	}
 	p.own.Lease = 8
-	if err := b.checkLease(p); err != nil {
-		t.Errorf("a lease of which nothing is known here: %v", err)
-	}
+	steps.Well(t, "a lease of which nothing is known here", b.checkLease(p))
 }

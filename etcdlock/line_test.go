@@ -60,9 +60,7 @@ func TestTryThatIsAlwaysOvertakenGivesUp(t *testing.T) {
 	if err == nil {
 		t.Fatalf("Enter answered %+v; want an error after %d other claims came first", ticket, len(others))
 	}
-	if got := claims(t, near, "k"); len(got) != len(others) {
-		t.Errorf("%d claims are in line; want the %d others alone", len(got), len(others))
-	}
+	steps.Same(t, "claims are in line", len(claims(t, near, "k")), len(others))
 	if ticket, err = far.Enter(steps.Soon(t), c); err != nil || !ticket.Granted {
 		t.Errorf("Enter without NoWait answered %+v, %v; want a grant", ticket, err)
 	}

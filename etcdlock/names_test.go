@@ -26,9 +26,7 @@ func each(t *testing.T, claims map[string]driver.Claim, play func(t *testing.T, 
 func TestNamesAreUsedAgain(t *testing.T) {
 	x, a, b := sceneOfTwo(t)
 	begin, err := x.etcd.Get(steps.Soon(t), x.prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	const rounds = 20
 	for range rounds {
 		first := steps.Hold(t, a, steps.Claim("k"))

@@ -3,7 +3,6 @@
 package etcdlock_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -26,7 +25,5 @@ func TestMemberWithoutALeader(t *testing.T) {
 		_, err = b.Enter(steps.Soon(t), steps.Claim("k"))
 		return isRefused(err)
 	})
-	if !errors.Is(err, rpctypes.ErrNoLeader) {
-		t.Errorf("Enter: %v; want %v", err, rpctypes.ErrNoLeader)
-	}
+	steps.Is(t, "Enter", err, rpctypes.ErrNoLeader)
 }

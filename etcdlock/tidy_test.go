@@ -38,9 +38,7 @@ func TestNothingIsLeft(t *testing.T) {
 				if err == nil {
 					err = view.Leave(steps.Soon(t), k, driver.Exit{})
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				steps.OK(t, err)
 			}
 		})
 	}
@@ -124,14 +122,10 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 	a.Close()
 	group.Wait()
 	for _, k := range append(held, first) {
-		if len(claims(t, b, k.Key)) != 1 {
-			t.Errorf("a claim that was granted is gone after Close")
-		}
+		steps.Same(t, "a claim that was granted is gone after Close", len(claims(t, b, k.Key)), 1)
 	}
 	for l, err := range b.Lines(steps.Soon(t), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		steps.OK(t, b.Break(steps.Soon(t), l.Key, l.Claims[0].Token, driver.Break{Reason: "end"}))
 	}
 }
@@ -201,9 +195,7 @@ func TestRefusedReaderAndWriterAreNotWritten(t *testing.T) {
 	a := x.backend()
 	k := steps.Hold(t, a, steps.Claim("k"))
 	before, err := x.etcd.Get(steps.Soon(t), x.prefix, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for _, c := range []driver.Claim{steps.Claim("k"), steps.Reader("k"), steps.Permits("k", 1, 2)} {
 		steps.Refused(t, a, c)
 	}
@@ -267,16 +259,12 @@ func TestHolderIsToldOfARevokedLease(t *testing.T) {
 	x.revoke(x.leases()...)
 	select {
 	case <-l.Context().Done():
-		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrBroken) {
-			t.Errorf("the context ended with %v; want ErrBroken", err)
-		}
+		steps.Is(t, "the context", context.Cause(l.Context()), fencelock.ErrBroken)
 	case <-time.After(time.Minute):
 		t.Error("a holder whose lease was revoked is not told")
 	}
 	again, err := c.TryLock(steps.Soon(t), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	steps.Rises(t, l.Token(), again.Token())
 	steps.OK(t, again.Release(steps.Soon(t)))
 }

@@ -54,9 +54,7 @@ func TestRequestsAreAsFewAsPromised(t *testing.T) {
 	})
 	asked("a renewal of two claims", map[string]int{"Txn": 1, "LeaseKeepAlive": 1}, func() {
 		for _, err := range a.Renew(steps.Soon(t), []driver.Ticket{held, permit}) {
-			if err != nil {
-				t.Error(err)
-			}
+			steps.OK(t, err)
 		}
 	})
 	steps.Leave(t, a, permit)
@@ -226,9 +224,7 @@ func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	steps.Must(t, x.server.Continue())
 	near := x.backend()
 	for l, err := range near.Lines(steps.Soon(t), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		for _, s := range l.Claims { // also what was sent while it hung
 			steps.OK(t, near.Break(steps.Soon(t), l.Key, s.Token, driver.Break{Reason: "end of test", Delay: -1}))
 		}

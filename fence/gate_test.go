@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -78,9 +79,7 @@ func TestNobodyIsLetInWhileAnotherIsInside(t *testing.T) {
 		go write(9, time.Hour)
 		synctest.Wait()
 		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			steps.OK(t, <-done)
 		}
 		if got := strings.Join(log, ", "); got != "begin 7, end 7, begin 9, end 9" {
 			t.Error(got)
@@ -119,9 +118,7 @@ func TestWaitForTheGateEndsWithTheContext(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		// It did not count as seen.
-		if err := g.Do(t.Context(), 8, func() error { return nil }); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, g.Do(t.Context(), 8, func() error { return nil }))
 	})
 }
 
@@ -139,27 +136,17 @@ func TestGateStaysInOrderAfterErrorsAndPanics(t *testing.T) {
 		}()
 		_ = g.Do(t.Context(), 9, func() error { panic("at the disco") })
 	}()
-	if err := g.Do(t.Context(), 8, func() error { return nil }); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("what panicked may have written: %v", err)
-	}
-	if err := g.Do(t.Context(), 9, func() error { return nil }); err != nil {
-		t.Error(err)
-	}
+	steps.Is(t, "what panicked may have written", g.Do(t.Context(), 8, func() error { return nil }), fence.ErrStale)
+	steps.OK(t, g.Do(t.Context(), 9, func() error { return nil }))
 }
 
 func TestSeedIsWhatAGateRemembersOfItsFormerLife(t *testing.T) {
 	var g fence.Gate
 	for _, tok := range []fence.Token{9, 3, 0} { // it never goes back
-		if err := g.Seed(t.Context(), tok); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, g.Seed(t.Context(), tok))
 	}
-	if err := g.Do(t.Context(), 8, func() error { return nil }); !errors.Is(err, fence.ErrStale) {
-		t.Error(err)
-	}
-	if err := g.Do(t.Context(), 9, func() error { return nil }); err != nil {
-		t.Error(err)
-	}
+	steps.Is(t, "Do", g.Do(t.Context(), 8, func() error { return nil }), fence.ErrStale)
+	steps.OK(t, g.Do(t.Context(), 9, func() error { return nil }))
 }
 
 func TestResourcesHaveMarksOfTheirOwn(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 )
 
@@ -45,9 +46,7 @@ func ask(h http.Handler, method, target, body string, tokens ...string) *http.Re
 func text(t *testing.T, r *http.Response) string {
 	t.Helper()
 	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return string(b)
 }
 
@@ -63,9 +62,7 @@ func TestHandlerRefusesStaleTokens(t *testing.T) {
 		}
 		r := ask(h, "PUT", "/orders/42", "x", old)
 		var got map[string]any
-		if err := json.Unmarshal([]byte(text(t, r)), &got); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, json.Unmarshal([]byte(text(t, r)), &got))
 		want := map[string]any{
 			"type":  "https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrStale",
 			"title": "the fencing token is stale", "status": 412.0,
@@ -134,9 +131,7 @@ func TestSlowClientKeepsNobodyOut(t *testing.T) {
 	s := httptest.NewServer(fence.Handler(echo, &fence.Gates{}, path, nil))
 	defer s.Close()
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer c.Close()
 	// Its headers are there, and half of its body.
 	fmt.Fprintf(c, "PUT /a HTTP/1.1\r\nHost: x\r\nFencing-Token: 7\r\nContent-Length: 4\r\n\r\nla")
@@ -153,14 +148,10 @@ func TestSlowClientKeepsNobodyOut(t *testing.T) {
 		defer resp.Body.Close()
 		return fence.CheckResponse(resp)
 	}
-	if err := write(9); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, write(9))
 	fmt.Fprint(c, "te")
 	answer := make([]byte, 12)
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "HTTP/1.1 412" {
 		t.Errorf("the late half was answered %q, %v", answer, err)
 	}
@@ -206,9 +197,7 @@ func TestAnswerIsHeldBackUntilTheWriteStands(t *testing.T) {
 		r.Header.Get("Echo") != "" || r.Header.Get("Retry-After") == "" {
 		t.Errorf("%s %s, told %v", r.Status, body, told)
 	}
-	if err := fence.CheckResponse(r); err != nil {
-		t.Errorf("that is neither stale nor without a token: %v", err)
-	}
+	steps.Well(t, "that is neither stale nor without a token", fence.CheckResponse(r))
 }
 
 // What the handler refuses reaches the client as it is, and the marks as an error.
@@ -248,9 +237,7 @@ func TestHandlerSpeaksAsNextDoes(t *testing.T) {
 		})
 	}
 	h := outer(fence.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if w.Header().Get("Outer") != "1" {
-			t.Error("next does not see what was set before")
-		}
+		steps.Same(t, "next does not see what was set before", w.Header().Get("Outer"), "1")
 		w.Header().Del("Gone")
 		io.WriteString(w, "<html>")
 		w.Header().Set("Late", "1") // as with net/http: too late
@@ -309,23 +296,17 @@ func TestTransportSendsTheTokenOfTheContext(t *testing.T) {
 		{"HEAD", 0, "", "HEAD[]"},
 	} {
 		r, err := http.NewRequestWithContext(fence.WithToken(t.Context(), c.token), c.method, s.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if c.own != "" {
 			r.Header.Set(fence.Header, c.own)
 		}
 		resp, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		resp.Body.Close()
 		if got.Load() != c.want {
 			t.Errorf("got %v, want %s", got.Load(), c.want)
 		}
-		if r.Header.Get(fence.Header) != c.own {
-			t.Error("the caller's request was changed")
-		}
+		steps.Same(t, "the caller's request was changed", r.Header.Get(fence.Header), c.own)
 	}
 }
 
@@ -336,12 +317,8 @@ func TestTransportSendsNoWriteWithoutAToken(t *testing.T) {
 		for _, method := range []string{"PUT", "POST", "PATCH", "DELETE", "MOVE"} {
 			body := &closed{Reader: strings.NewReader("x")}
 			r, err := http.NewRequestWithContext(ctx, method, "http://x", body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := client.Do(r); !errors.Is(err, fence.ErrNoToken) {
-				t.Errorf("%s: %v", method, err)
-			}
+			steps.Must(t, err)
+			steps.Is(t, method, steps.ErrOf(client.Do(r)), fence.ErrNoToken)
 			if !body.yes {
 				t.Errorf("%s: the body stayed open", method)
 			}

@@ -7,15 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 )
 
 // The guards on real databases are tested in verify/fence.
 
 func TestNoRowIsStale(t *testing.T) {
-	if err := fence.Rows(driver.RowsAffected(0), nil); !errors.Is(err, fence.ErrStale) {
-		t.Error(err)
-	}
+	steps.Is(t, "Rows", fence.Rows(driver.RowsAffected(0), nil), fence.ErrStale)
 	for _, n := range []int64{1, 2} { // MySQL counts 2 for a row that an INSERT … ON DUPLICATE KEY changed
 		if err := fence.Rows(driver.RowsAffected(n), nil); err != nil {
 			t.Errorf("%d rows: %v", n, err)
@@ -65,9 +64,7 @@ func TestAdvanceChecksWhatItIsGiven(t *testing.T) {
 	table := fence.NewTable(fence.SQLite, "")
 	tx := &sql.Tx{} // would panic if it were asked anything
 	for _, tok := range []fence.Token{0, -1} {
-		if err := table.Advance(t.Context(), tx, "a", tok); !errors.Is(err, fence.ErrNoToken) {
-			t.Errorf("%d: %v", int64(tok), err)
-		}
+		steps.Is(t, int64(tok), table.Advance(t.Context(), tx, "a", tok), fence.ErrNoToken)
 	}
 	for _, resource := range []string{"", strings.Repeat("a", 1025)} {
 		if err := table.Advance(t.Context(), tx, resource, 1); err == nil || !strings.Contains(err.Error(), "1 to 1024 bytes") {

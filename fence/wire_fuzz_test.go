@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // FuzzToken: what is read as a token is written as it was read, in every form; nothing
@@ -48,9 +50,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, header string, twice bool) {
 		gates := &Gates{}
-		if err := gates.Do(t.Context(), "r", 6, func(context.Context) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, gates.Do(t.Context(), "r", 6, func(context.Context) error { return nil }))
 		in, seen := false, Token(0)
 		next := func(_ http.ResponseWriter, r *http.Request) { in, seen = true, TokenFrom(r.Context()) }
 		h := Handler(http.HandlerFunc(next), gates, func(*http.Request) string { return "r" }, nil)

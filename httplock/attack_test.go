@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/httplock/internal/lines"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -29,9 +30,7 @@ func hurriedSite(t *testing.T, limit time.Duration) (addr string) {
 	t.Helper()
 	client := testclient.New(t, memlock.New(), &fencelock.Options{TTL: placeKept})
 	s, err := httplock.New(client, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	httplock.SetBodyTimeout(t, limit)
 	server := s.HTTPServer()
 	if server.ReadHeaderTimeout != 5*time.Second || server.MaxHeaderBytes != 16<<10 || server.IdleTimeout == 0 {
@@ -39,9 +38,7 @@ func hurriedSite(t *testing.T, limit time.Duration) (addr string) {
 	}
 	server.ReadHeaderTimeout = limit
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -100,9 +97,7 @@ func TestLargeBodyIsRefusedEarly(t *testing.T) {
 	for _, length := range []int64{100 << 20, -1} { // announced, and in chunks
 		body := &endless{size: 100 << 20}
 		r, err := http.NewRequest("POST", s.url+"/v1/acquire", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		r.ContentLength = length
 		r.Header.Set("Content-Type", "application/json")
 		res, err := s.http.Do(r)
@@ -111,9 +106,7 @@ func TestLargeBodyIsRefusedEarly(t *testing.T) {
 				t.Error(err)
 			}
 		} else {
-			if res.StatusCode != 413 {
-				t.Errorf("status %d", res.StatusCode)
-			}
+			steps.Same(t, "status", res.StatusCode, 413)
 			res.Body.Close()
 		}
 		if sent := body.sent.Load(); sent > 10<<20 {
@@ -147,9 +140,7 @@ func TestHeaderFloodIsRefused(t *testing.T) {
 		"one": "X-Long: " + strings.Repeat("x", 64<<10) + "\r\n", "many": strings.Repeat("X-Many: x\r\n", 10_000),
 	} {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		c.SetDeadline(time.Now().Add(20 * time.Second))
 		go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n")
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -188,9 +179,7 @@ func TestOddKeysAreKeysLikeOthers(t *testing.T) {
 	}
 	// Go programs may use keys that are not UTF-8; they can be looked at.
 	l, err := s.client.Lock(t.Context(), "\xff\xfe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer l.Release(t.Context())
 	if line := s.get(200, "/v1/line?key=%ff%fe"); line.text("key_b64") != "//4=" {
 		t.Errorf("the line is %v", line)
@@ -218,9 +207,7 @@ func escape(s string) string {
 // the tokens is compared.
 func TestSecretsAreComparedInConstantTime(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "auth.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	found := false
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
@@ -255,9 +242,7 @@ func TestClosedSocketLeavesTheLine(t *testing.T) {
 	h := s.post(200, "/v1/acquire", `{"key":"k"}`)
 	addr := strings.TrimPrefix(s.url, "http://")
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	body := `{"key":"k","wait":"5m"}`
 	fmt.Fprintf(c, "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 		"Content-Length: %d\r\n\r\n%s", len(body), body)
@@ -270,9 +255,7 @@ func TestClosedSocketLeavesTheLine(t *testing.T) {
 func (s *site) waiting(key string) int {
 	s.Helper()
 	l, err := s.client.Line(s.Context(), key)
-	if err != nil {
-		s.Fatal(err)
-	}
+	steps.Must(s, err)
 	_, waiters := lines.Split(&l)
 	return len(waiters)
 }

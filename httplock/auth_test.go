@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 )
 
@@ -31,9 +32,7 @@ func tokensFor(t *testing.T, lines ...string) (*httplock.Tokens, map[string]stri
 		text += fmt.Sprintln(m[0], m[1], f[1], f[2])
 	}
 	tokens, err := httplock.ReadTokens(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return tokens, byName
 }
 
@@ -105,9 +104,7 @@ func wishes(t *testing.T, s *local, tokens *httplock.Tokens, of map[string]strin
 	as(of["ci"]).do("POST", "/v1/acquire", `{"key":"deploy","request_id":"wish-of-mine"}`).ok(t)
 	again, made := httplock.NewToken("root")
 	made = strings.Replace(made, "acquire  root/", "all  *", 1)
-	if err := tokens.Load(strings.NewReader(made)); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, tokens.Load(strings.NewReader(made)))
 	as(of["root"]).verb("check", first).is(t, 401, "unauthenticated") // its line is gone
 	as(again).do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).is(t, 409, "not-acquired")
 	as(again).verb("check", first).ok(t)
@@ -117,9 +114,7 @@ func TestNewTokenIsNarrow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		token, line := httplock.NewToken("ci")
 		tokens, err := httplock.ReadTokens(strings.NewReader(line))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		s := w.server(&httplock.Options{Tokens: tokens})
 		s.bearer = token
 		h := s.do("POST", "/v1/acquire", `{"key":"ci/deploy"}`).ok(t)
@@ -135,9 +130,7 @@ func TestTokensThatCannotBeRead(t *testing.T) {
 	_, line := httplock.NewToken("ci")
 	good := strings.Fields(line)
 	tokens, err := httplock.ReadTokens(strings.NewReader(line))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for _, bad := range []string{
 		"", "# nobody", "ci", "ci " + good[1] + " all", "ci sha256:abc all *", "ci " + good[1][7:] + " all *",
 		"ci " + good[1] + " everything *", "ci " + good[1] + " acquire, *", "ci " + good[1] + " all a,,b",
@@ -153,9 +146,7 @@ func TestTokensThatCannotBeRead(t *testing.T) {
 func TestCertificatesStandForNames(t *testing.T) {
 	inWorld(t, func(w *world) {
 		tokens, err := httplock.ReadTokens(strings.NewReader("ci - acquire ci/\nweb.example - all *\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		s := w.server(&httplock.Options{Tokens: tokens})
 		with := func(leaf *x509.Certificate, verified bool) result {
 			r := httptest.NewRequest("POST", "/v1/acquire", strings.NewReader(`{"key":"ci/a"}`))

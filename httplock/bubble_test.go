@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/httplock/internal/lines"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -44,15 +45,11 @@ func (w *world) server(o *httplock.Options) *local {
 	w.Helper()
 	client := testclient.New(w, w.store, &fencelock.Options{Owner: "server", TTL: placeKept})
 	s, err := httplock.New(client, o)
-	if err != nil {
-		w.Fatal(err)
-	}
+	steps.Must(w, err)
 	w.Cleanup(func() {
 		s.Drain()
 		synctest.Wait()
-		if err := client.Close(); err != nil {
-			w.Error(err)
-		}
+		steps.OK(w, client.Close())
 	})
 	return &local{w, s, client, ""}
 }
@@ -165,9 +162,7 @@ func (l *local) verb(verb string, of result) result {
 func (l *local) waiters(key string) int {
 	l.Helper()
 	line, err := l.client.Line(l.Context(), key)
-	if err != nil {
-		l.Fatal(err)
-	}
+	steps.Must(l, err)
 	_, waiters := lines.Split(&line)
 	return len(waiters)
 }

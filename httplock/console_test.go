@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -31,23 +32,17 @@ func newBrowser(t *testing.T, o *httplock.Options) (*browser, *fencelock.Client)
 	t.Helper()
 	client := testclient.New(t, memlock.New(), &fencelock.Options{Owner: "server"})
 	s, err := httplock.New(client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/locks/", http.StripPrefix("/locks", s))
 	web := httptest.NewServer(mux)
 	t.Cleanup(func() {
 		s.Drain()
 		web.Close()
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, client.Close())
 	})
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return &browser{T: t, Client: &http.Client{Jar: jar}, base: web.URL + "/locks/"}, client
 }
 
@@ -62,22 +57,16 @@ func (b *browser) visit(status int, path string, fields ...string) string {
 		}
 		r, err = http.NewRequest(http.MethodPost, b.base+path, strings.NewReader(form.Encode()))
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	steps.Must(b, err)
 	if len(fields) > 0 {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Origin", strings.TrimSuffix(b.base, "/locks/"))
 	}
 	res, err := b.Do(r)
-	if err != nil {
-		b.Fatal(err)
-	}
+	steps.Must(b, err)
 	defer res.Body.Close()
 	page, err := io.ReadAll(res.Body)
-	if err != nil {
-		b.Fatal(err)
-	}
+	steps.Must(b, err)
 	if res.StatusCode != status {
 		b.Errorf("%s: status %d, want %d\n%s", path, res.StatusCode, status, page)
 	}
@@ -92,12 +81,8 @@ func TestConsoleAsksForAToken(t *testing.T) {
 	var log bytes.Buffer
 	b, client := newBrowser(t, &httplock.Options{Tokens: tokens, Audit: slog.New(slog.NewJSONHandler(&log, nil))})
 	lease, err := client.Lock(t.Context(), "ci/nightly", fencelock.Owner("alice@a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Lock(t.Context(), "other", fencelock.Owner("bob@b")); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
+	steps.Must(t, steps.ErrOf(client.Lock(t.Context(), "other", fencelock.Owner("bob@b"))))
 	if page := b.visit(401, ""); !strings.Contains(page, "Sign in") || strings.Contains(page, "alice") {
 		t.Errorf("a visitor that nobody knows sees:\n%s", page)
 	}
@@ -129,9 +114,7 @@ func TestConsoleAsksForAToken(t *testing.T) {
 	if page := b.visit(200, "sign-in", "token", of["ci"]); !strings.Contains(page, "You may not look at any key") {
 		t.Errorf("ci sees:\n%s", page)
 	}
-	if err := tokens.Load(strings.NewReader("x - all *")); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, tokens.Load(strings.NewReader("x - all *")))
 	b.visit(401, "") // the token is not in the file any more
 }
 
@@ -158,9 +141,7 @@ func TestConsoleWantsAKnownHost(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "http://"+host+"/", nil)
 			answer := httptest.NewRecorder()
 			s.ServeHTTP(answer, r)
-			if answer.Code != want {
-				t.Errorf("%s: status %d, want %d", host, answer.Code, want)
-			}
+			steps.Same(t, host+": status", answer.Code, want)
 		}
 	})
 }

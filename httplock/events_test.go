@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -241,9 +242,7 @@ func TestEventsOfManyLinesAreCutToARing(t *testing.T) {
 		c := testclient.New(t, w.store, nil)
 		defer c.Close()
 		for i := range 6500 {
-			if _, err := c.Lock(t.Context(), fmt.Sprint("other-", i)); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, steps.ErrOf(c.Lock(t.Context(), fmt.Sprint("other-", i))))
 		}
 		time.Sleep(2 * time.Second)
 		again := a.view("?key=k", v.lastID)

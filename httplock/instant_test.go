@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // atGrant is a store that cannot pass leases on. It does something in the instant in which the
@@ -50,9 +51,7 @@ func TestClientThatGoesAsItIsGrantedLeavesNothing(t *testing.T) {
 					}
 					a.doUntil(ctx, "POST", path, body)
 					synctest.Wait()
-					if n := a.Kept(); n != 0 {
-						t.Errorf("%d leases are kept", n)
-					}
+					steps.Same(t, "leases are kept", a.Kept(), 0)
 					b.verb("release", b.acquire("k")).ok(t)
 				})
 			})

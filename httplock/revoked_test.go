@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 )
 
@@ -18,9 +19,7 @@ func TestRevokedTokenEndsStreamsAndWaits(t *testing.T) {
 			of[name], lines[name] = token, strings.Join(append(strings.Fields(line)[:2], "all", "*\n"), " ")
 		}
 		tokens, err := httplock.ReadTokens(strings.NewReader(lines["leaver"] + lines["stays"]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		s := w.server(&httplock.Options{Tokens: tokens})
 		as := func(name string) *local {
 			l := *s
@@ -28,9 +27,7 @@ func TestRevokedTokenEndsStreamsAndWaits(t *testing.T) {
 			return &l
 		}
 		load := func(text string) {
-			if err := tokens.Load(strings.NewReader(text)); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, tokens.Load(strings.NewReader(text)))
 			synctest.Wait()
 		}
 		as("stays").acquire("k")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -34,13 +35,9 @@ func newSiteOn(t *testing.T, b driver.Backend, o *httplock.Options) *site {
 	t.Helper()
 	client := testclient.New(t, b, &fencelock.Options{Owner: "server", TTL: placeKept})
 	s, err := httplock.New(client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, client.Close())
 	})
 	web := testclient.Serve(t, s.HTTPServer(), s.Drain)
 	return &site{T: t, server: s, client: client, url: web.URL, http: web.Client()}
@@ -63,9 +60,7 @@ func (a answer) number(name string) float64 {
 func (s *site) request(method, path, body string) (*http.Response, answer) {
 	s.Helper()
 	r, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.Fatal(err)
-	}
+	steps.Must(s, err)
 	return s.send(r)
 }
 
@@ -78,14 +73,10 @@ func (s *site) send(r *http.Request) (*http.Response, answer) {
 		r.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	res, err := s.http.Do(r)
-	if err != nil {
-		s.Fatal(err)
-	}
+	steps.Must(s, err)
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	steps.Must(s, err)
 	a := answer{}
 	if strings.Contains(res.Header.Get("Content-Type"), "json") {
 		d := json.NewDecoder(bytes.NewReader(raw))
@@ -118,9 +109,7 @@ func (s *site) want(res *http.Response, a answer, status int) {
 	if res.StatusCode != status {
 		s.Errorf("%s %s: status %d, want %d: %v", res.Request.Method, res.Request.URL.Path, res.StatusCode, status, a)
 	}
-	if got := res.Header.Get("Cache-Control"); got != "no-store" {
-		s.Errorf("Cache-Control is %q", got)
-	}
+	steps.Same(s, "Cache-Control", res.Header.Get("Cache-Control"), "no-store")
 	if status >= 400 && !strings.HasPrefix(a.text("type"), "/problems/") {
 		s.Errorf("the problem has type %q: %v", a.text("type"), a)
 	}

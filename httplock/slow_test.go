@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -25,16 +26,12 @@ import (
 func crowded(t *testing.T, n int) *fencelock.Client {
 	t.Helper()
 	locks, err := fencelock.New(memlock.New(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { locks.Close() })
 	note := strings.Repeat("n", 1000)
 	for i := range n {
 		_, err := locks.Lock(t.Context(), fmt.Sprintf("line/%d", i), fencelock.Note(note), fencelock.TTL(time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 	}
 	return locks
 }
@@ -43,9 +40,7 @@ func crowded(t *testing.T, n int) *fencelock.Client {
 func serveCounted(t *testing.T, locks *fencelock.Client, begin func(*httptest.Server)) (string, *http.Client, *atomic.Int64) {
 	t.Helper()
 	s, err := httplock.New(locks, &httplock.Options{Hosts: []string{"*"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	under := &atomic.Int64{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		under.Add(1)
@@ -72,9 +67,7 @@ func TestReadersWhoDoNotReadAreLetGo(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		for range readers {
 			c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			t.Cleanup(func() { c.Close() })
 			_ = c.(*net.TCPConn).SetReadBuffer(4096)
 			fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
@@ -92,14 +85,10 @@ func TestReadersWhoDoNotReadAreLetGo(t *testing.T) {
 func TestLinesAreBoundedByTheirSize(t *testing.T) {
 	url, client, _ := serveCounted(t, crowded(t, 9000), (*httptest.Server).Start)
 	res, err := client.Get(url + "/v1/lines?limit=10000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	if len(text) > 10<<20 || !strings.HasSuffix(string(text), "],\"truncated\":true}\n") {
 		t.Errorf("%d bytes that end with %q", len(text), text[len(text)-40:])
 	}
@@ -122,13 +111,9 @@ func TestQuietStreamsOutliveTheirDeadlines(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				t.Cleanup(cancel)
 				r, err := http.NewRequestWithContext(ctx, "GET", url+path, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, err)
 				res, err := client.Do(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, err)
 				t.Cleanup(func() { res.Body.Close() })
 				return res
 			}
@@ -136,9 +121,7 @@ func TestQuietStreamsOutliveTheirDeadlines(t *testing.T) {
 			events := bufio.NewScanner(get("/v1/events").Body)
 			for i := range 3 { // each is seen by another look, a second later
 				l, err := locks.Lock(t.Context(), fmt.Sprintf("quiet/%d", i))
-				if err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, err)
 				seen := false
 				for !seen && events.Scan() {
 					seen = strings.Contains(events.Text(), l.Key()) && strings.Contains(events.Text(), `"holders"`)
@@ -167,24 +150,18 @@ func waitUntil(t *testing.T, what string, f func() bool) {
 // the name of its host in a pool of threads that the program may fill.
 func TestAnswersSayHowLongAConnectionIsKept(t *testing.T) {
 	locks, err := fencelock.New(memlock.New(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { locks.Close() })
 	for _, want := range []string{"timeout=120", ""} {
 		s, err := httplock.New(locks, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		own := s.HTTPServer()
 		if want == "" {
 			own.IdleTimeout = 0
 		}
 		url := testclient.Serve(t, own, s.Drain).URL
 		res, err := http.Post(url+"/v1/acquire", "application/json", strings.NewReader(`{"key":"k"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		res.Body.Close()
 		if got := res.Header.Get("Keep-Alive"); got != want {
 			t.Errorf("the server keeps a connection for %v, and says %q; want %q", own.IdleTimeout, got, want)

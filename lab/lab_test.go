@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -48,9 +49,7 @@ func TestEverySchemeBreaksAsTold(t *testing.T) {
 		t.Run(e.Title.EN, func(t *testing.T) {
 			t.Parallel()
 			r, err := e.Play(t.Context(), t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			want := told[e.Number]
 			if got := r.Scheme.Broken(); !slices.Equal(got, want) || !slices.Equal(e.Breaks, want) {
 				t.Errorf("the scheme breaks %v and says that it breaks %v; want %v", got, e.Breaks, want)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // BenchmarkFreeLock is the price of a lock that nobody else wants.
@@ -16,9 +17,7 @@ func BenchmarkFreeLock(b *testing.B) {
 		if err != nil || !t.Granted {
 			b.Fatal(t, err)
 		}
-		if err := s.Leave(ctx, t, driver.Exit{}); err != nil {
-			b.Fatal(err)
-		}
+		steps.Must(b, s.Leave(ctx, t, driver.Exit{}))
 	}
 }
 
@@ -30,9 +29,7 @@ func BenchmarkLongLine(b *testing.B) {
 	var line []driver.Ticket
 	join := func(id int) {
 		t, err := s.Enter(ctx, wish("k", id))
-		if err != nil {
-			b.Fatal(err)
-		}
+		steps.Must(b, err)
 		line = append(line, t)
 	}
 	for i := range waiters {
@@ -41,9 +38,7 @@ func BenchmarkLongLine(b *testing.B) {
 	next := waiters
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := s.Leave(ctx, line[0], driver.Exit{}); err != nil {
-			b.Fatal(err)
-		}
+		steps.Must(b, s.Leave(ctx, line[0], driver.Exit{}))
 		line = line[1:]
 		join(next)
 		next++

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -16,14 +17,10 @@ func TestWaiterIsGrantedWhenALingerThatBeganWhileItSleptEnds(t *testing.T) {
 		s := memlock.New()
 		c := driver.Claim{Key: "k", ID: "a", Owner: "o", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1}
 		first, err := s.Enter(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		c.ID = "b"
 		k, err := s.Enter(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		granted := make(chan time.Time)
 		go func() {
 			for !k.Granted {
@@ -36,9 +33,7 @@ func TestWaiterIsGrantedWhenALingerThatBeganWhileItSleptEnds(t *testing.T) {
 		}()
 		synctest.Wait()
 		left := time.Now()
-		if err := s.Leave(t.Context(), first, driver.Exit{Linger: 100 * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, s.Leave(t.Context(), first, driver.Exit{Linger: 100 * time.Millisecond}))
 		if d := (<-granted).Sub(left); d > 110*time.Millisecond {
 			t.Errorf("granted %v after a linger of 100ms began", d)
 		}

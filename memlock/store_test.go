@@ -2,13 +2,13 @@ package memlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/line"
 )
@@ -28,17 +28,13 @@ func wish(key string, id int) driver.Claim {
 func enter(t *testing.T, s *Store, c driver.Claim) driver.Ticket {
 	t.Helper()
 	ticket, err := s.Enter(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return ticket
 }
 
 func leave(t *testing.T, s *Store, ticket driver.Ticket, e driver.Exit) {
 	t.Helper()
-	if err := s.Leave(t.Context(), ticket, e); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, s.Leave(t.Context(), ticket, e))
 }
 
 // pass lets virtual time go by.
@@ -55,14 +51,10 @@ func TestTokensAreTheClockOrOneMore(t *testing.T) {
 		}
 		leave(t, s, first, driver.Exit{})
 		second := enter(t, s, wish("k", 2))
-		if second.Token != first.Token+1000 {
-			t.Errorf("the next token is %d while the clock stands still; want %d", second.Token, first.Token+1000)
-		}
+		steps.Same(t, "the next token", second.Token, first.Token+1000)
 		leave(t, s, second, driver.Exit{})
 		pass(time.Second)
-		if third := enter(t, s, wish("k", 3)); third.Token != time.Now().UnixMicro() {
-			t.Errorf("a token a second later is %d; want the clock, %d", third.Token, time.Now().UnixMicro())
-		}
+		steps.Same(t, "a token a second later", enter(t, s, wish("k", 3)).Token, time.Now().UnixMicro())
 	})
 }
 
@@ -177,9 +169,7 @@ func TestManyAwaitsOfOneClaimAllReturn(t *testing.T) {
 				t.Errorf("an Await of the granted claim did not say so")
 			}
 		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("the last Await returned after %v", took)
-		}
+		steps.Same(t, "the last Await returned after", time.Since(start), 0)
 	})
 }
 
@@ -192,12 +182,8 @@ func TestMarkIsAsOfTheGrant(t *testing.T) {
 	}
 	first, second := enter(t, s, reader(1)), enter(t, s, reader(2))
 	leave(t, s, first, driver.Exit{Mark: "later"})
-	if now := enter(t, s, second.Claim); now.Mark != "" {
-		t.Errorf("a reader that was granted before the mark was written finds %q", now.Mark)
-	}
-	if third := enter(t, s, reader(3)); third.Mark != "later" {
-		t.Errorf("a reader that was granted after finds %q", third.Mark)
-	}
+	steps.Same(t, "a reader that was granted before the mark was written finds", enter(t, s, second.Claim).Mark, "")
+	steps.Same(t, "a reader that was granted after finds", enter(t, s, reader(3)).Mark, "later")
 }
 
 func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
@@ -218,9 +204,7 @@ func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
 		c := wish("k", 1)
 		spoil(&c)
 		_, err := s.Enter(t.Context(), c)
-		if !errors.Is(err, driver.ErrPermanent) {
-			t.Errorf("%s: Enter answered %v; want ErrPermanent", what, err)
-		}
+		steps.Is(t, what+": Enter", err, driver.ErrPermanent)
 	}
 	if len(s.lines) != 0 {
 		t.Errorf("refused claims left %d lines", len(s.lines))
@@ -241,17 +225,13 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		leave(t, s, enter(t, s, wish("marked", 1)), driver.Exit{Mark: "kept"})
 		held := enter(t, s, wish("held", 2))
 		held.TTL = 48 * time.Hour
-		if err := s.Renew(t.Context(), []driver.Ticket{held})[0]; err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, s.Renew(t.Context(), []driver.Ticket{held})[0])
 
 		pass(23 * time.Hour)
 		for i := range n {
 			leave(t, s, enter(t, s, wish(fmt.Sprint("new ", i), i)), driver.Exit{})
 		}
-		if len(s.lines) != 2*n+2 {
-			t.Errorf("%d lines are remembered before a day is over; want all %d", len(s.lines), 2*n+2)
-		}
+		steps.Same(t, "lines are remembered before a day is over", len(s.lines), 2*n+2)
 
 		pass(2 * time.Hour)
 		for i := range 2 * n {
@@ -284,7 +264,7 @@ func TestTombstonesAreForgottenWhenTheyAreOver(t *testing.T) {
 			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
 			pass(time.Millisecond)
 			// At most n can be live: each lasts for at most n steps of the clock.
-			if kept := len(s.lines["k"].Tombstones); kept > 2*n {
+			if kept := len(s.lines["k"].Tombstones.ByID); kept > 2*n {
 				t.Fatalf("%d tombstones are kept; at most %d are live", kept, n)
 			}
 		}
@@ -311,9 +291,7 @@ func TestTombstoneIsProlongedAndNeverShortened(t *testing.T) {
 		if _, err := s.Enter(t.Context(), wish("k", 1)); !driver.Gone(err) {
 			t.Errorf("Enter of a claim with a prolonged tombstone answered %v; want GoneError", err)
 		}
-		if _, err := s.Enter(t.Context(), wish("k", 2)); err != nil {
-			t.Errorf("Enter of a claim whose tombstone is over answered %v", err)
-		}
+		steps.Well(t, "Enter of a claim whose tombstone is over", steps.ErrOf(s.Enter(t.Context(), wish("k", 2))))
 	})
 }
 
@@ -321,12 +299,8 @@ func TestFreeLockCostsFewAllocations(t *testing.T) {
 	s, ctx, c := New(), context.Background(), wish("k", 1)
 	allocs := testing.AllocsPerRun(1000, func() {
 		ticket, err := s.Enter(ctx, c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Leave(ctx, ticket, driver.Exit{}); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
+		steps.Must(t, s.Leave(ctx, ticket, driver.Exit{}))
 	})
 	if allocs > 3 {
 		t.Errorf("Enter and Leave of a free lock allocate %v times; want at most 3", allocs)
@@ -342,15 +316,11 @@ func TestAlarmStopsWhenTold(t *testing.T) {
 		s.Enter(context.Background(), wish("other", 9))
 	})
 	first := enter(t, s, wish("k", 1))
-	if err := s.Break(t.Context(), "k", first.Token, driver.Break{Reason: "one"}); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, s.Break(t.Context(), "k", first.Token, driver.Break{Reason: "one"}))
 	stop()
 	stop()
 	second := enter(t, s, wish("k", 2))
-	if err := s.Break(t.Context(), "k", second.Token, driver.Break{Reason: "two"}); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, s.Break(t.Context(), "k", second.Token, driver.Break{Reason: "two"}))
 	if want := first.ID + " one"; len(heard) != 1 || heard[0] != want {
 		t.Errorf("the subscriber heard %q; want %q alone", heard, want)
 	}

@@ -65,9 +65,7 @@ func (p *process) job(key string, d time.Duration) {
 		time.Sleep(d)
 		return nil
 	})
-	if err != nil {
-		p.t.Error(err)
-	}
+	steps.OK(p.t, err)
 }
 
 // span returns the only span with the name.
@@ -177,15 +175,11 @@ func TestLinkInsideAProcess(t *testing.T) {
 		for _, s := range p.spans.GetSpans() {
 			for _, l := range s.Links {
 				links++
-				if l.SpanContext.SpanID() != job.SpanContext.SpanID() {
-					t.Errorf("linked to %v, want the first job, %v", l.SpanContext.SpanID(), job.SpanContext.SpanID())
-				}
+				steps.Same(t, "linked to", l.SpanContext.SpanID(), job.SpanContext.SpanID())
 				has(t, s.Attributes, "fencelock.handoff", true)
 			}
 		}
-		if links != 1 {
-			t.Errorf("%d links", links)
-		}
+		steps.Same(t, "links", links, 1)
 	})
 }
 
@@ -337,9 +331,7 @@ func TestLockIsAnAttributeByAFunction(t *testing.T) {
 }
 
 func TestTraceparent(t *testing.T) {
-	if s := otelfence.Traceparent(context.Background()); s != "" {
-		t.Errorf("without a span it is %q", s)
-	}
+	steps.Same(t, "without a span the header", otelfence.Traceparent(context.Background()), "")
 	ctx, span := sdk.NewTracerProvider().Tracer("test").Start(context.Background(), "job")
 	defer span.End()
 	s := otelfence.Traceparent(ctx)

@@ -31,9 +31,7 @@ var bg = context.Background()
 func values(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -301,9 +299,7 @@ func TestForgottenClientsAreFreed(t *testing.T) {
 		on, err := promfence.OnEvent(reg)
 		must(t, err)
 		on(fencelock.Event{Type: fencelock.EventAcquired, Key: "k", Standing: held(1), Time: time.Now()})
-		if v := values(t, reg)["held{kind=exclusive}"]; v != 1 {
-			t.Errorf("%v held", v)
-		}
+		steps.Same(t, "held", values(t, reg)["held{kind=exclusive}"], 1)
 		runtime.KeepAlive(on)
 	}()
 	for range 100 {

@@ -154,9 +154,7 @@ func TestBrokenClaimIsNotSentBack(t *testing.T) {
 		steps.Must(t, err)
 		steps.Must(t, b.Settle(t.Context()))
 		steps.Must(t, nodes[0].Break(t.Context(), k.Key, k.Token, driver.Break{Reason: "maintenance"}))
-		if err := b.Renew(t.Context(), []driver.Ticket{k})[0]; err != nil {
-			t.Errorf("Renew of a claim that two of three have kept: %v", err)
-		}
+		steps.Well(t, "Renew of a claim that two of three have kept", b.Renew(t.Context(), []driver.Ticket{k})[0])
 		steps.Must(t, b.Settle(t.Context()))
 		if n := nodes[0].reentered.Load(); n != 0 {
 			t.Errorf("it was sent back to the node where an operator broke it, %d times", n)
@@ -199,9 +197,7 @@ func TestLeaveComesBehindTheEnterUnderWay(t *testing.T) {
 			}
 		}
 		steps.Must(t, b.Settle(t.Context()))
-		if n := nodes[2].count(t); n != 1 {
-			t.Errorf("%d claims stand on the third node after Enter, Leave and Enter; want 1", n)
-		}
+		steps.Same(t, "claims stand on the third node after Enter, Leave and Enter", nodes[2].count(t), 1)
 		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
 		noneStays(t, b, "after the last Leave", nodes[2])
 	})

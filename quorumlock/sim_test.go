@@ -272,9 +272,7 @@ func TestClientsCannotClimbOnOneAnothersBallots(t *testing.T) {
 				k, err := b.Enter(context.Background(), driver.Claim{
 					Key: "k", ID: "late", Capacity: driver.RW, Weight: driver.RW, TTL: 100 * time.Millisecond, NoWait: true, Span: 1,
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, err)
 				fell := k.Token <= largest
 				if fell != falls {
 					t.Errorf("token %d after %d: a smaller one %v; want %v", k.Token, largest, fell, falls)

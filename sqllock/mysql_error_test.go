@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestNumbersOfMySQLErrorsAreReadFromTheirText(t *testing.T) {
@@ -32,9 +34,7 @@ func TestNumbersOfMySQLErrorsAreReadFromTheirText(t *testing.T) {
 
 func TestSchemaHasOneStatementBetweenSemicolons(t *testing.T) {
 	schema, err := Schema(MySQL, &Options{Prefix: "app_"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	tables := 0
 	for statement := range strings.SplitSeq(withoutComments(schema), ";") {
 		switch statement = strings.TrimSpace(statement); {

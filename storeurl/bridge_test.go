@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestBridgeURLNamesTwoStores(t *testing.T) {
@@ -50,9 +51,7 @@ func TestBridgeURLNamesTwoStores(t *testing.T) {
 		t.Errorf("without passwords: %q", got)
 	}
 	secret := "bridge:redis://u:secret@old,postgres://u:secret@new/db"
-	if got := WithoutPasswords(secret); got != "bridge:redis://u@old,postgres://u@new/db" {
-		t.Errorf("without passwords: %q", got)
-	}
+	steps.Same(t, "without passwords", WithoutPasswords(secret), "bridge:redis://u@old,postgres://u@new/db")
 	if _, err := Parse(secret+"#", from); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v; want an error without the password", err)
 	}
@@ -83,22 +82,12 @@ func TestBothStoresOfABridgeMayHaveOnePassword(t *testing.T) {
 
 func TestBridgeURLOpens(t *testing.T) {
 	s, err := Open(t.Context(), "bridge:memory:,memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer s.Close()
-	if err := s.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, s.Ping(t.Context()))
 	c, err := fencelock.New(s.Backend, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	l, err := c.Lock(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steps.Must(t, err)
+	steps.OK(t, l.Release(t.Context()))
 }

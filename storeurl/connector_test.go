@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // slowServer opens connections when it is told to.
@@ -48,9 +50,7 @@ func inBubble(t *testing.T, f func(t *testing.T, s *slowServer, c *connector)) {
 		s := &slowServer{open: make(chan error, 10)}
 		c := newConnector(s)
 		f(t, s, c)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, c.Close())
 	})
 }
 
@@ -68,9 +68,7 @@ func TestNextCallTakesOverAConnection(t *testing.T) {
 		if err != nil || conn == nil {
 			t.Fatalf("it is back: %v", err)
 		}
-		if n := s.begun.Load(); n != 1 {
-			t.Errorf("%d connections were begun; want 1", n)
-		}
+		steps.Same(t, "connections were begun", s.begun.Load(), 1)
 	})
 }
 
@@ -82,9 +80,7 @@ func TestConnectionsAreTakenOverOnce(t *testing.T) {
 		s.open <- nil
 		one, err := connectFor(t, c, time.Second)
 		two, err2 := connectFor(t, c, time.Second)
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, errors.Join(err, err2))
 		if one == two {
 			t.Error("both got the same connection")
 		}
@@ -98,9 +94,7 @@ func TestFailedConnectionIsNotTakenOver(t *testing.T) {
 		s.open <- errors.New("the server is starting up")
 		synctest.Wait()
 		s.open <- nil
-		if _, err := connectFor(t, c, time.Second); err != nil {
-			t.Errorf("a later call: %v", err)
-		}
+		steps.Well(t, "a later call", steps.ErrOf(connectFor(t, c, time.Second)))
 	})
 }
 
@@ -111,9 +105,7 @@ func TestLateConnectionEnds(t *testing.T) {
 		_, _ = connectFor(t, c, time.Millisecond)
 		s.open <- nil
 		time.Sleep(lateFor + time.Second)
-		if n := s.closed.Load(); n != 1 {
-			t.Errorf("%d connections were closed; want 1", n)
-		}
+		steps.Same(t, "connections were closed", s.closed.Load(), 1)
 
 		for range 20 {
 			_, _ = connectFor(t, c, lateFor/5)
@@ -139,9 +131,7 @@ func TestCloseEndsConnectionsNobodyTook(t *testing.T) {
 		if closed, canceled := s.closed.Load(), s.canceled.Load(); closed != 1 || canceled != 1 {
 			t.Errorf("%d were closed and %d canceled; want one of each", closed, canceled)
 		}
-		if _, err := connectFor(t, c, time.Second); !errors.Is(err, context.Canceled) {
-			t.Errorf("after Close: %v", err)
-		}
+		steps.Is(t, "after Close", steps.ErrOf(connectFor(t, c, time.Second)), context.Canceled)
 	})
 }
 
@@ -151,9 +141,7 @@ func TestLateConnectionIsGivenUpByThoseWhoLeft(t *testing.T) {
 		_, _ = connectFor(t, c, time.Millisecond)
 		time.Sleep(lateFor - 100*time.Millisecond)
 		time.AfterFunc(200*time.Millisecond, func() { s.open <- nil })
-		if _, err := connectFor(t, c, 30*time.Second); err != nil {
-			t.Errorf("a call with time left was told %v", err)
-		}
+		steps.Well(t, "a call with time left was told", steps.ErrOf(connectFor(t, c, 30*time.Second)))
 		if begun, canceled := s.begun.Load(), s.canceled.Load(); begun != 2 || canceled != 1 {
 			t.Errorf("%d connections were begun and %d cancelled; want 2 and 1", begun, canceled)
 		}

@@ -3,6 +3,8 @@ package storeurl
 import (
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // namesNoStore are URLs that Parse refuses, each with words of the error.
@@ -134,9 +136,7 @@ func TestPasswordOfTheSourceReplacesOneInTheURL(t *testing.T) {
 		"redlock:redis://a,redis://:own@b,redis://c": {"s3/cret", "s3/cret", "own", "s3/cret"},
 	} {
 		u, err := Parse(raw, Source{Name: EnvURL, Password: "s3/cret"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		for i, u := range append([]*URL{u}, u.Members...) {
 			if u.password != want[i] {
 				t.Errorf("%s: store %d of the URL has the password %q; want %q", raw, i, u.password, want[i])
@@ -159,9 +159,7 @@ func TestSchemaOfALockIsNotChosenByTheEnvironment(t *testing.T) {
 	} {
 		t.Setenv("PGOPTIONS", options)
 		u, err := Parse("postgres://me@h/db", Source{Name: EnvURL})
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if _, err = u.Open(t.Context(), Config{}); (err != nil) != refused {
 			t.Errorf("PGOPTIONS=%s: %v; want refused: %v", options, err, refused)
 		}

@@ -71,9 +71,7 @@ func TestCutOffHolderIsToldBeforeTheNextIsGranted(t *testing.T) {
 		t.Errorf("the next holder was granted %v before the one before it was told", told.Sub(granted))
 	}
 	p.Resume()
-	if err := lease.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
-		t.Errorf("Release after the loss: %v; want ErrLost", err)
-	}
+	steps.Is(t, "Release after the loss", lease.Release(t.Context()), fencelock.ErrLost)
 	leaseAgain := lock(t, cutOff, "k")
 	steps.OK(t, leaseAgain.Release(t.Context()))
 	cutOff.Close()
@@ -128,9 +126,7 @@ func TestLeaseLongerThanTheSessionIsShortened(t *testing.T) {
 		"not renewed": {fencelock.NoRenewal(), fencelock.TTL(20 * time.Second)},
 	} {
 		l := lock(t, c, name, append(opts, fencelock.Wait(10*time.Second))...)
-		if l.TTL() != 4*time.Second {
-			t.Errorf("%s: the lease lasts %v; want two thirds of six seconds", name, l.TTL())
-		}
+		steps.Same(t, name+": the lease lasts", l.TTL(), 4*time.Second)
 		steps.OK(t, l.Release(t.Context()))
 	}
 }

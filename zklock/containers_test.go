@@ -66,9 +66,7 @@ func TestLineThatWasLeftMayBeTaken(t *testing.T) {
 	steps.Leave(t, b, visit(b, "first"))
 	k := visit(other, "other")
 	_, before, err := a.Get(line)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var busy *driver.BusyError
 	c := steps.NoWait(steps.Claim("k"))
 	if _, err := b.Enter(t.Context(), c); !errors.As(err, &busy) || busy.Token != k.Token {

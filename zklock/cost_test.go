@@ -84,9 +84,7 @@ func TestRefusedClaimWritesNothing(t *testing.T) {
 	steps.Hold(t, holder, steps.Claim("k"))
 	c := admin(t, s)
 	_, before, err := c.Get(prefix(t) + linesDir + "/k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	p.Forget()
 	if _, err := b.Enter(t.Context(), steps.NoWait(steps.Claim("k"))); err == nil {
 		t.Fatal("a claim was granted beside the holder")

@@ -122,9 +122,7 @@ func once3(t testing.TB, b *Backend, owner string, inside, last *atomic.Int64) e
 		k, err = b.Await(within(t, 10*time.Second), k)
 	}
 	if err == nil {
-		if n := inside.Add(1); n != 1 {
-			t.Errorf("%d are inside at once", n)
-		}
+		steps.Same(t, "how many are inside at once", inside.Add(1), 1)
 		if before := last.Swap(k.Token); before >= k.Token {
 			t.Errorf("token %d was granted after %d", k.Token, before)
 		}

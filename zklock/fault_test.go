@@ -68,9 +68,7 @@ func TestNodeOfAnotherSessionIsNotAdopted(t *testing.T) {
 	first := steps.Hold(t, b, steps.Claim(c.Key))
 	of := claimRecord{Format: format, Owner: c.Owner, Span: c.Span, TTL: c.TTL.Milliseconds()}
 	node, err := a.Create(b.lineOf(c.Key)+"/"+nameOf(&c), write(of), zk.FlagEphemeral|zk.FlagSequence, zk.WorldACL(zk.PermAll))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	steps.Leave(t, b, first)
 	p.Handle(once(opMulti, faultproxy.DropRequest))
 	if k, err := b.Enter(within(t, 10*time.Second), c); err == nil || driver.Gone(err) {
@@ -225,9 +223,7 @@ func TestMarkIsWrittenOnceWhateverIsLost(t *testing.T) {
 			}
 			steps.Must(t, b.Leave(t.Context(), k, e))
 			next := steps.Hold(t, b, steps.Claim(name))
-			if next.Mark != "done" {
-				t.Errorf("the next holder finds the mark %q", next.Mark)
-			}
+			steps.Same(t, "the next holder finds the mark", next.Mark, "done")
 			steps.Leave(t, b, next)
 		})
 	}
@@ -247,9 +243,7 @@ func TestDisconnectedIsNotGone(t *testing.T) {
 	}
 	p.Resume()
 	for _, err := range b.Renew(within(t, 20*time.Second), []driver.Ticket{k, w}) {
-		if err != nil {
-			t.Errorf("Renew after the connection came back: %v", err)
-		}
+		steps.Well(t, "Renew after the connection came back", err)
 	}
 	steps.Leave(t, b, k)
 	steps.Leave(t, b, steps.Granted(t, b, w))
@@ -373,9 +367,7 @@ func TestEnterOfAnEndedSessionMakesNothingInTheNext(t *testing.T) {
 	s, p := proxied(t)
 	b := through(t, p, &Options{SessionTimeout: time.Second})
 	old, err := b.session(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	a := admin(t, s)
 	dir := b.lineOf("k")
 	steps.Must(t, steps.ErrOf(a.Create(dir, nil, 0, zk.WorldACL(zk.PermAll))))
@@ -497,9 +489,7 @@ func TestRenewalBeyondTheSessionIsRefused(t *testing.T) {
 	t.Parallel()
 	b := connect(t, &Options{SessionTimeout: 3 * time.Second}, server(t))
 	k := steps.Hold(t, b, steps.Claim("k"))
-	if k.TTL != 2*time.Second {
-		t.Errorf("a session of 3s gives a lease of %v; want 2s", k.TTL)
-	}
+	steps.Same(t, "a session of 3s gives a lease of", k.TTL, 2*time.Second)
 	k.TTL = time.Minute
 	if err := renew(b, k); err == nil || driver.Gone(err) {
 		t.Errorf("a renewal for a minute on a session of 3s: %v; want an error that is no loss", err)
@@ -518,9 +508,7 @@ func TestRestartOfTheServerKeepsClaims(t *testing.T) {
 	w := steps.Wait(t, other, steps.Claim("k"))
 	steps.Must(t, s.Restart())
 	steps.OK(t, renew(b, k))
-	if again := steps.Hold(t, b, k.Claim); again.Token != k.Token {
-		t.Errorf("the claim has token %d after a restart, had %d", again.Token, k.Token)
-	}
+	steps.Same(t, "the claim has token", steps.Hold(t, b, k.Claim).Token, k.Token)
 	steps.Leave(t, b, k)
 	w = steps.Granted(t, other, w)
 	steps.Rises(t, k.Token, w.Token)
@@ -561,13 +549,9 @@ func TestBreakOfACrashedHolderLeavesNothing(t *testing.T) {
 	// Another process comes when nobody can ask for it any more.
 	sweeper := connect(t, long, s)
 	sess, err := sweeper.session(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	sweeper.sweepBroken(sess, time.Now().UnixMilli())
-	if n := len(tree(t, a, prefix(t)+brokenDir)); n != 1 {
-		t.Errorf("a record was swept away while somebody may ask for it")
-	}
+	steps.Same(t, "a record was swept away while somebody may ask for it", len(tree(t, a, prefix(t)+brokenDir)), 1)
 	sweeper.sweepBroken(sess, time.Now().Add(25*time.Hour).UnixMilli())
 	empty(t, s)
 }
@@ -759,9 +743,7 @@ func TestNothingIsAskedByNobody(t *testing.T) {
 func TestNothingIsAskedWithoutASession(t *testing.T) {
 	t.Parallel()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer server.Close()
 	b := New([]string{server.Addr().String()}, below(t, &Options{SessionTimeout: time.Second}))
 	defer b.Close()
@@ -772,9 +754,7 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 	}()
 	for range 3 {
 		far, err := server.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		defer far.Close()
 		in := bufio.NewReader(far)
 		if _, _, err := faultproxy.ZooKeeper.Request(in, true); err != nil { // the handshake
@@ -788,9 +768,7 @@ func TestNothingIsAskedWithoutASession(t *testing.T) {
 		}
 	}
 	steps.OK(t, b.Close())
-	if err := <-entered; !errors.Is(err, driver.ErrClosed) {
-		t.Errorf("Enter without a session: %v", err)
-	}
+	steps.Is(t, "Enter without a session", <-entered, driver.ErrClosed)
 }
 
 // What a server sends that is not ZooKeeper's protocol ends the connection, and nothing

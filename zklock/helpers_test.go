@@ -3,13 +3,10 @@ package zklock
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"log"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -42,46 +39,13 @@ func after(d time.Duration) <-chan time.Time { return time.NewTimer(d).C }
 func admin(t testing.TB, s *testserver.Server) *zk.Conn {
 	t.Helper()
 	c, _, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(log.New(io.Discard, "", 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
 
-// The tests of this package share a server, each below a prefix of its own, but for
-// those that stop it.
-var common struct {
-	once   sync.Once
-	server *testserver.Server
-	dir    string
-	err    error
-}
-
-func server(t testing.TB) *testserver.Server {
-	t.Helper()
-	common.once.Do(func() {
-		if common.dir, common.err = os.MkdirTemp("", "zklock-*"); common.err == nil {
-			common.server, common.err = testserver.StartZooKeeper(context.Background(), common.dir)
-		}
-	})
-	if common.err != nil {
-		t.Fatal(common.err)
-	}
-	return common.server
-}
-
-// stopServer ends the common server.
-func stopServer() {
-	if common.server != nil {
-		if err := common.server.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
-	if common.dir != "" {
-		os.RemoveAll(common.dir)
-	}
-}
+// server is the one that the tests of this package share, each below a prefix of its own, but for those that stop it.
+var server = testserver.Shared(testserver.StartZooKeeper)
 
 // prefix is where a test and its subtests keep what they keep.
 func prefix(t testing.TB) string {
@@ -105,9 +69,7 @@ func tree(t testing.TB, c *zk.Conn, p string) (all []string) {
 	if err == zk.ErrNoNode {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for _, name := range names {
 		all = append(all, p+"/"+name)
 		all = append(all, tree(t, c, p+"/"+name)...)
@@ -244,9 +206,7 @@ func through(t testing.TB, p *faultproxy.Proxy, o *Options) *Backend {
 func watchJoins(t testing.TB, b *Backend, f func(ops []any) error) *session {
 	t.Helper()
 	s, err := b.session(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	s.send = func(ops ...any) ([]zk.MultiResponse, error) {
 		for _, op := range ops {
 			if c, ok := op.(*zk.CreateRequest); ok && c.Flags == zk.FlagEphemeralSequential {

@@ -109,7 +109,5 @@ func TestBlockers(t *testing.T) {
 	for i := range sem {
 		sem[i].capacity = 2
 	}
-	if got := blocker(sem, 3); got != "" {
-		t.Errorf("a semaphore's claim waits for %q; want all before it", got)
-	}
+	steps.Same(t, "a semaphore's claim waits for", blocker(sem, 3), "")
 }

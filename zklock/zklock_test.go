@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	}))
 	testserver.Parallel("16")
 	code := m.Run()
-	stopServer()
+	testserver.StopShared(code != 0)
 	os.Exit(code)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -35,9 +36,7 @@ func TestBenchMeasuresAndLeavesNothingBehind(t *testing.T) {
 		p.signal("TERM")
 		p.wantExit(exitNotAcquired)
 		p.wantLine("interrupted")
-		if left := s.must("ls", "bench-"); left != "" {
-			t.Errorf("after an interrupted bench this is left:\n%s", left)
-		}
+		steps.Same(t, "after an interrupted bench this is left", s.must("ls", "bench-"), "")
 	})
 }
 

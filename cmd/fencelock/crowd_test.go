@@ -7,11 +7,11 @@ import (
 	"database/sql"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -32,14 +32,12 @@ func TestWaitingCommandsHaveOneConnectionEach(t *testing.T) {
 		waiting = append(waiting, s.start("fencelock", append(append([]string{"run"}, flags...),
 			"n", "--", "touch", fmt.Sprint("ran", i))...))
 		p := waiting[i]
-		eventually(t, "it waits", func() bool { return strings.Contains(p.err.String(), `waiting for "n"`) })
+		p.says(`waiting for "n"`)
 	}
 	eventually(t, "each has a connection", func() bool { return one[int](t, test, ours) == 6 })
 	for _, flags := range [][]string{{"-w", "600"}, nil} {
 		p := s.start("fencelock", append(append([]string{"run"}, flags...), "n", "--", "touch", "ran"+fmt.Sprint(len(waiting)))...)
-		eventually(t, "it says that it has no connection", func() bool {
-			return strings.Contains(p.err.String(), "too many clients already") && strings.Contains(p.err.String(), "asking again")
-		})
+		p.says("too many clients already", "asking again")
 		waiting = append(waiting, p)
 	}
 	s.wants(exitNotAcquired, "run", "-w", "1", "n", "--", "true").wantLine(`"n" was not acquired`, "too many clients")
@@ -53,9 +51,7 @@ func TestWaitingCommandsHaveOneConnectionEach(t *testing.T) {
 	holder.wantExit(0)
 	for i, p := range waiting {
 		p.wantExit(0)
-		if _, err := os.Stat(s.path(fmt.Sprint("ran", i))); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, steps.ErrOf(os.Stat(s.path(fmt.Sprint("ran", i)))))
 	}
 }
 

@@ -120,9 +120,7 @@ func TestNameStaysLockedUntilAKilledCommandLeavesNothing(t *testing.T) {
 	s := sqliteStage(t).forAll()
 	holder, pid := s.escapes("setsid")
 	holder.signal("TERM")
-	eventually(t, "it says what it waits for", func() bool {
-		return strings.Contains(holder.err.String(), "processes that it has started run on: process ")
-	})
+	holder.says("processes that it has started run on: process ")
 	s.wants(exitNotAcquired, "wait", "-w", "0", "n")
 	must(t, unix.Kill(pid, unix.SIGKILL))
 	holder.wantExit(128 + int(unix.SIGTERM))
@@ -180,10 +178,7 @@ func TestWhatFencelockMayNotEndIsSaidAtOnce(t *testing.T) {
 			holder := s.asNobody("run", "--ttl", "5m", "n", "--", "sh", "-c", command)
 			pid := s.pid("pid")
 			s.must("break", "n", "--yes", "--token", token(t, s))
-			eventually(t, "it says so", func() bool {
-				return strings.Contains(holder.err.String(), "was lost") &&
-					strings.Contains(holder.err.String(), `("beats.sh" of root)`)
-			})
+			holder.says("was lost", `("beats.sh" of root)`)
 			if !alive(pid) || strings.Contains(holder.err.String(), "stays locked") {
 				t.Errorf("the command lives: %v; it said %q", alive(pid), holder.err.String())
 			}
@@ -201,12 +196,10 @@ func TestHiddenProcessCountsAsAlive(t *testing.T) {
 	holder := s.start("unshare", "-m", "sh", "-c", hide, "sh", binary, "run", "--ttl", "5m", "n", "--",
 		"sh", "-c", "./sudo ./beats.sh & sleep 0.1; exit 3")
 	pid := s.pid("pid")
-	eventually(t, "it says what it waits for", func() bool {
-		return strings.Contains(holder.err.String(), "the name stays locked until they end")
-	})
+	holder.says("the name stays locked until they end")
 	s.wants(exitNotAcquired, "wait", "-w", "0", "n")
 	s.must("break", "n", "--yes", "--token", token(t, s))
-	eventually(t, "it says what it may not end", func() bool { return strings.Contains(holder.err.String(), "may not end") })
+	holder.says("may not end")
 	must(t, unix.Kill(pid, unix.SIGKILL))
 	holder.wantExit(exitLost)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -62,7 +63,5 @@ func TestFailoverOfPostgresWithoutACut(t *testing.T) {
 	})
 	holder.signal("TERM")
 	waiter.wantExit(0)
-	if _, err := os.Stat(s.path("got")); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, steps.ErrOf(os.Stat(s.path("got"))))
 }

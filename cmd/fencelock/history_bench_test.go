@@ -26,9 +26,7 @@ func BenchmarkHistory(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			u, err := storeurl.Parse(url(), storeurl.Source{Name: "the test"})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			for name, pause := range map[string]time.Duration{"full": 0, "paced": time.Millisecond} {
 				b.Run(name, func(b *testing.B) { byTurns(b, u, pause) })
 			}
@@ -56,32 +54,22 @@ func byTurns(b *testing.B, u *storeurl.URL, pause time.Duration) {
 func freePairs(b *testing.B, u *storeurl.URL, remember bool, pause time.Duration) (n int, took time.Duration) {
 	ctx := context.Background()
 	open, err := u.Open(ctx, storeurl.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer open.Close()
 	var o fencelock.Options
 	if remember {
 		r, err := history.New(open.Backend, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		o.OnEvent = r.OnEvent
 	}
 	c, err := fencelock.New(open.Backend, &o)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer c.Close()
 	for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(pause) { // real time: the load of a benchmark
 		start := time.Now()
 		l, err := c.Lock(ctx, "orders/42")
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := l.Release(ctx); err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
+		must(b, l.Release(ctx))
 		took += time.Since(start)
 		n++
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // fakeLab puts a program into dir that tells how it was called, and ends with 7.
@@ -30,9 +32,7 @@ func TestLabIsPlayedByItsOwnProgram(t *testing.T) {
 		t.Errorf("exit %d, %q, %s", code, p.out.String(), p.err.String())
 	}
 	code, p := lab("fencelock", t.TempDir())
-	if code != exitConfig {
-		t.Errorf("exit %d, want %d", code, exitConfig)
-	}
+	steps.Same(t, "exit", code, exitConfig)
 	p.wantLine("fencelock-lab, which is neither in the directory of fencelock nor in PATH; get it with go install ")
 
 	// The one beside the program goes before the one in PATH.
@@ -48,9 +48,7 @@ func TestLabIsPlayedByItsOwnProgram(t *testing.T) {
 // part of it, whatever imports them.
 func TestCommandLinksNoServers(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name := range strings.Lines(string(out)) {
 		switch strings.TrimSpace(name) {
 		case "github.com/fencelock/fencelock/lab", "github.com/fencelock/fencelock/internal/testserver", "testing":

@@ -25,8 +25,6 @@ func TestLabIsBuiltInsideTheRepository(t *testing.T) {
 func mustGetwd(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return dir
 }

@@ -38,7 +38,7 @@ func TestDaemonThatACommandLeavesIsNamed(t *testing.T) {
 			holder, writer := s.leaves(way)
 			if watchdog == "was killed" {
 				must(t, unix.Kill(watchdogs(t, holder.cmd.Process.Pid)[0], unix.SIGKILL))
-				eventually(t, "it is told", func() bool { return strings.Contains(holder.err.String(), "was killed") })
+				holder.says("was killed")
 				s.touch("killed")
 			}
 			holder.wantExit(3)
@@ -59,10 +59,7 @@ func TestNameStaysLockedForABackgroundJob(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
 	holder, writer := s.leaves("set -m; ./beats.sh >/dev/null 2>&1 &")
-	eventually(t, "it says what it waits for", func() bool {
-		return strings.Contains(holder.err.String(), fmt.Sprintf("run on: process %d", writer)) &&
-			strings.Contains(holder.err.String(), "the name stays locked until they end")
-	})
+	holder.says(fmt.Sprintf("run on: process %d", writer), "the name stays locked until they end")
 	s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
 	s.must("break", "n", "--yes", "--token", token(t, s))
 	holder.wantExit(exitLost)
@@ -77,7 +74,7 @@ func TestSignalReachesABackgroundJobAndNoDaemon(t *testing.T) {
 	holder, daemon := s.leaves(`setsid -f ./beats.sh >/dev/null 2>&1; set -m
 		sh -c 'trap "echo told >told; exit 0" TERM; echo $$ >job; while :; do sleep 0.02; done' >/dev/null 2>&1 &`)
 	s.pid("job")
-	eventually(t, "it waits for the job", func() bool { return strings.Contains(holder.err.String(), "run on: process") })
+	holder.says("run on: process")
 	holder.signal("TERM")
 	holder.wantExit(3)
 	if s.read("told") == "" || !alive(daemon) {
@@ -96,7 +93,7 @@ func TestNameThatIsNotLockedIsNotSaidToStay(t *testing.T) {
 	s.must("break", "n", "--yes", "--token", token(t, s))
 	s.must("run", "-w", "50", "n", "--", "true")
 	s.touch("lost")
-	eventually(t, "it says that others run on", func() bool { return strings.Contains(holder.err.String(), "run on") })
+	holder.says("run on")
 	if said := holder.err.String(); strings.Contains(said, "stays locked") {
 		t.Errorf("it said %q", said)
 	}
@@ -107,11 +104,9 @@ func TestNameThatIsNotLockedIsNotSaidToStay(t *testing.T) {
 	holder = s2.start("fencelock", "run", "--on-loss", "ignore", "n", "--", "sh", "-c",
 		`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' & exit 3`)
 	s2.pid("pid")
-	eventually(t, "it says that it waits", func() bool { return strings.Contains(holder.err.String(), "stays locked") })
+	holder.says("stays locked")
 	s2.must("break", "n", "--yes", "--token", token(t, s2))
-	eventually(t, "it says that this is over", func() bool {
-		return strings.Contains(holder.err.String(), "was lost: ") && strings.Contains(holder.err.String(), "runs on without it")
-	})
+	holder.says("was lost: ", "runs on without it")
 	s2.touch("enough")
 	holder.wantExit(exitLost)
 }

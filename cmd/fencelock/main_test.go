@@ -279,6 +279,15 @@ func (p *proc) ended() bool {
 	}
 }
 
+// says waits until it has said all parts on stderr.
+func (p *proc) says(parts ...string) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("%v says %q", p.cmd.Args[1:], parts), func() bool {
+		text := p.err.String()
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) })
+	})
+}
+
 // wantLine wants exactly one line of fencelock's own on stderr, with all parts, beside the one of
 // those that wait.
 func (p *proc) wantLine(parts ...string) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // daemon tells systemd what a service tells it, and prints what systemd has told it.
@@ -121,7 +123,5 @@ func TestNoteForAnotherProcessStaysAsItIs(t *testing.T) {
 	p := s.command("fencelock", "run", "n", "--", "sh", "-c", "echo $LISTEN_PID $WATCHDOG_PID")
 	p.cmd.Env = append(p.cmd.Env, "LISTEN_PID=1", "WATCHDOG_PID=")
 	p.begin().wantExit(0)
-	if got := strings.TrimSpace(p.out.String()); got != "1" {
-		t.Errorf("the command was told %q", got)
-	}
+	steps.Same(t, "the command was told", strings.TrimSpace(p.out.String()), "1")
 }

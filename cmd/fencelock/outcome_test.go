@@ -17,9 +17,7 @@ import (
 // answer "does not answer".
 func TestOutcomesHaveTheirWords(t *testing.T) {
 	u, err := storeurl.Parse("mysql://u@h/d", storeurl.Source{Name: "--url"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &store{URL: u, source: "--url"}
 	told := func(err error) error { return fmt.Errorf("lock n: %w: %w", fencelock.ErrUnavailable, err) }
 	for _, tt := range []struct {

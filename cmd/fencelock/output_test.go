@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/history"
 	"github.com/fencelock/fencelock/internal/note"
 	"github.com/fencelock/fencelock/internal/terminal"
@@ -20,9 +21,7 @@ import (
 func (s *stage) startFull(args ...string) *proc {
 	s.t.Helper()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	defer full.Close()
 	p := s.command("fencelock", args...)
 	p.cmd.Stdout = full
@@ -78,9 +77,7 @@ func TestAcquireWithoutItsHandleHoldsNothing(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
 	code, p := s.run("sh", "-c", "fencelock acquire n >/dev/full; code=$?; fencelock wait -w 0 n; echo free: $? >&2; exit $code")
-	if code != exitOutput {
-		t.Errorf("exit %d, want %d", code, exitOutput)
-	}
+	steps.Same(t, "exit", code, exitOutput)
 	if text := p.err.String(); !strings.HasSuffix(text, "no space left on device\nfree: 0\n") {
 		t.Errorf("it says %q", text)
 	}
@@ -106,18 +103,14 @@ func TestLostReportIsToldAndKeepsTheExitCode(t *testing.T) {
 	if text := s.read("real"); !json.Valid([]byte(text)) {
 		t.Errorf("the file that the link leads to has %q", text)
 	}
-	if _, err := os.Readlink(s.path("link")); err != nil {
-		t.Errorf("the link was replaced: %v", err)
-	}
+	steps.Well(t, "the link was replaced", steps.ErrOf(os.Readlink(s.path("link"))))
 }
 
 func TestClosedPipeEndsAsOtherToolsEnd(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reader.Close()
 	p := s.command("fencelock", "help")
 	p.cmd.Stdout = writer

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // asFirst runs fencelock as process 1 of a namespace, as a container does. Where namespaces are
@@ -70,7 +72,5 @@ func TestFirstProcessOfAContainerHandsSignalsOn(t *testing.T) {
 	waiter.wantExit(143)
 	must(t, unix.Kill(first, unix.SIGTERM))
 	p.wantExit(5)
-	if out := s.must("ls"); out != "" {
-		t.Errorf("something is left in the store:\n%s", out)
-	}
+	steps.Same(t, "something is left in the store", s.must("ls"), "")
 }

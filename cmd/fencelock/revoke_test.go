@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // holderOfN is who alone holds n, as show tells it.
@@ -55,9 +57,7 @@ func TestCommandUnderNoticeEndsByItself(t *testing.T) {
 					holder.wantExit(3)
 				}
 				holder.wantLine(`"n" will be broken in `, " (release 7); the command gets SIG"+cmp.Or(signal, "TERM"))
-				if out := s.must("ls"); out != "" {
-					t.Errorf("left in the store: %s", out)
-				}
+				steps.Same(t, "left in the store", s.must("ls"), "")
 			})
 		})
 	}
@@ -89,7 +89,7 @@ func TestCommandThatIgnoresLossRunsOnUnderNotice(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		holder := s.traps("--on-loss", "ignore", "--ttl", "9s")
 		s.wants(0, "break", "n", "--yes", "--notice", "1h", "--token", token(t, s))
-		eventually(t, "the notice", func() bool { return strings.Contains(holder.err.String(), "the command runs on") })
+		holder.says("the command runs on")
 		s.touch("enough")
 		holder.wantExit(0)
 	})

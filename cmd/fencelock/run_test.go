@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
@@ -50,9 +52,7 @@ func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 			}
 			last = n
 		}
-		if out := s.must("ls"); out != "" {
-			t.Errorf("something is left in the store:\n%s", out)
-		}
+		steps.Same(t, "something is left in the store", s.must("ls"), "")
 	})
 }
 
@@ -123,9 +123,7 @@ func TestSignalWhileWaitingLeavesTheLine(t *testing.T) {
 				t.Errorf("a waiter that got SIG%s is still in line", name)
 			}
 		}
-		if s.read("ran") != "" {
-			t.Error("a command ran without its lock")
-		}
+		steps.Same(t, "a command ran without its lock", s.read("ran"), "")
 	})
 }
 
@@ -177,9 +175,7 @@ func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
 	holder := s.start("fencelock", "run", "n", "--", "sh", "-c",
 		`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' >/dev/null 2>&1 & exit 3`)
 	s.pid("pid")
-	eventually(t, "it says what it waits for", func() bool {
-		return strings.Contains(holder.err.String(), "other processes of its group run on")
-	})
+	holder.says("other processes of its group run on")
 	s.wants(exitNotAcquired, "wait", "-w", "0", "n")
 	s.touch("enough")
 	holder.wantExit(3)

@@ -87,7 +87,7 @@ func TestServeExcludesTheShellAndDrains(t *testing.T) {
 	s := sqliteStage(t)
 	v, other := s.serves(), s.serves()
 	h := v.want(200, "/v1/acquire", object{"key": "n", "owner": "python"})
-	s.expect(exitNotAcquired, "fencelock", "run", "-n", "n", "--", "true").wantLine("held by python")
+	s.wants(exitNotAcquired, "run", "-n", "n", "--", "true").wantLine("held by python")
 
 	wish := object{"key": "n", "wait": "5m", "request_id": "wish-of-mine"}
 	first := make(chan object, 1)
@@ -161,7 +161,7 @@ func TestServeKnowsItsClientsByTokenAndCertificate(t *testing.T) {
 	ca.sign("client", &x509.Certificate{
 		Subject: pkix.Name{CommonName: "web"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	made := s.expect(0, "fencelock", "serve", "token", "ci", "--prefix", "*")
+	made := s.wants(0, "serve", "token", "ci", "--prefix", "*")
 	_, token, _ := strings.Cut(strings.TrimSpace(made.err.String()), "once: ")
 	s.write("tokens", made.out.String()+"web - acquire web/\n")
 	v := s.serves("--tls-cert", "server.pem", "--tls-key", "server.key", "--client-ca", "ca.pem", "--tokens", "tokens")

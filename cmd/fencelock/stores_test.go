@@ -15,6 +15,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -122,9 +123,7 @@ func usesRedisGroup(t *testing.T, url string, wrongs []wrongURL) {
 	holder.wait()
 	s.must("once", "daily", "--slot", "2026-03-01", "--", "true")
 	s.must("once", "daily", "--slot", "2026-03-01", "--", "touch", "ran")
-	if s.must("ls") != "" {
-		t.Errorf("locks are left:\n%s", s.must("ls"))
-	}
+	steps.Same(t, "locks are left", s.must("ls"), "")
 	if code, _ := s.run("ls", "ran"); code == 0 {
 		t.Error("a command ran that should not have")
 	}
@@ -140,9 +139,7 @@ func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 	t.Parallel()
 	server := testserver.Etcd(t)
 	root, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Addr()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer root.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -221,9 +218,7 @@ func TestCertificateOfTheServerIsVerified(t *testing.T) {
 			if hands == 0 {
 				t.Error("nobody connected; this test shows nothing")
 			}
-			if said != "" {
-				t.Errorf("a server that cannot prove who it is was told %q", said)
-			}
+			steps.Same(t, "a server that cannot prove who it is was told", said, "")
 		})
 	}
 }
@@ -256,9 +251,7 @@ func (l *listener) heard() (hands int, said string) {
 func listenTLS(t *testing.T, c tls.Certificate) *listener {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := &listener{addr: socket.Addr().String()}
 	var group sync.WaitGroup
 	t.Cleanup(group.Wait)

@@ -13,6 +13,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/terminal"
 )
 
@@ -37,9 +38,7 @@ func newTerminal(t *testing.T, s *stage) *shell {
 	bash.cmd.Env = append(os.Environ(), envURL+"="+s.url, "TERM=dumb", "PS1=> ",
 		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
 	started, err := pty.Start(bash.cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if bash.pty, err = interruptible(started); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +87,7 @@ func interruptible(f *os.File) (*os.File, error) {
 
 func (b *shell) types(text string) {
 	b.t.Helper()
-	if _, err := b.pty.WriteString(text); err != nil {
-		b.t.Fatal(err)
-	}
+	must(b.t, steps.ErrOf(b.pty.WriteString(text)))
 }
 
 // answers types a line, and waits until the terminal shows text.
@@ -254,7 +251,7 @@ func TestWaitingIsToldInOneLine(t *testing.T) {
 	b := newTerminal(t, s)
 	b.answers("fencelock run n -- echo my''turn", `fencelock: waiting for "n", held by `)
 	b.shows(" (the report) since ")
-	eventually(t, "it is told without a terminal", func() bool { return strings.Contains(told.err.String(), `waiting for "n", held by `) })
+	told.says(`waiting for "n", held by `)
 	if text := told.err.String(); strings.Contains(text, "somebody else") {
 		t.Errorf("the holder is not named: %s", text)
 	}

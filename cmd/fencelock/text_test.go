@@ -32,9 +32,7 @@ func TestBareNumbersAreSeconds(t *testing.T) {
 func TestSlotsAreHoursDaysAndTimes(t *testing.T) {
 	at := func(s string) time.Time {
 		v, err := time.Parse(time.RFC3339, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return v
 	}
 	for _, c := range []struct{ slot, zone, now, want string }{
@@ -206,9 +204,7 @@ func TestPasswordsAloneAreCutOutOfTheURL(t *testing.T) {
 		t.Setenv(envURL, c.whole)
 		t.Setenv(envWithheld, "")
 		env, err := childEnv("n", "1", "me", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if regexp.MustCompile(`s3[c@,#]|cr:?3t`).MatchString(strings.Join(env, "\n")) {
 			t.Errorf("of %q the command sees a part of the password", c.whole)
 		}

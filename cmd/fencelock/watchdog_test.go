@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // stubborn is a command that ends for KILL only. It says its process id, and that it
@@ -82,9 +84,7 @@ func TestStoppedJobIsKilledBeforeItCanRunOn(t *testing.T) {
 	_ = unix.Kill(-pid, unix.SIGCONT)
 	holder.signal("CONT")
 	holder.wantExit(exitLost)
-	if s.read("beats") != beats {
-		t.Error("the command ran on after its lock had ended")
-	}
+	steps.Same(t, "the command ran on after its lock had ended", s.read("beats"), beats)
 }
 
 //verify:fault Processes | SIGSTOP for less than a lease
@@ -122,9 +122,7 @@ func TestKilledHolderTakesItsWholeGroupWithIt(t *testing.T) {
 func watchdogs(t *testing.T, of int) []int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var found []int
 	for _, file := range all {
 		pid, _ := strconv.Atoi(strings.Split(file, "/")[2])

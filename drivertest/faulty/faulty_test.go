@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/drivertest/faulty"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -47,9 +48,7 @@ func inLine(t *testing.T, store *memlock.Store, key string, n int) {
 func enter(t *testing.T, b *faulty.Backend, ctx context.Context, c driver.Claim, want error) driver.Ticket {
 	t.Helper()
 	ticket, err := b.Enter(ctx, c)
-	if !errors.Is(err, want) {
-		t.Errorf("Enter answered %v; want %v", err, want)
-	}
+	steps.Is(t, "Enter", err, want)
 	return ticket
 }
 
@@ -102,9 +101,7 @@ func TestRequestMeetsItsFault(t *testing.T) {
 				b.Next(faulty.Enter, c.fault)
 				start := time.Now()
 				enter(t, b, timeout(t, 2*time.Second), claim("k", 1), c.want)
-				if took := time.Since(start); took != c.took {
-					t.Errorf("the answer came after %v; want %v", took, c.took)
-				}
+				steps.Same(t, "the answer came after", time.Since(start), c.took)
 				inLine(t, store, "k", c.atOnce)
 				<-time.After(10 * time.Second)
 				inLine(t, store, "k", c.after)
@@ -148,9 +145,7 @@ func TestPauseStopsEverythingUntilResume(t *testing.T) {
 			inLine(t, store, key, 0)
 		}
 		b.Resume()
-		if err := <-done; err != nil {
-			t.Errorf("the call that waited: %v", err)
-		}
+		steps.Well(t, "the call that waited", <-done)
 		synctest.Wait()
 		inLine(t, store, "k", 0)    // it was recalled
 		inLine(t, store, "late", 1) // it took effect
@@ -204,9 +199,7 @@ func TestOrderedFaultsComeInOrderAndPerMethod(t *testing.T) {
 		ticket := enter(t, b, t.Context(), claim("k", 1), nil)
 		for _, want := range []error{one, two, nil} {
 			for _, err := range b.Renew(t.Context(), []driver.Ticket{ticket, ticket}) {
-				if !errors.Is(err, want) {
-					t.Errorf("Renew answered %v; want %v", err, want)
-				}
+				steps.Is(t, "Renew", err, want)
 			}
 		}
 	})

@@ -36,6 +36,30 @@ func OK(t testing.TB, err error) {
 	}
 }
 
+// Well reports err, and what failed, unless it is nil.
+func Well(t testing.TB, what any, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%v: %v", what, err)
+	}
+}
+
+// Is holds err to matching want.
+func Is(t testing.TB, what any, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%v: got %v; want %v", what, err, want)
+	}
+}
+
+// Same holds got to want.
+func Same[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %+v; want %+v", what, got, want)
+	}
+}
+
 // ErrOf returns the error of a call whose other result is ignored.
 func ErrOf[T any](_ T, err error) error { return err }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/httplock/console"
 )
@@ -121,9 +122,7 @@ func TestForgedFormsAreRefused(t *testing.T) {
 		form := s.get(s.get("/key?key=nightly").href("break?"))
 		to, good := form.href("break?"), fields(form, "hangs", "alice@a")
 		address, err := url.Parse(base)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		forged := func(name string, form url.Values, headers ...string) {
 			t.Helper()
 			browser := s.jar
@@ -237,14 +236,10 @@ func TestBreakWithNotice(t *testing.T) {
 		default:
 			t.Fatal("the holder has not heard")
 		}
-		if err := lease.Err(); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, lease.Err())
 		time.Sleep(31 * time.Second)
 		s.get("/key?key=nightly").says("holds", "bob@b", "broken reason: deploy")
 		(<-next).Release(s.Context())
-		if err := lease.Release(s.Context()); !errors.Is(err, fencelock.ErrBroken) {
-			t.Errorf("the lease ended with %v", err)
-		}
+		steps.Is(t, "the lease", lease.Release(s.Context()), fencelock.ErrBroken)
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock/console"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -105,9 +106,7 @@ func newClient(t *testing.T, b driver.Backend, owner string) *fencelock.Client {
 	t.Helper()
 	c := testclient.New(t, b, &fencelock.Options{Owner: owner})
 	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, c.Close())
 	})
 	return c
 }
@@ -251,9 +250,7 @@ func (p *page) formToken() string {
 func (s *site) lock(key string, options ...fencelock.Option) *fencelock.Lease {
 	s.Helper()
 	lease, err := s.client.Lock(s.Context(), key, options...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	steps.Must(s, err)
 	return lease
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock/console"
 )
 
@@ -89,9 +90,7 @@ func TestPagesHearOfChanges(t *testing.T) {
 		}
 		s.store.down.Store(true)
 		nextLook()
-		if other.changes() != 1 {
-			t.Error("the streams did not tell that the store is down")
-		}
+		steps.Same(t, "the streams did not tell that the store is down", other.changes(), 1)
 	})
 }
 
@@ -208,9 +207,7 @@ func TestHistoryTellsHowClaimsEnd(t *testing.T) {
 	in(t, &console.Options{Always: true}, func(s *site) {
 		nextLook()
 		dies, err := s.client.Lock(s.Context(), "dies", fencelock.Owner("dave@d"), fencelock.NoRenewal(), fencelock.TTL(5*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		s.lock("gives-up", fencelock.Owner("alice@a"))
 		ctx, cancel := context.WithTimeout(s.Context(), 3*time.Second)
 		defer cancel()

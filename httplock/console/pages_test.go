@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock/console"
 	"github.com/fencelock/fencelock/internal/note"
 )
@@ -32,13 +33,9 @@ func TestNowShowsTheLongestWaitingFirst(t *testing.T) {
 
 func TestNowShowsKinds(t *testing.T) {
 	in(t, nil, func(s *site) {
-		if _, err := s.client.Acquire(s.Context(), "pool", 3, 10); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, steps.ErrOf(s.client.Acquire(s.Context(), "pool", 3, 10)))
 		for range 2 {
-			if _, err := s.client.RLock(s.Context(), "report"); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, steps.ErrOf(s.client.RLock(s.Context(), "report")))
 		}
 		s.get("/").says("pool", "3 of 10 permits", "taker", "report", "shared", "taker", "and 1 more")
 		s.get("/key?key=pool").says("semaphore of 10", "holds", "3 of 10 permits")
@@ -71,9 +68,7 @@ func TestKeyShowsItsLineInOrder(t *testing.T) {
 			"holds", "alice@a", "deploy 7", first.Token().String(), "1", "bob@b", "2", "carol@c",
 			"History", "waits", "carol@c", "waits", "bob@b", "acquired", "alice@a")
 		time.Sleep(8 * time.Second)
-		if err := first.Release(s.Context()); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, first.Release(s.Context()))
 		nextLook()
 		(<-second).Release(s.Context())
 		nextLook()
@@ -92,9 +87,7 @@ func TestLinksLeadToEveryKey(t *testing.T) {
 			nextLook()
 			page := s.get(s.get("/").href("key?")).says("holds", "alice@a", lease.Token().String())
 			s.get(page.href("break?")).says("alice@a holds this key")
-			if err := lease.Release(s.Context()); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, lease.Release(s.Context()))
 			nextLook()
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
@@ -50,17 +51,13 @@ func usedTexts(t *testing.T) func(id string) bool {
 	found := map[string]bool{}
 	for _, pattern := range []string{"pages/*.html", "*.go", "../internal/watch/*.go"} {
 		list, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		for _, name := range list {
 			if strings.HasSuffix(name, "_test.go") {
 				continue
 			}
 			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			for _, m := range named.FindAllStringSubmatch(string(text), -1) {
 				found[m[1]] = true
 			}
@@ -121,9 +118,7 @@ func TestSpan(t *testing.T) {
 // the edges of fields and bars).
 func TestContrast(t *testing.T) {
 	css, err := static.ReadFile("static/console.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	blocks := regexp.MustCompile(`:root \{([^}]*)\}`).FindAllStringSubmatch(string(css), -1)
 	if len(blocks) != 2 {
 		t.Fatalf("there are %d sets of colours, want a light and a dark one", len(blocks))

@@ -2,13 +2,13 @@ package certlock_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/certmagic"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/integrations/certlock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
@@ -43,30 +43,18 @@ func TestTwoMachinesExcludeEachOther(t *testing.T) {
 	_, a := open(t, store)
 	_, b := open(t, store)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := a.Lock(ctx, "issue_cert_example.com"); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, a.Lock(ctx, "issue_cert_example.com"))
 	cancel() // the lock stays
 	if ok, err := b.TryLock(t.Context(), "issue_cert_example.com"); ok || err != nil {
 		t.Errorf("the second one got %v, %v", ok, err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := b.Lock(short, "issue_cert_example.com"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("waiting ended with %v", err)
-	}
-	if err := a.RenewLockLease(t.Context(), "issue_cert_example.com", time.Minute); err != nil {
-		t.Error(err)
-	}
-	if err := a.Unlock(t.Context(), "issue_cert_example.com"); err != nil {
-		t.Error(err)
-	}
-	if err := b.Lock(t.Context(), "issue_cert_example.com"); err != nil {
-		t.Errorf("after the release the second one got %v", err)
-	}
-	if err := b.Unlock(t.Context(), "issue_cert_example.com"); err != nil {
-		t.Error(err)
-	}
+	steps.Is(t, "waiting", b.Lock(short, "issue_cert_example.com"), context.DeadlineExceeded)
+	steps.OK(t, a.RenewLockLease(t.Context(), "issue_cert_example.com", time.Minute))
+	steps.OK(t, a.Unlock(t.Context(), "issue_cert_example.com"))
+	steps.Well(t, "Lock after the release", b.Lock(t.Context(), "issue_cert_example.com"))
+	steps.OK(t, b.Unlock(t.Context(), "issue_cert_example.com"))
 	if err := b.Unlock(t.Context(), "issue_cert_example.com"); err == nil {
 		t.Error("a second Unlock is fine")
 	}
@@ -78,22 +66,14 @@ func TestUnlockOfALostLockReleasesNobodyElses(t *testing.T) {
 	store := memlock.New()
 	_, a := open(t, store)
 	_, b := open(t, store)
-	if err := a.Lock(t.Context(), "n"); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, a.Lock(t.Context(), "n"))
 	second := make(chan error, 1)
 	go func() { second <- a.Lock(t.Context(), "n") }() // another goroutine
 	store.Flush()                                      // the next renewal tells
-	if err := <-second; err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Unlock(t.Context(), "n"); !errors.Is(err, fencelock.ErrLost) {
-		t.Errorf("Unlock of the lost lock: %v", err)
-	}
+	steps.Must(t, <-second)
+	steps.Is(t, "Unlock of the lost lock", a.Unlock(t.Context(), "n"), fencelock.ErrLost)
 	if ok, err := b.TryLock(t.Context(), "n"); ok || err != nil {
 		t.Errorf("a third one got %v, %v", ok, err)
 	}
-	if err := a.Unlock(t.Context(), "n"); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, a.Unlock(t.Context(), "n"))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/integrations/cronlock"
 	"github.com/fencelock/fencelock/internal/slot"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -32,9 +33,7 @@ func open(t *testing.T, s *memlock.Store) *fencelock.Client {
 // everySecond is a schedule with a field for seconds.
 func everySecond(t *testing.T) cron.Schedule {
 	s, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse("* * * * * *")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return s
 }
 
@@ -52,9 +51,7 @@ func TestEachTickRunsOnOneMachine(t *testing.T) {
 	begun := time.Now()
 	for range 3 {
 		c := cron.New()
-		if _, err := cronlock.Schedule(c, open(t, store), everySecond(t), "report", job, nil); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, steps.ErrOf(cronlock.Schedule(c, open(t, store), everySecond(t), "report", job, nil)))
 		c.Start()
 		all = append(all, c)
 	}
@@ -153,9 +150,7 @@ func TestTickThatADelayedRunEatsIsLogged(t *testing.T) {
 		<-end
 		return nil
 	}, &cronlock.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	c.Start()
 	defer func() { <-c.Stop().Done() }()
 	first := <-begun
@@ -194,9 +189,7 @@ func TestTicksHaveTheSlotsOfTheirLine(t *testing.T) {
 	for _, zone := range []string{"UTC", "Europe/Berlin", "America/New_York", "America/Havana", "Australia/Lord_Howe"} {
 		for line, d := range lines {
 			schedule, err := cron.ParseStandard("CRON_TZ=" + zone + " " + line)
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			last := time.Time{}
 			end := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 			for at := schedule.Next(end.AddDate(-1, 0, 0)); at.Before(end); at = schedule.Next(at) {

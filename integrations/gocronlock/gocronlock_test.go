@@ -13,6 +13,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/integrations/gocronlock"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -32,9 +33,7 @@ func machines(t *testing.T, n int, option func(i int, c *fencelock.Client) gocro
 	store := memlock.New()
 	for i := range n {
 		s, err := gocron.NewScheduler(option(i, open(t, store)), gocron.WithStopTimeout(5*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		// All start at the same time, as replicas of one program do, but for their clocks.
 		at := time.Now().Add(300*time.Millisecond + time.Duration(i)*30*time.Millisecond)
 		if _, err := s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(at)), gocron.NewTask(func() { job(i) }), gocron.WithName("report")); err != nil {
@@ -42,9 +41,7 @@ func machines(t *testing.T, n int, option func(i int, c *fencelock.Client) gocro
 		}
 		s.Start()
 		t.Cleanup(func() {
-			if err := s.Shutdown(); err != nil {
-				t.Error(err)
-			}
+			steps.OK(t, s.Shutdown())
 		})
 	}
 }
@@ -82,17 +79,13 @@ func TestDurationJobRunsOnceInEachPeriod(t *testing.T) {
 		for range 3 {
 			c := testclient.New(t, store, nil)
 			s, err := gocron.NewScheduler(gocron.WithDistributedLocker(gocronlock.NewLocker(c, period)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			report := gocron.NewTask(func() {
 				mu.Lock()
 				defer mu.Unlock()
 				runs = append(runs, time.Now())
 			})
-			if _, err := s.NewJob(gocron.DurationJob(period), report, gocron.WithName("report")); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, steps.ErrOf(s.NewJob(gocron.DurationJob(period), report, gocron.WithName("report"))))
 			s.Start()
 			defer c.Close()
 			defer s.Shutdown()
@@ -137,18 +130,14 @@ func monthly(t *testing.T, day int, period time.Duration) {
 		time.Sleep(time.Duration(i) * 11 * time.Hour)
 		s, err := gocron.NewScheduler(gocron.WithLocation(time.UTC),
 			gocron.WithDistributedLocker(gocronlock.NewLocker(open(t, store), period)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		_, err = s.NewJob(gocron.MonthlyJob(1, gocron.NewDaysOfTheMonth(day), gocron.NewAtTimes(gocron.NewAtTime(3, 0, 0))),
 			gocron.NewTask(func() {
 				mu.Lock()
 				defer mu.Unlock()
 				runs[time.Now().UTC().Format("2006-01")]++
 			}), gocron.WithName("report"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		s.Start()
 		defer s.Shutdown()
 	}
@@ -167,16 +156,12 @@ func TestLockIsGivenBackThoughItsContextHasEnded(t *testing.T) {
 	locker := gocronlock.NewLocker(open(t, store), 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	lock, err := locker.Lock(ctx, "report")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	if _, err := gocronlock.NewLocker(open(t, store), 0).Lock(ctx, "report"); !errors.Is(err, fencelock.ErrNotAcquired) {
 		t.Errorf("a second one got %v", err)
 	}
 	cancel()
-	if err := lock.Unlock(ctx); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, lock.Unlock(ctx))
 	for l, err := range open(t, store).Lines(t.Context(), "") {
 		t.Errorf("something is left: %v %v", l, err)
 	}
@@ -216,9 +201,7 @@ func TestOneMachineLeadsAndTheNextFollows(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n != 1 {
-			t.Errorf("%d lead", n)
-		}
+		steps.Same(t, "how many lead", n, 1)
 		all[i].stop()
 		<-all[i].Done()
 	}
@@ -277,9 +260,7 @@ func TestLeaderThatLostItsLockSaysSo(t *testing.T) {
 
 func TestSlotIsTheTickThatNowIsFor(t *testing.T) {
 	zone, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for _, c := range []struct {
 		now    string
 		period time.Duration
@@ -290,9 +271,7 @@ func TestSlotIsTheTickThatNowIsFor(t *testing.T) {
 		{"2026-10-25T04:59:58Z", 6 * time.Hour, "2026-10-25T05:00:00Z"}, // six o'clock, after the clock went back
 	} {
 		now, err := time.Parse(time.RFC3339, c.now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if got := gocronlock.Slot(now.In(zone), c.period).UTC().Format(time.RFC3339); got != c.want {
 			t.Errorf("%s, each %v: %s, want %s", c.now, c.period, got, c.want)
 		}

@@ -3,7 +3,6 @@ package gooselock_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	_ "modernc.org/sqlite" // the driver named "sqlite"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/integrations/gooselock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
@@ -27,9 +27,7 @@ var migrations = fstest.MapFS{
 
 func openDB(t *testing.T, dsn string) *sql.DB {
 	db, err := sql.Open("sqlite", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -57,18 +55,14 @@ func TestPodsThatStartAtOnceMigrateOnce(t *testing.T) {
 				return
 			}
 			results, err := p.Up(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
+			steps.OK(t, err)
 			mu.Lock()
 			defer mu.Unlock()
 			applied += len(results)
 		})
 	}
 	all.Wait()
-	if applied != len(migrations) {
-		t.Errorf("%d migrations were applied; there are %d", applied, len(migrations))
-	}
+	steps.Same(t, "migrations were applied", applied, len(migrations))
 }
 
 func TestMigrationWaitsForTheLock(t *testing.T) {
@@ -76,22 +70,14 @@ func TestMigrationWaitsForTheLock(t *testing.T) {
 	db, client := pod(t, dir)
 	_, other := pod(t, dir)
 	held, err := other.Lock(t.Context(), "migrate/shop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	p, err := goose.NewProvider(goose.DialectSQLite3, db, migrations,
 		goose.WithLocker(gooselock.New(client, "migrate/shop")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := p.Up(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Up beside a holder answered %v", err)
-	}
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	steps.Is(t, "Up beside a holder", steps.ErrOf(p.Up(ctx)), context.DeadlineExceeded)
+	steps.Must(t, held.Release(t.Context()))
 	if results, err := p.Up(t.Context()); err != nil || len(results) != len(migrations) {
 		t.Errorf("Up answered %v, %v", results, err)
 	}

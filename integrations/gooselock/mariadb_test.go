@@ -8,6 +8,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -29,18 +30,14 @@ func TestPodKilledInAMigrationOfMariaDB(t *testing.T) {
 			config.DialFunc = pod.dial
 		}
 		connector, err := mysql.NewConnector(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		db := sql.OpenDB(connector)
 		t.Cleanup(func() { db.Close() })
 		return db
 	}
 	admin := pool("root", nil)
 	for _, s := range []string{"CREATE USER migrate", "GRANT ALL ON locks.* TO migrate"} {
-		if _, err := admin.Exec(s); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, steps.ErrOf(admin.Exec(s)))
 	}
 	leavesAStatement(t, &pods{
 		dialect: goose.DialectMySQL, migrations: slowMariaDB, admin: admin,

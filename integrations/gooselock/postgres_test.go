@@ -16,6 +16,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/integrations/gooselock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -61,9 +62,7 @@ func (k *killedPod) kill() {
 func pgPool(t *testing.T, url, application string, pod *killedPod) *sql.DB {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	config.RuntimeParams["application_name"] = application
 	if pod != nil {
 		config.DialFunc = pod.dial
@@ -76,9 +75,7 @@ func pgPool(t *testing.T, url, application string, pod *killedPod) *sql.DB {
 // count returns the number that a query selects.
 func count(t *testing.T, db *sql.DB, query string) (n int) {
 	t.Helper()
-	if err := db.QueryRow(query).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, db.QueryRow(query).Scan(&n))
 	return n
 }
 
@@ -114,9 +111,7 @@ func leavesAStatement(t *testing.T, p *pods) {
 	}{{"without Begin", nil, 1}, {"EndSessions", gooselock.EndSessions("migrate"), 0}} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, s := range p.clean {
-				if _, err := p.admin.Exec(s); err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, steps.ErrOf(p.admin.Exec(s)))
 			}
 			store := memlock.New()
 			first, pod := testclient.New(t, store, nil), &killedPod{}
@@ -137,15 +132,11 @@ func leavesAStatement(t *testing.T, p *pods) {
 				t.Fatalf("%d statements of the killed pod run; want 1", n)
 			}
 			second := testclient.New(t, store, nil)
-			if err := p.up(t, p.pool(nil), second, c.begin); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, p.up(t, p.pool(nil), second, c.begin))
 			if n := count(t, p.admin, p.running); n != c.left {
 				t.Errorf("%d statements of the killed pod ran next to the second pod; want %d", n, c.left)
 			}
-			if err := gooselock.EndSessions("migrate")(t.Context(), p.admin); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, gooselock.EndSessions("migrate")(t.Context(), p.admin))
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/integrations/migratelock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -32,13 +33,9 @@ func (s *slow) Run(m io.Reader) error {
 func newMigrate(t *testing.T, d database.Driver) *migrate.Migrate {
 	t.Helper()
 	files, err := iofs.New(migrations, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	m, err := migrate.NewWithInstance("files", files, "shop", d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return m
 }
 
@@ -63,9 +60,7 @@ func TestCloseDuringAMigrationKeepsTheLockUntilItsEnd(t *testing.T) {
 	if err := <-up; err == nil {
 		t.Error("Up has run all migrations of a closed driver")
 	}
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, <-closed)
 }
 
 // migrate gives up a Lock after its LockTimeout, and does not say so to the driver. The lock
@@ -73,9 +68,7 @@ func TestCloseDuringAMigrationKeepsTheLockUntilItsEnd(t *testing.T) {
 func TestLockThatMigrateGaveUpIsFreeAfterClose(t *testing.T) {
 	store := memlock.New()
 	held, err := testclient.New(t, store, nil).Lock(t.Context(), "migrate/shop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	inner, _ := pod(t, t.TempDir())
 	client := testclient.New(t, store, nil)
 	m := newMigrate(t, migratelock.Wrap(inner.Driver, client, "migrate/shop", fencelock.Wait(time.Minute)))
@@ -83,12 +76,8 @@ func TestLockThatMigrateGaveUpIsFreeAfterClose(t *testing.T) {
 	if err := m.Up(); !errors.Is(err, migrate.ErrLockTimeout) {
 		t.Fatalf("Up got %v", err)
 	}
-	if _, err := m.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	steps.OK(t, steps.ErrOf(m.Close()))
+	steps.Must(t, held.Release(t.Context()))
 	other := testclient.New(t, store, nil)
 	testserver.Eventually(t, 10*time.Second, "the lock is free", func() bool {
 		l, err := other.TryLock(t.Context(), "migrate/shop")

@@ -16,6 +16,7 @@ import (
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/integrations/migratelock"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -29,9 +30,7 @@ var migrations = fstest.MapFS{
 
 func openDB(t *testing.T, path string) *sql.DB {
 	db, err := sql.Open("sqlite", sqllock.SQLiteDSN(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -42,9 +41,7 @@ func pod(t *testing.T, dir string, opts ...fencelock.Option) (*migratelock.Drive
 	c := testclient.New(t, locks, nil)
 	t.Cleanup(func() { c.Close() })
 	d, err := sqlite.WithInstance(openDB(t, filepath.Join(dir, "shop.db")), &sqlite.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return migratelock.Wrap(d, c, "migrate/shop", opts...), c
 }
 
@@ -78,9 +75,7 @@ func TestPodsThatStartAtOnceMigrateOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if migrated != 1 {
-		t.Errorf("%d pods migrated", migrated)
-	}
+	steps.Same(t, "pods migrated", migrated, 1)
 }
 
 // TestBeginThatFailsMigratesNothing has Begin end what an earlier pod left: it is called with the lock
@@ -95,9 +90,7 @@ func TestBeginThatFailsMigratesNothing(t *testing.T) {
 		}
 		return failed
 	}
-	if err := up(d); !errors.Is(err, failed) {
-		t.Errorf("Up got %v", err)
-	}
+	steps.Is(t, "Up", up(d), failed)
 	d.Begin = nil
 	if version, _, err := d.Version(); err != nil || version != database.NilVersion {
 		t.Errorf("the version is %d, %v; want that nothing was migrated", version, err)
@@ -115,29 +108,17 @@ func TestLockedDatabaseIsSaidToBe(t *testing.T) {
 	}
 	_, other := pod(t, dir)
 	held, err := other.Lock(t.Context(), "migrate/shop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := up(d); !errors.Is(err, database.ErrLocked) {
-		t.Errorf("Up beside a holder answered %v", err)
-	}
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := up(d); err != nil {
-		t.Error(err)
-	}
-	if err := d.Unlock(); !errors.Is(err, database.ErrNotLocked) {
-		t.Errorf("Unlock without Lock answered %v", err)
-	}
+	steps.Must(t, err)
+	steps.Is(t, "Up beside a holder", up(d), database.ErrLocked)
+	steps.Must(t, held.Release(t.Context()))
+	steps.OK(t, up(d))
+	steps.Is(t, "Unlock without Lock", d.Unlock(), database.ErrNotLocked)
 }
 
 // A migration must not begin when the lock is somebody else's by now.
 func TestLostLockStopsBeforeTheNextMigration(t *testing.T) {
 	d, c := pod(t, t.TempDir())
-	if err := d.Lock(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, d.Lock())
 	line, err := c.Line(t.Context(), "migrate/shop")
 	if err != nil || len(line.Claims) != 1 {
 		t.Fatal(line, err)
@@ -145,13 +126,7 @@ func TestLostLockStopsBeforeTheNextMigration(t *testing.T) {
 	if err := c.Break(t.Context(), "migrate/shop", fence.Token(line.Claims[0].Token), fencelock.Break{Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Run(strings.NewReader("CREATE TABLE late (id INTEGER);")); !errors.Is(err, fencelock.ErrLost) {
-		t.Errorf("Run answered %v", err)
-	}
-	if err := d.SetVersion(1, true); !errors.Is(err, fencelock.ErrLost) {
-		t.Errorf("SetVersion answered %v", err)
-	}
-	if err := d.Unlock(); !errors.Is(err, fencelock.ErrLost) {
-		t.Errorf("Unlock answered %v", err)
-	}
+	steps.Is(t, "Run", d.Run(strings.NewReader("CREATE TABLE late (id INTEGER);")), fencelock.ErrLost)
+	steps.Is(t, "SetVersion", d.SetVersion(1, true), fencelock.ErrLost)
+	steps.Is(t, "Unlock", d.Unlock(), fencelock.ErrLost)
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestMain(m *testing.M) {
@@ -16,17 +18,13 @@ func TestMain(m *testing.M) {
 
 func TestOnePodMigratesAndTheOthersGoOn(t *testing.T) {
 	c, err := open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(c.close)
 	for i, d := range deployments {
 		t.Run(title(i), func(t *testing.T) {
 			t.Parallel()
 			o, err := c.deploy(t.Context(), i, func(pod, line string) { t.Log("pod", pod, line) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			t.Log(o)
 			if dirty := d.tool == "migratelock" && d.killed; o.version != 2 || o.dirty != dirty {
 				t.Errorf("the database is at version %d, dirty: %v", o.version, o.dirty)
@@ -66,9 +64,7 @@ func checkPods(t *testing.T, o outcome, killed bool) {
 	if len(o.failed) != 0 || len(o.applied) != survivors {
 		t.Errorf("the pods %v failed and %v served", o.failed, o.applied)
 	}
-	if o.waited != 2 {
-		t.Errorf("%d pods waited; there are two others", o.waited)
-	}
+	steps.Same(t, "pods waited", o.waited, 2)
 	migrated := 0
 	for _, n := range o.applied {
 		if n != 0 && n != applied {

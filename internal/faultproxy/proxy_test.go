@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // server repeats each line of its clients, and tells what it heard.
 func server(t *testing.T) (addr string, heard chan string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	heard = make(chan string, 100)
 	go func() {
@@ -60,9 +60,7 @@ type client struct {
 func connect(t *testing.T, p *Proxy) *client {
 	t.Helper()
 	c, err := net.Dial("tcp", p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return &client{t, c, bufio.NewReader(c)}
 }
@@ -238,9 +236,7 @@ func TestRefuse(t *testing.T) {
 	c.says("two")
 	c.hears("two")
 	hears(t, heard, "two")
-	if n := p.Open(); n != 2 {
-		t.Errorf("%d connections are open; want one to a client and one to the server", n)
-	}
+	steps.Same(t, "connections are open", p.Open(), 2)
 }
 
 // Four lines are sent at once, and the action is for the third.
@@ -313,9 +309,7 @@ func TestRequestsAreNoted(t *testing.T) {
 		t.Errorf("requests %q; want %q", got, want)
 	}
 	p.Forget()
-	if n := len(p.Requests()); n != 0 {
-		t.Errorf("%d requests after Forget", n)
-	}
+	steps.Same(t, "requests after Forget", len(p.Requests()), 0)
 	connect(t, p).says("d")
 	for p.Requests() == nil {
 		runtime.Gosched()
@@ -355,9 +349,7 @@ func TestCloseEndsAllGoroutines(t *testing.T) {
 		func(p *Proxy) { p.Handle(func(*Request) Action { return DropAnswer }) },
 	} {
 		p, err := Listen(addr, lines)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		c := connect(t, p)
 		c.says("one")
 		c.hears("one")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 var ops = []Op{"", Enter, Believe, Refused, Release, Left, Loss, Crash, Pause, Resume, Write, Denied, Look, Doubt, "odd"}
@@ -51,9 +53,7 @@ func read(t *testing.T, text string) []Event {
 				}
 			case 't':
 				e.Token, err = strconv.ParseInt(word[1:], 10, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, err)
 			case 'h':
 				e.Handle = word
 			default:
@@ -78,9 +78,7 @@ type story struct {
 func stories(t testing.TB, file string) (all []story) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if title, ok := strings.CutPrefix(line, "# "); ok {
 			all = append(all, story{title: strings.TrimSpace(title)})
@@ -363,9 +361,7 @@ func simulate(r *rand.Rand, n int) []Event {
 func check(t *testing.T, text string, o Options) []Violation {
 	t.Helper()
 	vs, err := Check(read(t, text), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return vs
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/line"
 )
 
@@ -32,9 +33,7 @@ func told(s *line.Step) (news []string) {
 func enter(t *testing.T, l *line.Line, s *line.Step, c driver.Claim) *line.Claim {
 	t.Helper()
 	got, err := l.Enter(s, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return got
 }
 
@@ -46,9 +45,7 @@ func TestStepSaysWhomItConcerns(t *testing.T) {
 	enter(t, &l, at(3), wish("last", driver.RW))
 	leave := func(s *line.Step, id string, e driver.Exit) []string {
 		t.Helper()
-		if err := l.Leave(s, &driver.Ticket{Claim: wish(id, 1)}, e); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, l.Leave(s, &driver.Ticket{Claim: wish(id, 1)}, e))
 		return told(s)
 	}
 	for _, tt := range []struct {

@@ -5,6 +5,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/slot"
 )
 
@@ -49,9 +50,7 @@ func jumps(zone *time.Location) (all []time.Time) {
 func load(t *testing.T, name string) *time.Location {
 	t.Helper()
 	zone, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return zone
 }
 
@@ -172,9 +171,7 @@ func TestClockThatJumps(t *testing.T) {
 		{"America/Sao_Paulo", "2018-11-04T15:00:00Z", 24 * time.Hour, "2018-11-04T01:00:00-02:00"},
 	} {
 		at, err := time.Parse(time.RFC3339, c.at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if got := slot.Start(at.In(load(t, c.zone)), c.d).Format(time.RFC3339); got != c.want {
 			t.Errorf("%s, %s, %v: %s, want %s", c.zone, c.at, c.d, got, c.want)
 		}
@@ -195,9 +192,7 @@ func TestStartThatIsEarlyTakesTheSlotThatComes(t *testing.T) {
 		{"2026-11-20T10:00:28Z", 10 * time.Second, "2026-11-20T10:00:30Z"},
 	} {
 		at, err := time.Parse(time.RFC3339, c.at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if got := slot.Near(at, c.d).Format(time.RFC3339); got != c.want {
 			t.Errorf("%s, %v: %s, want %s", c.at, c.d, got, c.want)
 		}
@@ -219,9 +214,7 @@ func TestTickThatTheClockShowsAgainHasTheSlotOfTheFirst(t *testing.T) {
 		{"UTC", "2026-10-25T01:30:00Z", 24 * time.Hour, "2026-10-25T01:30:00Z"},
 	} {
 		at, err := time.Parse(time.RFC3339, c.at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		next := time.Time{}
 		if c.next > 0 {
 			next = at.Add(c.next)

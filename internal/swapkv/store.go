@@ -216,7 +216,7 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 		return "", failed(key, err)
 	}
 	s.sweep(key, v, next)
-	c.Next = next
+	c.Seen = next
 	return next.Version, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/clock"
 )
 
@@ -25,9 +26,7 @@ func TestTimeOfTheStoreGoesOnWhileTheMachineSleeps(t *testing.T) {
 	}
 	began := time.Now()
 	s := New(told{now: began})
-	if _, err := s.get(t.Context(), "line"); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, steps.ErrOf(s.get(t.Context(), "line")))
 	s.clock.Skip(5 * time.Second)
 	if now, err := s.now(t.Context(), "line"); err != nil || now.Sub(began) < 5*time.Second {
 		t.Errorf("now is %v after the store said so, error %v", now.Sub(began), err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -302,15 +303,11 @@ func TestBatchOfLeavesThatWasSentAgain(t *testing.T) {
 		found, left := swap("k"), swap("l")
 		first.rows = [][]any{{int64(0)}}
 		first.answer <- nil
-		if err := <-lead; err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, <-lead)
 		st := x.next()
 		st.Resent, st.rows = true, [][]any{{int64(0)}}
 		st.answer <- nil
-		if err := <-found; err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, <-found)
 		if err := <-left; err == nil || errors.Is(err, driver.ErrRefused) {
 			t.Errorf("a swap of which nobody knows whether it was done returned %v", err)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestTableLinesUpChineseNames(t *testing.T) {
@@ -33,18 +35,14 @@ func TestTextOfOthersCannotLeaveItsPlace(t *testing.T) {
 			}
 		}
 	}
-	if got := Plain("夜间 report/42"); got != "夜间 report/42" {
-		t.Errorf("harmless text is shown as %q", got)
-	}
+	steps.Same(t, "harmless text is shown as", Plain("夜间 report/42"), "夜间 report/42")
 }
 
 // What is escaped in JSON means the same as before.
 func TestHiddenCharactersOfJSONAreEscaped(t *testing.T) {
 	for _, hidden := range []string{"\u202e", "\u2066", "\u200b", "\u00ad", "\ufeff", "\u3164", "\ufe0f", "\u0085", "\x7f", "\U000e0041"} {
 		text, err := json.Marshal("a" + hidden + "夜")
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		var back string
 		escaped := EscapeHidden(text)
 		if err := json.Unmarshal(escaped, &back); err != nil || back != "a"+hidden+"夜" || bytes.Contains(escaped, []byte(hidden)) {
@@ -63,9 +61,7 @@ func FuzzTable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		var w strings.Builder
-		if err := Table(&w, [][]string{{"KEY", "OWNER"}, {Plain(a), Plain(b)}}, nil); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, Table(&w, [][]string{{"KEY", "OWNER"}, {Plain(a), Plain(b)}}, nil))
 		if n := strings.Count(w.String(), "\n"); n != 2 {
 			t.Errorf("%q and %q are shown in %d lines", a, b, n)
 		}

@@ -15,9 +15,7 @@ import (
 // A member keeps all laws, and those of ballots.
 func TestMemberKeepsTheLaws(t *testing.T) {
 	m := testmember.New(ballot.Membership{})
-	if err := m.Initialise(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, m.Initialise(t.Context()))
 	open := func(*testing.T) driver.Backend { return m }
 	fresh := func(*testing.T) driver.Backend { return testmember.New(ballot.Membership{}) }
 	drivertest.Run(t, open, drivertest.KeepsServing(), drivertest.ExpiryLag(time.Millisecond),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -41,9 +42,7 @@ func TestCount(t *testing.T) {
 	t.Parallel()
 	o := order(Count)
 	o.N, o.File = 3, filepath.Join(t.TempDir(), "n")
-	if err := os.WriteFile(o.File, []byte("4"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, os.WriteFile(o.File, []byte("4"), 0o600))
 	Start(t, o).Succeeds()
 	if text, err := os.ReadFile(o.File); string(text) != "7" || err != nil {
 		t.Errorf("the number is %q, %v", text, err)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 const source = `package p
@@ -31,13 +33,9 @@ func passes() { time.Sleep(time.Hour) }
 
 func TestWhatIsReported(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a_test.go"), []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, os.WriteFile(filepath.Join(dir, "a_test.go"), []byte(source), 0o600))
 	found, err := check(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var lines []string
 	for _, f := range found {
 		lines = append(lines, strings.Split(f, ":")[1])

@@ -4,14 +4,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // The image that users run has neither a shell nor root. Docker itself builds it in CI.
 func TestImageHasNoShellAndNoRoot(t *testing.T) {
 	text, err := os.ReadFile("../../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	last := lastStage(string(text))
 	if from := last["FROM"]; len(from) != 1 || from[0] != "scratch" {
 		t.Errorf("the last stage is FROM %q, want scratch", from)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 var modified = time.Date(2026, 11, 25, 1, 2, 4, 0, time.UTC)
@@ -22,22 +24,16 @@ func entries(t *testing.T) []entry {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"b", "a"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("content of "+name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("content of "+name), 0o600))
 	}
 	return []entry{{"x/b", filepath.Join(dir, "b"), 0o644}, {"x/a", filepath.Join(dir, "a"), 0o755}}
 }
 
 func TestTarGzIsSortedAndSaysNothingOfItsMaker(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeTarGz(&b, entries(t), modified); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, writeTarGz(&b, entries(t), modified))
 	zr, err := gzip.NewReader(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	if !zr.ModTime.IsZero() || zr.Name != "" {
 		t.Errorf("gzip header: %+v", zr.Header)
 	}
@@ -48,9 +44,7 @@ func TestTarGzIsSortedAndSaysNothingOfItsMaker(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		names = append(names, h.Name)
 		if !h.ModTime.Equal(modified) || h.Uid != 0 || h.Uname != "" {
 			t.Errorf("%s: %+v", h.Name, h)
@@ -66,13 +60,9 @@ func TestTarGzIsSortedAndSaysNothingOfItsMaker(t *testing.T) {
 
 func TestZipIsSortedAndHasOneTime(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeZip(&b, entries(t), modified); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, writeZip(&b, entries(t), modified))
 	zr, err := zip.NewReader(bytes.NewReader(b.Bytes()), int64(b.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	if len(zr.File) != 2 || zr.File[0].Name != "x/a" || zr.File[1].Name != "x/b" {
 		t.Fatalf("%+v", zr.File)
 	}
@@ -85,16 +75,10 @@ func TestZipIsSortedAndHasOneTime(t *testing.T) {
 
 func TestSumsReadAsSHA256SumPrintsThem(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("abc"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeSums(dir); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("abc"), 0o644))
+	steps.Must(t, writeSums(dir))
 	got, err := os.ReadFile(filepath.Join(dir, sumsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	if want := "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  f\n"; string(got) != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"golang.org/x/mod/modfile"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func parse(t *testing.T, text string) *modfile.File {
 	t.Helper()
 	f, err := modfile.Parse("go.mod", []byte(text), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return f
 }
 
@@ -37,13 +37,9 @@ replace (
 func TestVersionsTakeThePlaceOfReplaceLines(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		f := parse(t, storeMod)
-		if err := setVersions(f, "v0.9.0", keep); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, setVersions(f, "v0.9.0", keep))
 		b, err := f.Format()
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		text := string(b)
 		for _, want := range []string{
 			"\tgithub.com/fencelock/fencelock v0.9.0\n", "fencelock/redislock v0.9.0 // indirect\n", "go-redis/v9 v9.23.0\n",
@@ -64,9 +60,7 @@ func TestReplaceOfAnotherProjectIsRefused(t *testing.T) {
 	if err := setVersions(f, "v0.9.0", false); err == nil {
 		t.Error("it was accepted")
 	}
-	if err := setVersions(f, "v0.9.0", true); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, setVersions(f, "v0.9.0", true))
 }
 
 func TestModulesComeAfterThoseTheyNeed(t *testing.T) {
@@ -80,9 +74,7 @@ func TestModulesComeAfterThoseTheyNeed(t *testing.T) {
 	sorted, err := dependenciesFirst([]goModule{
 		module("/cmd", "/store", ""), module("/store", "/redis", ""), module(""), module("/redis", ""),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var names []string
 	for _, m := range sorted {
 		names = append(names, strings.TrimPrefix(m.path, rootPath))

@@ -5,15 +5,15 @@ import (
 	"go/token"
 	"os"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // The rehearsal of a release runs the program of the README.
 func TestProgramOfTheREADMEParses(t *testing.T) {
 	for _, name := range []string{"../../README.md", "../../README.zh-CN.md"} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		program, err := readmeProgram(string(text), "127.0.0.1:1")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

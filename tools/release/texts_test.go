@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestTextsOfAReleaseLeadToTheRepository(t *testing.T) {
@@ -23,9 +25,7 @@ func TestTextsOfAReleaseLeadToTheRepository(t *testing.T) {
 func TestTheREADMEsAreReleased(t *testing.T) {
 	for _, name := range readmes {
 		text, err := os.ReadFile(filepath.Join("..", "..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		after := released(string(text))
 		for _, word := range []string{"Unreleased", "尚未发布", "<!--"} {
 			if strings.Contains(after, word) {

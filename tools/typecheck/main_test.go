@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // An error of one platform is found there alone, in tests if they are asked for.
@@ -68,12 +70,8 @@ func module(t *testing.T, files map[string]string) string {
 	}
 	for name, text := range all {
 		name = filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		steps.Must(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	return folder
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -40,9 +41,7 @@ func TestGuardMeasuresHandOversToWhoWaited(t *testing.T) {
 		t.Errorf("to one who waited: %v", d)
 	}
 	g.leave(there)
-	if d := g.enter(here, 3, time.Now().Add(time.Second)); d != 0 {
-		t.Errorf("to one who came later: %v", d)
-	}
+	steps.Same(t, "to one who came later", g.enter(here, 3, time.Now().Add(time.Second)), 0)
 }
 
 func TestWorkersSeeALockThatExcludesNobody(t *testing.T) {
@@ -55,9 +54,7 @@ func TestWorkersSeeALockThatExcludesNobody(t *testing.T) {
 	ws := onOneKey(open, 8, "k", g)
 	ws.start()
 	testserver.Eventually(t, time.Minute, "two are inside at once", func() bool { return g.violations() > 0 })
-	if err := ws.stop(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, ws.stop())
 	if ws.violations() == 0 {
 		t.Error("eight goroutines with one token and no lock broke nothing")
 	}
@@ -82,8 +79,6 @@ func TestReleaseSaysWhetherTheLockWasLost(t *testing.T) {
 		if err != nil || !<-renewed {
 			t.Fatalf("it renews another lock: %v", err)
 		}
-		if err := l.Release(t.Context(), held); !errors.Is(err, lost) {
-			t.Errorf("released with %v, want %v", err, lost)
-		}
+		steps.Is(t, "released with", l.Release(t.Context(), held), lost)
 	}
 }

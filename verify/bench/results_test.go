@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestJainIsOneWhenAllGetTheSame(t *testing.T) {
@@ -83,12 +85,8 @@ func TestRatioIsTakenWithinEachRound(t *testing.T) {
 		{Peer: "a", Round: 1, Values: Values{"rate": 2}}, {Peer: "b", Round: 1, Values: Values{"rate": 1}},
 		{Peer: "a", Round: 2, Values: Values{"rate": 30}}, {Peer: "b", Round: 2, Values: Values{"rate": 10}},
 	}
-	if got := table.ratio("a", "b", "rate"); got != 2 {
-		t.Errorf("the ratio is %v, want 2", got)
-	}
-	if got := table.value("a", "rate"); got != 20 {
-		t.Errorf("the median is %v, want 20", got)
-	}
+	steps.Same(t, "the ratio", table.ratio("a", "b", "rate"), 2)
+	steps.Same(t, "the median", table.value("a", "rate"), 20)
 	if got := table.ratio("a", "nobody", "rate"); !math.IsNaN(got) {
 		t.Errorf("the ratio to nobody is %v, want NaN", got)
 	}

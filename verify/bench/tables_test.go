@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestPageHasAPlaceForEverythingThatIsMeasured(t *testing.T) {
 	marker := regexp.MustCompile(`<!-- bench ([^>]*) -->`)
 	text, err := os.ReadFile("tables.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var places []string
 	for _, m := range marker.FindAllStringSubmatch(string(text), -1) {
 		places = append(places, m[1])
@@ -51,9 +51,7 @@ func TestPageHasAPlaceForEverythingThatIsMeasured(t *testing.T) {
 func TestFillKeepsWhatWasNotMeasured(t *testing.T) {
 	page := "a\n<!-- bench one -->\nold\n<!-- end -->\nb\n<!-- bench two -->\nkept\n<!-- end -->\nc\n"
 	got, err := fill(page, map[string]string{"one": "new\n"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	want := "a\n<!-- bench one -->\n\nnew\n\n<!-- end -->\nb\n<!-- bench two -->\nkept\n<!-- end -->\nc\n"
 	if got != want {
 		t.Errorf("got %q\nwant %q", got, want)
@@ -71,9 +69,7 @@ func TestWhatJSONHasNoWordForIsLeftOut(t *testing.T) {
 	b := &Bench{}
 	b.record(Result{"free", 1, ours, 3, Values{"p50_us": 2, "p99_us": math.NaN(), "allocs": math.Inf(1), "violations": 1}})
 	text, err := json.Marshal(b.report)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	want := `{"about":null,"results":[{"part":"free","size":1,"peer":"fencelock","round":3,"values":{"p50_us":2,"violations":1}}]}`
 	if string(text) != want || b.violations != 1 {
 		t.Errorf("written as %s, with %d violations", text, b.violations)

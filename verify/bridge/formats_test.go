@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock/etcdmutex"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -72,12 +73,8 @@ func TestBridgeLosesTheLockOfEachFormat(t *testing.T) {
 			f := open(t)
 			c := client(t, bridge.New(bridge.Foreign(f.lock), memlock.New()), 3*time.Second)
 			l, err := c.Lock(t.Context(), "order/42")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := f.steal(t.Context(), "order/42"); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
+			steps.Must(t, f.steal(t.Context(), "order/42"))
 			select {
 			case <-l.Context().Done():
 			case <-time.After(time.Minute): // real time: a bound
@@ -159,9 +156,7 @@ func dbOf(t *testing.T, s *testserver.Server, user string) *sql.DB {
 
 func open(t *testing.T, driver, dsn string) *sql.DB {
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -186,9 +181,7 @@ func shedlock(t *testing.T, db *sql.DB, d foreign.Dialect) format {
 		unlock = `UPDATE shedlock SET lock_until = UTC_TIMESTAMP(3) WHERE name = ? AND locked_by = ?`
 		steal, precision = `UPDATE shedlock SET locked_by = 'somebody' WHERE name = ?`, "(3)"
 	}
-	if _, err := db.ExecContext(t.Context(), fmt.Sprintf(table, precision)); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, steps.ErrOf(db.ExecContext(t.Context(), fmt.Sprintf(table, precision))))
 	changed := func(ctx context.Context, statement string, args ...any) (bool, error) {
 		r, err := db.ExecContext(ctx, statement, args...)
 		if err != nil {
@@ -264,9 +257,7 @@ func inSession(ctx context.Context, db *sql.DB, lock, unlock, key string) (func(
 // etcdMutex is the package concurrency itself.
 func etcdMutex(t *testing.T) format {
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{testserver.Etcd(t).Addr()}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { etcd.Close() })
 	return format{
 		other: func(ctx context.Context, key string) (func() error, fence.Token, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/bridge"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/sqllock/foreign"
@@ -40,9 +41,7 @@ func TestBridgeWaitsInTheLineOfTheServer(t *testing.T) {
 				t.Helper()
 				testserver.Eventually(t, time.Minute, fmt.Sprint(want, " wait in the line of the server"), func() bool {
 					var n int
-					if err := db.QueryRowContext(t.Context(), c.counts).Scan(&n); err != nil {
-						t.Fatal(err)
-					}
+					steps.Must(t, db.QueryRowContext(t.Context(), c.counts).Scan(&n))
 					return n == want
 				})
 			}
@@ -51,9 +50,7 @@ func TestBridgeWaitsInTheLineOfTheServer(t *testing.T) {
 				return release, err
 			}
 			first, err := other()
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			both := client(t, bridge.New(bridge.Foreign(c.lock(db)), memlock.New()), lease)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancelled := make(chan error)
@@ -84,9 +81,7 @@ func TestBridgeWaitsInTheLineOfTheServer(t *testing.T) {
 				served <- err
 			}()
 			await(2)
-			if err := first(); err != nil {
-				t.Error(err)
-			}
+			steps.OK(t, first())
 			select {
 			case release := <-locked:
 				await(1) // the other library's program waits for the bridge
@@ -96,9 +91,7 @@ func TestBridgeWaitsInTheLineOfTheServer(t *testing.T) {
 			case err := <-served:
 				t.Fatalf("a later program was served first: %v", err)
 			}
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
+			steps.OK(t, <-served)
 		})
 	}
 }
@@ -143,8 +136,6 @@ func TestTimeLimitForStatementsCostsNoPlaceInTheLine(t *testing.T) {
 		if err := c.admin.QueryRowContext(t.Context(), c.counts).Scan(&n); err != nil || n != 1 {
 			t.Errorf("%s: %d wait in the line of the server, %v; want 1", l.Name(), n, err)
 		}
-		if _, err := l.Release(t.Context(), "order/42", "id"); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, steps.ErrOf(l.Release(t.Context(), "order/42", "id")))
 	}
 }

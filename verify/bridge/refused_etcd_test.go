@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock/etcdmutex"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
@@ -20,9 +21,7 @@ func etcdClient(t *testing.T, c clientv3.Config) *clientv3.Client {
 	t.Helper()
 	c.DialTimeout, c.Logger = 10*time.Second, zap.NewNop()
 	etcd, err := clientv3.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { etcd.Close() })
 	return etcd
 }
@@ -31,15 +30,11 @@ func etcdClient(t *testing.T, c clientv3.Config) *clientv3.Client {
 func alarm(t *testing.T, etcd *clientv3.Client, what pb.AlarmRequest_AlarmAction) {
 	t.Helper()
 	status, err := etcd.Status(t.Context(), etcd.Endpoints()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	_, err = pb.NewMaintenanceClient(etcd.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{
 		Action: what, MemberID: status.Header.MemberId, Alarm: pb.AlarmType_NOSPACE,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 }
 
 func TestEtcdThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
@@ -55,9 +50,7 @@ func TestEtcdThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 		members := testserver.EtcdCluster(t, 3)
 		etcd := etcdClient(t, clientv3.Config{Endpoints: []string{members[0].Addr()}})
 		for _, m := range members[1:] {
-			if err := m.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, m.Kill())
 		}
 		testserver.Eventually(t, time.Minute, "the member has no leader", func() bool {
 			s, err := etcd.Status(t.Context(), members[0].Addr())
@@ -77,9 +70,7 @@ func TestEtcdThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := root.AuthEnable(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, steps.ErrOf(root.AuthEnable(t.Context())))
 		plain := etcdClient(t, clientv3.Config{Endpoints: at, Username: "plain", Password: "secret"})
 		refuses(t, "no right", etcdmutex.New(plain, "locks/"), true, `user "plain" may not read and write`)
 		refuses(t, "no user", etcdmutex.New(etcdClient(t, clientv3.Config{Endpoints: at}), "locks/"), true, "user and a password")
@@ -105,9 +96,7 @@ func TestRefusedClaimLeavesTheLineOfAMutex(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	alarm(t, etcd, pb.AlarmRequest_ACTIVATE)
-	if _, err := try("other"); !errors.Is(err, driver.ErrRefused) {
-		t.Errorf("Try without space: %v; want a refusal", err)
-	}
+	steps.Is(t, "Try without space", steps.ErrOf(try("other")), driver.ErrRefused)
 	if got, err := try("waiter"); got || err != nil {
 		t.Errorf("Try of a claim in line: %v, %v; it needs no space", got, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/sqllock/foreign"
@@ -57,9 +58,7 @@ func TestPostgresThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 	secret := testserver.Postgres(t, testserver.Password("right"))
 	as := func(s *testserver.Server, user *url.Userinfo, database string) *sql.DB {
 		u, err := url.Parse(s.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		u.User, u.Path = user, database
 		return open(t, "pgx", u.String())
 	}
@@ -108,9 +107,7 @@ func TestMariaDBThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 		refuses(t, "wrong password", lock, true, "refuses the user or the password")
 	}
 	crowd := dbOf(t, server, "crowd")
-	if _, err := crowd.Conn(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, steps.ErrOf(crowd.Conn(t.Context())))
 	for _, lock := range []bridge.ForeignLock{shed(dbOf(t, server, "crowd"), ""), foreign.GetLock(dbOf(t, server, "crowd"), "")} {
 		refuses(t, "too many connections", lock, false, "max_user_connections")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
@@ -32,9 +33,7 @@ func TestServerThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 			t.Parallel()
 			rdb := redis.NewClient(&redis.Options{Addr: testserver.Redis(t).Addr()})
 			t.Cleanup(func() { rdb.Close() })
-			if err := rdb.Do(t.Context(), tt.cause...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, rdb.Do(t.Context(), tt.cause...).Err())
 			for format, lock := range map[string]bridge.ForeignLock{
 				"setnx": setnx.New(rdb, "mutex:"), "redisson": redisson.New(rdb, ""),
 			} {

@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -72,9 +73,7 @@ func postgresStore(t *testing.T) drivertest.Opener {
 	url := testserver.Postgres(t).URL()
 	return func(t *testing.T) driver.Backend {
 		db, err := sql.Open("pgx", url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true})
 		t.Cleanup(func() { b.Close(); db.Close() })
 		return b
@@ -87,9 +86,7 @@ func etcdStore(t *testing.T) drivertest.Opener {
 	addr := testserver.Etcd(t).Addr()
 	return func(t *testing.T) driver.Backend {
 		etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		b := etcdlock.New(etcd, nil)
 		t.Cleanup(func() { b.Close(); etcd.Close() })
 		return b
@@ -116,9 +113,7 @@ func locks(t *testing.T, b driver.Backend) program {
 func client(t *testing.T, b driver.Backend, ttl time.Duration) *fencelock.Client {
 	t.Helper()
 	c, err := fencelock.New(b, &fencelock.Options{TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -148,9 +143,7 @@ func exclude(t *testing.T, all map[string]program, last *atomic.Int64, names ...
 				last.Store(max(last.Load(), int64(token)))
 				time.Sleep(time.Millisecond) // real time: the others must have a chance to come in
 				inside.Add(-1)
-				if err := release(); err != nil {
-					t.Errorf("%s: release: %v", name, err)
-				}
+				steps.Well(t, name+": release", release())
 			}
 		})
 	}
@@ -164,9 +157,7 @@ func TestBridgeExcludesForeignPrograms(t *testing.T) {
 	exclude(t, all, &last, "redsync", "bsm/redislock", "a bridge", "another")
 	exclude(t, all, &last, "a bridge", "another", "new only")
 	exclude(t, all, &last, "redsync", "bsm/redislock", "a bridge")
-	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
-		t.Errorf("%d keys are left in Redis", n)
-	}
+	steps.Same(t, "keys are left in Redis", rdb.DBSize(t.Context()).Val(), 0)
 }
 
 // A foreign program that crashed has left its key, which ends by itself; until then the bridge waits.
@@ -191,12 +182,8 @@ func TestBridgeWaitsForTheLeaseOfAForeignHolder(t *testing.T) {
 			t.Errorf("%s holds the lock, and the bridge got it: %v", holder, err)
 		case <-time.After(500 * time.Millisecond): // real time: nothing may happen
 		}
-		if err := rdb.PExpire(t.Context(), key, time.Millisecond).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-begun; err != nil {
-			t.Error(err)
-		}
+		steps.Must(t, rdb.PExpire(t.Context(), key, time.Millisecond).Err())
+		steps.OK(t, <-begun)
 	}
 }
 

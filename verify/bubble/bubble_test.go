@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"pgregory.net/rapid"
 )
 
@@ -96,9 +97,7 @@ func TestReplay(t *testing.T) {
 	t.Run("IsExact", func(t *testing.T) {
 		t.Parallel()
 		seed, err := strconv.ParseInt(flag.Lookup("rapid.seed").Value.String(), 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		const all = 100
 		differ := 0
 		for i := range all {

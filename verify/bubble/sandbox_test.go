@@ -16,6 +16,8 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // mostReadings is how often a machine may read its clock. Go does now and then when goroutines
@@ -32,15 +34,11 @@ type sandbox struct {
 
 func newSandbox(t *testing.T) *sandbox {
 	code, err := os.ReadFile(build(t, "GOOS=wasip1", "GOARCH=wasm"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	ctx := context.Background()
 	s := &sandbox{runtime: wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig())}
 	t.Cleanup(func() { s.runtime.Close(ctx) })
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, s.runtime); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, steps.ErrOf(wasi_snapshot_preview1.Instantiate(ctx, s.runtime)))
 	if s.guest, err = s.runtime.CompileModule(ctx, code); err != nil {
 		t.Fatal(err)
 	}
@@ -64,9 +62,7 @@ func build(t *testing.T, env ...string) string {
 func (s *sandbox) run(t *testing.T, p program) outcome {
 	t.Helper()
 	in, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], p.Order)
 	clock, readings := int64(0), 0

@@ -79,9 +79,7 @@ func newBrowser(t *testing.T, base string) *browser {
 	ctx, cancel := context.WithTimeout(ctx, 3*patience)
 	t.Cleanup(cancel)
 	b := &browser{T: t, ctx: ctx, base: strings.TrimSuffix(base, "/")}
-	if err := chromedp.Listen(ctx, b.hear); err != nil {
-		t.Fatal(err)
-	}
+	check(t, chromedp.Listen(ctx, b.hear))
 	b.size(1280, 800)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -119,9 +117,7 @@ func (b *browser) quiet() {
 
 func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	if err := chromedp.Do(b.ctx, steps...); err != nil {
-		b.Fatal(err)
-	}
+	check(b, chromedp.Do(b.ctx, steps...))
 }
 
 // open goes to an address below the base.
@@ -138,9 +134,7 @@ func (b *browser) scheme(name string) {
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 }
 
 // withoutScripts turns the scripts of pages off.
@@ -148,9 +142,7 @@ func (b *browser) withoutScripts() {
 	b.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled,
 		emulation.SetScriptExecutionDisabledParams{Value: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check(b, err)
 }
 
 // evaluate asks the page.

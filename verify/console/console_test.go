@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/httplock/console"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -44,9 +45,7 @@ func serveOn(t *testing.T, servers, takers driver.Backend, o *httplock.Options) 
 	t.Helper()
 	client := newClient(t, servers)
 	s, err := httplock.New(client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	web := testclient.Serve(t, s.HTTPServer(), s.Drain)
 	return &service{t, web, takers, newClient(t, takers)}
 }
@@ -61,9 +60,7 @@ func newClient(t *testing.T, b driver.Backend) *fencelock.Client {
 func (s *service) lock(key, owner string, options ...fencelock.Option) *fencelock.Lease {
 	s.Helper()
 	l, err := s.locks.Lock(s.Context(), key, append(options, fencelock.Owner(owner))...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	check(s, err)
 	return l
 }
 
@@ -81,19 +78,12 @@ func (s *service) wait(key, owner string, options ...fencelock.Option) {
 	s.Cleanup(func() { cancel(); <-done })
 	testserver.Eventually(s, patience, owner+" is in the line of "+key, func() bool {
 		l, err := s.locks.Line(s.Context(), key)
-		if err != nil {
-			s.Fatal(err)
-		}
+		check(s, err)
 		return slices.ContainsFunc(l.Claims, func(c fencelock.Standing) bool { return !c.Granted && c.Owner == owner })
 	})
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var check = steps.Must
 
 func keyPath(key string) string { return "/key?key=" + url.QueryEscape(key) }
 
@@ -185,9 +175,7 @@ func TestOpenAKeyThatLingers(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the key was opened, and a try returned %v", err)
 	}
-	if err := next.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, next.Release(t.Context()))
 	b.quiet()
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -51,9 +52,7 @@ func TestPostgresCutAtEveryRequest(t *testing.T) {
 	s := testserver.Postgres(t)
 	dsn := func(addr string) string {
 		u, err := url.Parse(s.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		u.Host = addr
 		q := u.Query()
 		q.Set("sslmode", "disable")
@@ -62,9 +61,7 @@ func TestPostgresCutAtEveryRequest(t *testing.T) {
 	}
 	everyCut(t, store{s.Addr(), faultproxy.Postgres, func(t *testing.T, addr string) driver.Backend {
 		db, err := sql.Open("pgx", dsn(addr))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		t.Cleanup(func() { db.Close() })
 		return sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: addr == s.Addr(), Listen: listen(dsn(addr))})
 	}})
@@ -98,16 +95,12 @@ func TestMariaDBCutAtEveryRequest(t *testing.T) {
 		o := mysql.NewConfig()
 		o.Net, o.Addr, o.User, o.DBName, o.Logger = "tcp", addr, "root", database, quiet{}
 		c, err := mysql.NewConnector(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		db := sql.OpenDB(c)
 		t.Cleanup(func() { db.Close() })
 		return db
 	}
-	if _, err := open(t, s.Addr(), "").Exec("CREATE DATABASE cut"); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, steps.ErrOf(open(t, s.Addr(), "").Exec("CREATE DATABASE cut")))
 	everyCut(t, store{s.Addr(), faultproxy.Framer{}, func(t *testing.T, addr string) driver.Backend {
 		return sqllock.New(open(t, addr, "cut"), sqllock.MySQL, &sqllock.Options{CreateTables: addr == s.Addr()})
 	}})
@@ -205,9 +198,7 @@ type cut struct {
 // play plays s with one request cut, and reports whether there was one.
 func play(t *testing.T, p store, other *fencelock.Client, s scene, c cut) bool {
 	proxy, err := faultproxy.Listen(p.addr, p.framer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer proxy.Close()
 	cl := testclient.New(t, p.open(t, proxy.Addr()), nil)
 	defer cl.Close()
@@ -276,9 +267,7 @@ func (r *round) took(l *fencelock.Lease, err error) {
 // gives releases l, and sees another take the key.
 func (r *round) gives(l *fencelock.Lease) {
 	r.Helper()
-	if err := r.within(3*time.Second, func() error { return l.Release(r.ctx) }); err != nil {
-		r.Errorf("release: %v", err)
-	}
+	steps.Well(r, "release", r.within(3*time.Second, func() error { return l.Release(r.ctx) }))
 	r.free(l)
 }
 
@@ -293,9 +282,7 @@ func (r *round) free(l *fencelock.Lease) {
 	if next.Token() <= l.Token() {
 		r.Errorf("token %v after %v", next.Token(), l.Token())
 	}
-	if err := next.Release(context.Background()); err != nil {
-		r.Error(err)
-	}
+	steps.OK(r, next.Release(context.Background()))
 }
 
 func (r *round) call(f func() (*fencelock.Lease, error)) (l *fencelock.Lease, err error) {
@@ -321,18 +308,14 @@ func try(r *round) {
 func (r *round) held() *fencelock.Lease {
 	r.Helper()
 	l, err := r.cl.Lock(context.Background(), r.key)
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	return l
 }
 
 // wait has cl wait in line until other gives the key back.
 func wait(r *round) {
 	first, err := r.other.Lock(context.Background(), r.key)
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	released := make(chan time.Time, 1)
 	go func() {
 		// Once cl stands in line, and a little later: what it does while it waits is to be
@@ -344,9 +327,7 @@ func wait(r *round) {
 		}
 		time.Sleep(5 * time.Millisecond) // real time: what it does while it waits takes some
 		released <- time.Now()
-		if err := first.Release(context.Background()); err != nil {
-			r.Error(err)
-		}
+		steps.OK(r, first.Release(context.Background()))
 	}()
 	r.arm()
 	l, err := r.call(func() (*fencelock.Lease, error) { return r.cl.Lock(r.ctx, r.key) })
@@ -385,9 +366,7 @@ func renew(r *round) {
 		default:
 			r.Errorf("renew: %v", err)
 		}
-		if err := l.Err(); err != nil {
-			r.Errorf("a renewal that was cut is taken for a loss: %v", err)
-		}
+		steps.Well(r, "a renewal that was cut is taken for a loss", l.Err())
 	}
 	if failed > 1 {
 		r.Errorf("one renewal was cut, and %d failed", failed)
@@ -419,9 +398,7 @@ func once(r *round) {
 // breaks ends a claim of other.
 func breaks(r *round) {
 	l, err := r.other.Lock(context.Background(), r.key)
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	if _, err := r.cl.Line(context.Background(), r.key); err != nil { // it has a connection
 		r.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -17,9 +18,7 @@ func TestBothStoresOfABridgeAreExamined(t *testing.T) {
 	config(t, new, "appendfsync always", "maxmemory 100mb", "maxmemory-policy allkeys-lru")
 	finds(t, store.Backend, time.Minute, "error redis-eviction")
 	found := found(t, store.Backend, time.Minute)
-	if at := found[0].Server; at != "the new store (redis)" {
-		t.Errorf("it was found at %q; want the new store", at)
-	}
+	steps.Same(t, "it was found at", found[0].Server, "the new store (redis)")
 	if text := store.Warning(t.Context()); !strings.Contains(text, "allkeys-lru") {
 		t.Errorf("a command that begins warns of %q; want the eviction", text)
 	}

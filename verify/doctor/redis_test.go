@@ -34,9 +34,7 @@ func TestSentinel(t *testing.T) {
 	}
 	s := open(t, "redis+sentinel://"+strings.Join(addrs, ",")+"/"+g.Name+"/0")
 	failover := s.Failover(t.Context())
-	if failover != 32*time.Second {
-		t.Errorf("a failover takes %v", failover)
-	}
+	steps.Same(t, "a failover takes", failover, 32*time.Second)
 	r, err := doctor.Check(t.Context(), s.Backend, &doctor.Options{Failover: failover, Requests: 20, For: 100 * time.Millisecond})
 	must(t, err)
 	// Slow requests add to the advice.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -43,9 +44,7 @@ func TestZooKeeperWithLongTicks(t *testing.T) {
 	t.Cleanup(func() { _ = s.Stop() })
 	b := open(t, s.URL()).Backend
 	r := finds(t, b, 30*time.Second, "warning zookeeper-tick", "warning zookeeper-sync-limit", "warning zookeeper-min-session")
-	if r.Failover != 151*time.Second {
-		t.Errorf("a failover takes %v", r.Failover)
-	}
+	steps.Same(t, "a failover takes", r.Failover, 151*time.Second)
 	finds(t, b, 35*time.Second, "warning zookeeper-sync-limit", "warning zookeeper-min-session")
 }
 

@@ -193,9 +193,7 @@ func step(t testing.TB, all []wall, d time.Duration) {
 //verify:fault Clocks | the client's wall clock an hour ahead, and behind
 func TestWallClockOfAClientIsStepped(t *testing.T) {
 	w, err := takeClock(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer func() { steps.Must(t, w.step(0)) }()
 	right := time.Now().Unix()
 	// All stores see one clock: they go from one step to the next together.
@@ -287,9 +285,7 @@ func TestWallClockOfTheServerIsStepped(t *testing.T) {
 			case <-time.After(ttl):
 				t.Errorf("the holder was not told within its lease")
 			}
-			if err := held.Err(); !errors.Is(err, fencelock.ErrLost) {
-				t.Errorf("the holder was told %v", err)
-			}
+			steps.Is(t, "the holder was told", held.Err(), fencelock.ErrLost)
 			t.Logf("the holder was told after %v", time.Since(began))
 		} else {
 			holds(t, "the lock", held, ttl*5/4)

@@ -22,9 +22,7 @@ func fill(t testing.TB, dir string) (free func()) {
 	t.Helper()
 	name := filepath.Join(dir, "filler")
 	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer f.Close()
 	for size := 1 << 20; size > 0; {
 		n, err := f.Write(make([]byte, size))
@@ -32,9 +30,7 @@ func fill(t testing.TB, dir string) (free func()) {
 			size /= 2
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 	}
 	return func() {
 		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {

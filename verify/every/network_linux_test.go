@@ -51,9 +51,7 @@ func TestOneWayIsCut(t *testing.T) {
 					t.Fatalf("the holder was not told within %v", ttl+time.Second)
 				}
 				ended := time.Now()
-				if err := lease.Err(); !errors.Is(err, fencelock.ErrLost) {
-					t.Errorf("the holder was told %v", err)
-				}
+				steps.Is(t, "the holder was told", lease.Err(), fencelock.ErrLost)
 				select {
 				case <-next.done:
 					if next.at.Before(ended) && next.err == nil {
@@ -88,9 +86,7 @@ func TestOneWayIsCut(t *testing.T) {
 				}
 				t.Logf("it works again after %v", time.Since(mendedAt))
 				release(t, "the client that was cut off", third)
-				if err := lease.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
-					t.Errorf("Release of the lost lock answered %v", err)
-				}
+				steps.Is(t, "Release of the lost lock", lease.Release(t.Context()), fencelock.ErrLost)
 				if err := aside.Release(t.Context()); err != nil && !errors.Is(err, fencelock.ErrLost) {
 					t.Errorf("Release of another lock answered %v", err)
 				}
@@ -121,9 +117,7 @@ func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
 			return driver.Claim{Key: fmt.Sprint(newKey(t), id), ID: fmt.Sprintf("%032x", id), Capacity: driver.RW, Weight: driver.RW, TTL: ttl, Span: 1}
 		}
 		held, err := b.Enter(t.Context(), claim(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		defer s.cut(t, addr, toClient)()
 		calls := map[string]func(context.Context) error{
 			"Enter": func(ctx context.Context) error { _, err := b.Enter(ctx, claim(2)); return err },

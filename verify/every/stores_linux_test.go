@@ -260,9 +260,7 @@ func initialise(addrs []string) error {
 func openPostgres(t testing.TB, addrs []string) driver.Backend {
 	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: addrs[0], Path: "/postgres", RawQuery: "sslmode=disable&connect_timeout=1"}
 	config, err := pgx.ParseConfig(u.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(4)
 	t.Cleanup(func() { db.Close() })
@@ -273,9 +271,7 @@ func openMariaDB(t testing.TB, addrs []string) driver.Backend {
 	o := mysql.NewConfig()
 	o.Net, o.Addr, o.User, o.DBName, o.Timeout, o.Logger = "tcp", addrs[0], "root", "locks", quick, noLog{}
 	connector, err := mysql.NewConnector(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(4)
 	t.Cleanup(func() { db.Close() })
@@ -298,9 +294,7 @@ func openEtcd(t testing.TB, addrs []string) driver.Backend {
 		Endpoints: []string{net.JoinHostPort("127.0.0.1", port)}, DialTimeout: quick, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{dial, again},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return etcdlock.New(c, nil)
 }

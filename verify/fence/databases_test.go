@@ -4,7 +4,6 @@
 package fence_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	mysql "github.com/go-sql-driver/mysql"
@@ -30,24 +30,16 @@ import (
 func TestMain(m *testing.M) {
 	worker.Main(writeLate)
 	code := m.Run()
-	stopServers()
+	testserver.StopShared(code != 0)
 	os.Exit(code)
 }
 
-// well must be nil.
-func well(t testing.TB, what any, err error) {
-	t.Helper()
-	if err != nil {
-		t.Errorf("%v: %v", what, err)
-	}
-}
+var well = steps.Well
 
 // stale must be ErrStale.
 func stale(t testing.TB, what any, err error) {
 	t.Helper()
-	if !errors.Is(err, fence.ErrStale) {
-		t.Errorf("%v: %v; want ErrStale", what, err)
-	}
+	steps.Is(t, what, err, fence.ErrStale)
 }
 
 // staleError must be want, which says what the resource had seen.
@@ -165,53 +157,23 @@ func newSQLite(t testing.TB) string {
 		"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=busy_timeout(20000)"
 }
 
-// The servers are started when the first test wants them, and serve all tests.
-var servers struct {
-	sync.Mutex
-	running map[string]*testserver.Server
-	stop    []func()
-	n       int // databases made on them
-}
-
-func stopServers() {
-	servers.Lock()
-	defer servers.Unlock()
-	for _, stop := range servers.stop {
-		stop()
-	}
-}
-
-// server returns the one server of a kind, and a number that no test had before.
-func server(t testing.TB, kind string, start func(context.Context, string, ...testserver.Option) (*testserver.Server, error)) (*testserver.Server, int) {
-	t.Helper()
-	servers.Lock()
-	defer servers.Unlock()
-	servers.n++
-	if s := servers.running[kind]; s != nil {
-		return s, servers.n
-	}
-	dir, err := os.MkdirTemp("", "fencelock-"+kind)
-	steps.Must(t, err)
-	servers.stop = append(servers.stop, func() { os.RemoveAll(dir) })
-	s, err := start(context.Background(), dir)
-	steps.Must(t, err)
-	servers.stop = append([]func(){func() { s.Stop() }}, servers.stop...)
-	if servers.running == nil {
-		servers.running = map[string]*testserver.Server{}
-	}
-	servers.running[kind] = s
-	return s, servers.n
-}
+// The servers that all tests share.
+var (
+	sharedPostgres  = testserver.Shared(testserver.StartPostgres)
+	sharedMariaDB   = testserver.Shared(testserver.StartMariaDB)
+	sharedEtcd      = testserver.Shared(testserver.StartEtcd)
+	sharedZooKeeper = testserver.Shared(testserver.StartZooKeeper)
+)
 
 func newPostgres(t testing.TB) string {
 	t.Helper()
-	s, n := server(t, "postgres", testserver.StartPostgres)
-	return newDatabase(t, "pgx", s.URL(), s.URL(), n, func(u *url.URL) string { return u.String() })
+	s := sharedPostgres(t)
+	return newDatabase(t, "pgx", s.URL(), s.URL(), func(u *url.URL) string { return u.String() })
 }
 
 func newMariaDB(t testing.TB) string {
 	t.Helper()
-	s, n := server(t, "mariadb", testserver.StartMariaDB)
+	s := sharedMariaDB(t)
 	dsn := func(u *url.URL) string {
 		c := mysql.NewConfig()
 		c.Net, c.Addr, c.User, c.DBName = "tcp", u.Host, u.User.Username(), strings.TrimPrefix(u.Path, "/")
@@ -220,16 +182,19 @@ func newMariaDB(t testing.TB) string {
 	}
 	u, err := url.Parse(s.URL())
 	steps.Must(t, err)
-	return newDatabase(t, "mysql", dsn(u), s.URL(), n, dsn)
+	return newDatabase(t, "mysql", dsn(u), s.URL(), dsn)
 }
 
+// made counts the databases of tests.
+var made atomic.Int64
+
 // newDatabase makes a database of the test's own on a server, and returns its DSN.
-func newDatabase(t testing.TB, driver, admin, address string, n int, dsn func(*url.URL) string) string {
+func newDatabase(t testing.TB, driver, admin, address string, dsn func(*url.URL) string) string {
 	t.Helper()
 	db, err := sql.Open(driver, admin)
 	steps.Must(t, err)
 	defer db.Close()
-	name := fmt.Sprint("test", n)
+	name := fmt.Sprint("test", made.Add(1))
 	steps.Must(t, second(db.ExecContext(t.Context(), "CREATE DATABASE "+name)))
 	u, err := url.Parse(address)
 	steps.Must(t, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
-	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 func dialEtcd(addr string) (*clientv3.Client, error) {
@@ -22,8 +21,7 @@ func dialEtcd(addr string) (*clientv3.Client, error) {
 
 func newEtcd(t testing.TB) *clientv3.Client {
 	t.Helper()
-	s, _ := server(t, "etcd", testserver.StartEtcd)
-	c, err := dialEtcd(s.Addr())
+	c, err := dialEtcd(sharedEtcd(t).Addr())
 	steps.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
@@ -60,13 +58,9 @@ func TestEtcdFenceRefusesSmallerTokensOnly(t *testing.T) {
 			}
 		}
 		staleError(t, second(f.Do(t.Context(), key, old, clientv3.OpPut(key, "late"))), fence.StaleError{Resource: key, Token: old, Seen: new})
-		if got := value(t, etcd, key); got != new.String() {
-			t.Errorf("refused, and yet the key became %s", got)
-		}
+		steps.Same(t, "refused, and yet the key became", value(t, etcd, key), new.String())
 		// A stale holder must not bring back what its successor deleted.
-		if _, err := f.Do(t.Context(), key, new, clientv3.OpDelete(key)); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, second(f.Do(t.Context(), key, new, clientv3.OpDelete(key))))
 		if _, err := f.Do(t.Context(), key, old, clientv3.OpPut(key, "late")); !errors.Is(err, fence.ErrStale) || value(t, etcd, key) != "" {
 			t.Errorf("%v; the key is %q", err, value(t, etcd, key))
 		}

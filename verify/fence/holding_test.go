@@ -2,7 +2,6 @@ package fence_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -32,9 +31,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		next := make(chan *fencelock.Lease, 1)
 		go func() {
 			l, err := waiter.Lock(context.Background(), key)
-			if err != nil {
-				t.Error(err)
-			}
+			steps.OK(t, err)
 			next <- l
 		}()
 		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
@@ -56,21 +53,13 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		if holds() {
 			t.Errorf("%s: it still holds", key)
 		}
-		if _, err := holding(key, first.Token()); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("%s: %v", key, err)
-		}
+		steps.Is(t, key, second(holding(key, first.Token())), fence.ErrStale)
 		second := <-next
 		if too, err := holding(key, second.Token()); err != nil || !too() || holds() {
 			t.Errorf("%s: the second holder: %v", key, err)
 		}
-		if err := second.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, second.Release(t.Context()))
 	}
-	if _, err := holding("nobody", 7); !errors.Is(err, fence.ErrStale) {
-		t.Error(err)
-	}
-	if _, err := holding("a", 0); !errors.Is(err, fence.ErrNoToken) {
-		t.Error(err)
-	}
+	steps.Is(t, "holding", second(holding("nobody", 7)), fence.ErrStale)
+	steps.Is(t, "holding", second(holding("a", 0)), fence.ErrNoToken)
 }

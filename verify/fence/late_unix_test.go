@@ -29,8 +29,7 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 		DSN:   map[string]string{},
 		Redis: testserver.Redis(t).URL(),
 	}
-	etcd, _ := server(t, "etcd", testserver.StartEtcd)
-	p.Etcd = etcd.Addr()
+	p.Etcd = sharedEtcd(t).Addr()
 	conn, addr := newZooKeeper(t)
 	p.ZK = addr
 	for _, path := range []string{"/free", "/fenced", "/held"} {
@@ -68,9 +67,7 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 		if s, err := d.read(ctx); err != nil || s != "first" {
 			t.Errorf("%s: holds %q, %v, before the second has written", name, s, err)
 		}
-		if err := d.write(ctx, l.Token(), "second"); err != nil {
-			t.Errorf("%s: the second holder's write: %v", name, err)
-		}
+		well(t, name+": the second holder's write", d.write(ctx, l.Token(), "second"))
 	}
 
 	// The first goes on, and writes before it looks at anything.
@@ -93,16 +90,12 @@ func TestHolderThatWakesUpLateIsRefusedByEveryGuard(t *testing.T) {
 		if name == "redis Script" {
 			want = "firstsecond" // it appends
 		}
-		if answers[name] != answer {
-			t.Errorf("%s: the late write was answered %q, want %q", name, answers[name], answer)
-		}
+		steps.Same(t, name+": the late write", answers[name], answer)
 		if s, err := d.read(ctx); err != nil || s != want {
 			t.Errorf("%s: holds %q, %v, want %q", name, s, err, want)
 		}
 		// The second goes on as before.
-		if err := d.write(ctx, l.Token(), "again"); err != nil {
-			t.Errorf("%s: the second holder's next write: %v", name, err)
-		}
+		well(t, name+": the second holder's next write", d.write(ctx, l.Token(), "again"))
 	}
 	if err := l.Err(); err != nil {
 		t.Fatalf("the test took so long that the second holder lost the lock: %v", err)

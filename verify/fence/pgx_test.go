@@ -111,9 +111,7 @@ func TestPgxTableRefusesSmallerTokensOnly(t *testing.T) {
 			staleError(t, p.advance(t, resource, old), fence.StaleError{Resource: resource, Token: old, Seen: new})
 			well(t, "a refusal changed the mark", p.advance(t, resource, new))
 		}
-		if err := p.advance(t, "a", 0); !errors.Is(err, fence.ErrNoToken) {
-			t.Errorf("without a token: %v", err)
-		}
+		steps.Is(t, "without a token", p.advance(t, "a", 0), fence.ErrNoToken)
 		p.table = fence.NewTable(fence.SQLite, "")
 		if err := p.advance(t, "a", 1); err == nil || !strings.Contains(err.Error(), "fence.Postgres") {
 			t.Errorf("a table of SQLite: %v", err)

@@ -141,17 +141,13 @@ func TestMySQLDoesNotCountWhatStaysAsItWas(t *testing.T) {
 		if err := twice(db, plain, 7); errors.Is(err, fence.ErrStale) != (d.dialect == fence.MySQL) {
 			t.Errorf("%s: the same values twice: %v", d.name, err)
 		}
-		if err := twice(db, guarded, 8); err != nil {
-			t.Errorf("%s: with a counter that changes: %v", d.name, err)
-		}
+		well(t, d.name+": with a counter that changes", twice(db, guarded, 8))
 		if d.dialect == fence.MySQL {
 			sep := "?"
 			if strings.Contains(dsn, "?") {
 				sep = "&"
 			}
-			if err := twice(d.openDSN(t, dsn+sep+"clientFoundRows=true"), plain, 9); err != nil {
-				t.Errorf("%s: with clientFoundRows: %v", d.name, err)
-			}
+			well(t, d.name+": with clientFoundRows", twice(d.openDSN(t, dsn+sep+"clientFoundRows=true"), plain, 9))
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/zklock"
 )
 
@@ -29,7 +28,7 @@ func dialZooKeeper(addr string) (*zk.Conn, error) {
 
 func newZooKeeper(t testing.TB) (conn *zk.Conn, addr string) {
 	t.Helper()
-	s, _ := server(t, "zookeeper", testserver.StartZooKeeper)
+	s := sharedZooKeeper(t)
 	c, err := dialZooKeeper(s.Addr())
 	steps.Must(t, err)
 	t.Cleanup(c.Close)
@@ -72,9 +71,7 @@ func TestZooKeeperFenceRefusesSmallerTokensOnly(t *testing.T) {
 		if data, _, err := conn.Get(path); err != nil || string(data) != new.String() {
 			t.Errorf("refused, and yet the node became %s, %v", data, err)
 		}
-		if _, err := f.Do(t.Context(), resource, new, &zk.DeleteRequest{Path: path, Version: -1}); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, second(f.Do(t.Context(), resource, new, &zk.DeleteRequest{Path: path, Version: -1})))
 		late := &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)}
 		stale(t, "what was deleted came back", second(f.Do(t.Context(), resource, old, late)))
 	}
@@ -102,9 +99,7 @@ func TestZooKeeperFenceChecksWhatItIsGiven(t *testing.T) {
 	if _, err := f.Do(t.Context(), "a", 9, setNode("/not/there", "x")); !errors.Is(err, zk.ErrNoNode) || errors.Is(err, fence.ErrStale) {
 		t.Error(err)
 	}
-	if _, err := f.Do(t.Context(), "a", 7); err != nil {
-		t.Errorf("a write that failed counted as seen: %v", err)
-	}
+	well(t, "a write that failed counted as seen", second(f.Do(t.Context(), "a", 7)))
 	steps.Must(t, second(conn.Set(f.Mark("a"), []byte("something else"), -1)))
 	if _, err := f.Do(t.Context(), "a", 9); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)
@@ -151,9 +146,7 @@ func TestZooKeeperFenceKeepsItsMarksToItself(t *testing.T) {
 	}
 	// A condition changes nothing.
 	check := &zk.CheckVersionRequest{Path: f.Mark("b"), Version: -1}
-	if _, err := f.Do(t.Context(), "a", 9, check); err != nil {
-		t.Errorf("a check of another mark: %v", err)
-	}
+	well(t, "a check of another mark", second(f.Do(t.Context(), "a", 9, check)))
 }
 
 // meets lets another writer in between the reading of the mark and the write.
@@ -179,9 +172,7 @@ func TestZooKeeperFenceIsNotFooledBetweenReadAndWrite(t *testing.T) {
 			steps.Must(t, second(other.Do(t.Context(), resource, 5)))
 		}
 		m := &meets{Conn: conn, then: func() {
-			if _, err := other.Do(context.Background(), resource, 9, setNode("/between", "new")); err != nil {
-				t.Error(err)
-			}
+			steps.OK(t, second(other.Do(context.Background(), resource, 9, setNode("/between", "new"))))
 		}}
 		f := zklock.NewFence(m, &zklock.FenceOptions{Prefix: "/betweens"})
 		if _, err := f.Do(t.Context(), resource, 7, setNode("/between", "late")); !errors.Is(err, fence.ErrStale) {

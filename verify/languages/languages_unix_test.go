@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 const (
@@ -98,18 +100,12 @@ func python(tests ...string) func(*testing.T) *exec.Cmd {
 func startTypeScript(t *testing.T) *exec.Cmd {
 	folder := t.TempDir()
 	for _, part := range []string{"src", "test"} {
-		if err := os.CopyFS(filepath.Join(folder, part), os.DirFS(clients+"/typescript/"+part)); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, os.CopyFS(filepath.Join(folder, part), os.DirFS(clients+"/typescript/"+part)))
 	}
 	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json"} {
 		text, err := os.ReadFile(filepath.Join(clients, "typescript", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
+		steps.Must(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
 	}
 	for _, args := range [][]string{
 		{"npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"}, {"npx", "--no-install", "tsc"},
@@ -159,9 +155,7 @@ func (r *runner) play(t *testing.T) []string {
 	proxy := httptest.NewServer(newFaults(server.url))
 	t.Cleanup(proxy.Close)
 	file, err := filepath.Abs(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	cmd.Env = append(cmd.Env, os.Environ()...)
 	cmd.Env = append(cmd.Env, "CONFORMANCE_CASES="+file, "CONFORMANCE_SERVER="+server.url,
 		"CONFORMANCE_FAULTS="+proxy.URL, "CONFORMANCE_PID="+strconv.Itoa(server.pid))
@@ -195,15 +189,11 @@ func (c listed) within(has []string) bool {
 
 func readCases(t *testing.T) []listed {
 	text, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var all struct {
 		Cases []listed `json:"cases"`
 	}
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, json.Unmarshal(text, &all))
 	if len(all.Cases) < 20 {
 		t.Fatalf("the list has %d cases; this test reads it wrongly", len(all.Cases))
 	}

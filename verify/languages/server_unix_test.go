@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // server is a process of fencelock serve on a SQLite file of its own.
@@ -24,17 +26,13 @@ type server struct {
 // startServer starts a server and returns when its store answers. It ends with the test.
 func startServer(t *testing.T) server {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	addr := l.Addr().String()
 	l.Close()
 	log := &logged{}
 	cmd := exec.Command(command, "serve", "--listen", addr, "--url", "sqlite://"+filepath.Join(t.TempDir(), "locks.db"))
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, cmd.Start())
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	t.Cleanup(func() {

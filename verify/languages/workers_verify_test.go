@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -44,18 +45,14 @@ type master struct {
 func startMaster(t *testing.T, env []string, args ...string) *master {
 	m := &master{t: t, server: startServer(t), log: &logged{}, ended: make(chan error, 1), seen: map[int]bool{}}
 	python, err := filepath.Abs(clients + "/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	m.cmd = exec.Command(debianPython, append([]string{"-m"}, args...)...)
 	m.cmd.Dir = "testdata"
 	m.cmd.Env = append(os.Environ(), "PYTHONPATH="+python, "PYTHONDONTWRITEBYTECODE=1", "SERVER="+m.server.url)
 	m.cmd.Env = append(m.cmd.Env, env...)
 	m.cmd.Stdout, m.cmd.Stderr = m.log, m.log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, m.cmd.Start())
 	go func() { m.ended <- m.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL)
@@ -79,18 +76,14 @@ func (m *master) until(what string, is func() bool) {
 func (m *master) holder() string {
 	m.t.Helper()
 	r, err := http.Get(m.server.url + "/v1/line?key=master")
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	steps.Must(m.t, err)
 	defer r.Body.Close()
 	var line struct {
 		Holders []struct {
 			Token string `json:"token"`
 		} `json:"holders"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&line); err != nil {
-		m.t.Fatal(err)
-	}
+	steps.Must(m.t, json.NewDecoder(r.Body).Decode(&line))
 	if len(line.Holders) != 1 {
 		return ""
 	}
@@ -116,12 +109,8 @@ func (m *master) heard(a answer) {
 // ends ends the program, and checks that its lock is free then.
 func (m *master) ends() {
 	m.t.Helper()
-	if err := m.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := <-m.ended; err != nil {
-		m.t.Errorf("the program ended with %v", err)
-	}
+	steps.Must(m.t, m.cmd.Process.Signal(syscall.SIGTERM))
+	steps.Well(m.t, "the program", <-m.ended)
 	if now := m.holder(); now != "" {
 		m.t.Errorf("the program has released its lock and ended, and token %s holds it", now)
 	}
@@ -132,9 +121,7 @@ func (m *master) ends() {
 func TestWorkersOfGunicornDoNotReleaseTheLockOfTheirMaster(t *testing.T) {
 	exits := filepath.Join(t.TempDir(), "exits")
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	addr := l.Addr().String()
 	l.Close()
 	m := startMaster(t, []string{"EXITS=" + exits}, "gunicorn", "--preload", "--workers", "2", "--max-requests", "1",
@@ -187,13 +174,9 @@ for _ in range(8):
 	}
 	for line := range strings.Lines(string(out)) {
 		var a answer
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, json.Unmarshal([]byte(line), &a))
 		m.heard(a)
 	}
-	if len(m.seen) != 8 {
-		t.Errorf("%d processes answered, want 8", len(m.seen))
-	}
+	steps.Same(t, "processes answered", len(m.seen), 8)
 	m.ends()
 }

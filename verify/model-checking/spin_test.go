@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // search is one run of Spin: a model, with these macros, and how its verifier is built and called.
@@ -69,12 +71,8 @@ func (s search) build(t *testing.T) verifier {
 	t.Helper()
 	dir := t.TempDir()
 	text, err := os.ReadFile(s.model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, s.model), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
+	steps.Must(t, os.WriteFile(filepath.Join(dir, s.model), text, 0o600))
 	command(t, dir, "spin", slices.Concat([]string{"-a"}, s.defines, []string{s.model})...)
 	command(t, dir, "gcc", slices.Concat([]string{"-O1", "-w", "-o", "pan"}, s.options, []string{"pan.c"})...)
 	return verifier(dir)

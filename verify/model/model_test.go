@@ -3,6 +3,8 @@ package model
 import (
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 const limit = 10 * time.Second
@@ -94,12 +96,8 @@ func TestEachRuleOfTheModel(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if v := Check(c.broken, limit); v != Illegal {
-				t.Errorf("what breaks it is %v", v)
-			}
-			if v := Check(c.fine, limit); v != Legal {
-				t.Errorf("what keeps it is %v", v)
-			}
+			steps.Same(t, "what breaks it", Check(c.broken, limit), Illegal)
+			steps.Same(t, "what keeps it", Check(c.fine, limit), Legal)
 		})
 	}
 }
@@ -111,7 +109,5 @@ func TestATimeoutIsSaid(t *testing.T) {
 		ops = append(ops, weigh(x(Acquire, i, 0, 0, 100), 1, RW), weigh(x(End, i, 0, 0, Never), 1, RW))
 	}
 	ops = append(ops, x(Release, 99, 1, 200, 201))
-	if v := Check(ops, 50*time.Millisecond); v != TimedOut {
-		t.Errorf("a search that does not end is %v", v)
-	}
+	steps.Same(t, "a search that does not end", Check(ops, 50*time.Millisecond), TimedOut)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 const root = "../.."
@@ -17,9 +19,7 @@ const root = "../.."
 func TestEveryMutantApplies(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range All() {
-		if _, err := m.Apply(root); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, steps.ErrOf(m.Apply(root)))
 		if names[m.Name] {
 			t.Errorf("there are two that say %q", m.Name)
 		}
@@ -39,9 +39,7 @@ func TestEveryMutantApplies(t *testing.T) {
 func read(t *testing.T, path ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return string(b)
 }
 
@@ -79,9 +77,7 @@ func TestTableHasALineForEachMutant(t *testing.T) {
 func declared(t *testing.T, folder, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return slices.ContainsFunc(files, func(file string) bool {
 		b, err := os.ReadFile(file)
 		return err == nil && strings.Contains(string(b), "\nfunc "+name+"(")
@@ -97,9 +93,7 @@ func TestMutantsAreTriedAsTestsAreRun(t *testing.T) {
 		t.Fatal("scripts/tests.bash calls go test in another way than this test can read")
 	}
 	got := strings.NewReplacer(`"${unraced[@]}"`, unraced[1], `${tags[@]+"${tags[@]}"}`, "-tags=verify").Replace(call[1])
-	if got != strings.Join(ci, " ") {
-		t.Errorf("scripts/tests.bash calls go %s, and mutants are tried with go %s", got, strings.Join(ci, " "))
-	}
+	steps.Same(t, "scripts/tests.bash calls go", got, strings.Join(ci, " "))
 	if !strings.Contains(read(t, "scripts", "test.sh"), `$(go list -m -f '{{.Dir}}/...')`) {
 		t.Fatal("scripts/test.sh does not test all modules of the workspace")
 	}
@@ -152,9 +146,7 @@ func TestATestThatDoesNotEndNoticesNothing(t *testing.T) {
 // go run ./cmd/mutants tries all of them.
 func TestAMutantIsNoticed(t *testing.T) {
 	abs, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var all []Mutant
 	for _, s := range Sections() {
 		if s.Name == "the core" || s.Name == "the backend in memory" {

@@ -14,39 +14,25 @@ import (
 func BenchmarkFreeLock(b *testing.B) {
 	p := bucket(b)
 	nc, err := nats.Connect(p.URL)
-	if err != nil {
-		b.Fatal(err)
-	}
+	steps.Must(b, err)
 	defer nc.Close()
 	b.Run("lock", func(b *testing.B) {
 		l, err := p.backend(nc)
-		if err != nil {
-			b.Fatal(err)
-		}
+		steps.Must(b, err)
 		defer l.Close()
 		for b.Loop() {
 			t, err := l.Enter(b.Context(), steps.Claim("k"))
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := l.Leave(b.Context(), t, driver.Exit{}); err != nil {
-				b.Fatal(err)
-			}
+			steps.Must(b, err)
+			steps.Must(b, l.Leave(b.Context(), t, driver.Exit{}))
 		}
 	})
 	b.Run("two updates", func(b *testing.B) {
 		js, err := jetstream.New(nc)
-		if err != nil {
-			b.Fatal(err)
-		}
+		steps.Must(b, err)
 		kv, err := js.CreateKeyValue(b.Context(), jetstream.KeyValueConfig{Bucket: "floor"})
-		if err != nil {
-			b.Fatal(err)
-		}
+		steps.Must(b, err)
 		revision, err := kv.PutString(b.Context(), "k", "first")
-		if err != nil {
-			b.Fatal(err)
-		}
+		steps.Must(b, err)
 		for b.Loop() {
 			for range 2 {
 				if revision, err = kv.Update(b.Context(), "k", make([]byte, 300), revision); err != nil {

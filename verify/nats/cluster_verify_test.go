@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/verify/natsserver"
 )
 
@@ -25,9 +26,7 @@ func cluster(t *testing.T) ([]*natsserver.Server, place) {
 			s.Stop()
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var urls []string
 	for _, s := range all {
 		urls = append(urls, s.URL())

@@ -26,9 +26,7 @@ import (
 func own(t *testing.T) (*natsserver.Server, place) {
 	t.Helper()
 	s, err := natsserver.Start(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(s.Stop)
 	return s, place{s.URL(), "locks", 1}
 }
@@ -53,14 +51,10 @@ func TestClaimsOutliveARestart(t *testing.T) {
 	a, b := p.open(t), p.open(t)
 	holder, waiter := enter(t, a, steps.Claim("k")), enter(t, b, steps.Claim("k"))
 	s.Stop()
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, s.Start())
 	renewed := func() bool { return a.Renew(t.Context(), []driver.Ticket{holder})[0] == nil }
 	testserver.Eventually(t, time.Minute, "a renewal after the restart", renewed)
-	if err := a.Leave(t.Context(), holder, driver.Exit{}); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, a.Leave(t.Context(), holder, driver.Exit{}))
 	for !waiter.Granted {
 		var err error
 		if waiter, err = b.Await(t.Context(), waiter); err != nil {
@@ -79,9 +73,7 @@ func TestTokensRiseAcrossALostBucket(t *testing.T) {
 	a, b := p.open(t), p.open(t)
 	holder := enter(t, a, steps.Claim("k"))
 	js := p.jetStream(t)
-	if err := js.DeleteStream(t.Context(), "KV_"+p.Bucket); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, js.DeleteStream(t.Context(), "KV_"+p.Bucket))
 	if next := enter(t, b, steps.Claim("k")); !next.Granted || next.Token <= holder.Token {
 		t.Errorf("after %d, the next ticket is %+v", holder.Token, next)
 	}
@@ -100,21 +92,15 @@ func TestWriteWaitsForABucketThatIsBeingMade(t *testing.T) {
 	testserver.Eventually(t, time.Minute, "a line that the client knows", func() bool {
 		began := time.Now()
 		first = enter(t, b, steps.Claim("k"))
-		if err := b.Leave(t.Context(), first, driver.Exit{}); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, b.Leave(t.Context(), first, driver.Exit{}))
 		return time.Since(began) < 50*time.Millisecond // after a read that took longer, Enter reads the line again
 	})
 	js := p.jetStream(t)
 	stream, err := js.Stream(t.Context(), "KV_"+p.Bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	again := stream.CachedInfo().Config
 	again.FirstSeq = uint64(time.Now().UnixMicro())
-	if err := js.DeleteStream(t.Context(), again.Name); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, js.DeleteStream(t.Context(), again.Name))
 	made := make(chan error, 1)
 	time.AfterFunc(time.Second, func() { // real time: the client writes meanwhile, for it has read the line before
 		_, err := js.CreateStream(context.Background(), again)
@@ -124,9 +110,7 @@ func TestWriteWaitsForABucketThatIsBeingMade(t *testing.T) {
 	if err != nil || !next.Granted || next.Token <= first.Token {
 		t.Errorf("after %d, Enter returned %+v, error %v", first.Token, next, err)
 	}
-	if err := <-made; err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, <-made)
 }
 
 // An operator has made the bucket by `nats kv add`, and deletes the key of a lock by `nats kv del`.
@@ -135,21 +119,15 @@ func TestBucketOfAnOperator(t *testing.T) {
 	_, p := own(t)
 	js := p.jetStream(t)
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: p.Bucket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	b := p.open(t)
 	first := enter(t, b, steps.Claim("a/b"))
 	if e, err := kv.Get(t.Context(), "line.a/b"); err != nil || len(e.Value()) == 0 {
 		t.Errorf("the key is %v, error %v", e, err)
 	}
-	if err := b.Leave(t.Context(), first, driver.Exit{}); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, b.Leave(t.Context(), first, driver.Exit{}))
 	enter(t, b, steps.Claim("a/b"))
-	if err := kv.Delete(t.Context(), "line.a/b"); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, kv.Delete(t.Context(), "line.a/b"))
 	if next := enter(t, b, steps.Claim("a/b")); !next.Granted || next.Token <= first.Token {
 		t.Errorf("after %d, the next ticket is %+v", first.Token, next)
 	}
@@ -159,9 +137,7 @@ func TestBucketOfAnOperator(t *testing.T) {
 func TestServerWithoutJetStreamRefuses(t *testing.T) {
 	t.Parallel()
 	s, err := natsserver.Start(t.TempDir(), natsserver.NoJetStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(s.Stop)
 	b := place{s.URL(), "locks", 1}.open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -176,20 +152,14 @@ func TestClosedConnectionRefusesForGood(t *testing.T) {
 	t.Parallel()
 	p := bucket(t)
 	nc, err := nats.Connect(p.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	b, err := p.backend(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer b.Close()
 	nc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := b.Enter(ctx, steps.Claim("k")); !errors.Is(err, driver.ErrPermanent) {
-		t.Errorf("Enter returned %v; want a refusal for good", err)
-	}
+	steps.Is(t, "Enter", steps.ErrOf(b.Enter(ctx, steps.Claim("k"))), driver.ErrPermanent)
 }
 
 func trial(t *testing.T) worker.Trial[place] {
@@ -214,16 +184,12 @@ func TestMirrorOfABucketRefuses(t *testing.T) {
 	t.Parallel()
 	domain := func(name string, change func(*server.Options)) *natsserver.Server {
 		s, err := natsserver.Start(t.TempDir(), func(o *server.Options) { o.ServerName, o.JetStreamDomain = name, name }, change)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		t.Cleanup(s.Stop)
 		return s
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	l.Close()
 	hub := domain("hub", func(o *server.Options) { o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", port })
@@ -244,7 +210,5 @@ func TestMirrorOfABucketRefuses(t *testing.T) {
 		!strings.Contains(err.Error(), "is a mirror") {
 		t.Errorf("beside %v, Enter at the mirror returned %v", holder.Token, err)
 	}
-	if err := at.(*natslock.Backend).Ping(t.Context()); !errors.Is(err, driver.ErrPermanent) {
-		t.Errorf("Ping of the mirror returned %v", err)
-	}
+	steps.Is(t, "Ping of the mirror", at.(*natslock.Backend).Ping(t.Context()), driver.ErrPermanent)
 }

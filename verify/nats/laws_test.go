@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/worker"
 	"github.com/fencelock/fencelock/natslock"
 	"github.com/fencelock/fencelock/verify/natsserver"
@@ -58,14 +59,10 @@ func (p place) backend(nc *nats.Conn) (*natslock.Backend, error) {
 func (p place) jetStream(t *testing.T) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(p.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return js
 }
 
@@ -73,13 +70,9 @@ func (p place) jetStream(t *testing.T) jetstream.JetStream {
 func (p place) open(t *testing.T) driver.Backend {
 	t.Helper()
 	nc, err := nats.Connect(p.URL, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	b, err := p.backend(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { b.Close(); nc.Close() })
 	return b
 }

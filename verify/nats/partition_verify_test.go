@@ -38,9 +38,7 @@ func startNetwork(t *testing.T) *network {
 			s.Stop()
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	n.at(0).elected(t)
 	return n
 }
@@ -114,9 +112,7 @@ func TestHolderAtAnIsolatedServerLosesItsLock(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := isolated.Leave(t.Context(), next, driver.Exit{}); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, isolated.Leave(t.Context(), next, driver.Exit{}))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/others/adapters"
 )
@@ -153,9 +154,7 @@ func (m *move) fail(format string, args ...any) {
 // run moves six slots through the phases. All have left a phase before one enters the phase after the next.
 func (m *move) run(old, new *testserver.Server) {
 	whole, err := time.ParseDuration(cmp.Or(os.Getenv("FENCELOCK_MOVE_FOR"), "30s"))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	steps.Must(m.t, err)
 	stage := whole / time.Duration(len(m.p.way))
 	var changes [len("012345")]chan int
 	var slots sync.WaitGroup
@@ -177,9 +176,7 @@ func (m *move) run(old, new *testserver.Server) {
 		all.Wait()
 		time.Sleep(stage / 4) // real time: a phase lasts
 		for _, s := range m.restarts(n, old, new) {
-			if err := cmp.Or(s.Kill(), s.Restart()); err != nil {
-				m.t.Error(err)
-			}
+			steps.OK(m.t, cmp.Or(s.Kill(), s.Restart()))
 		}
 		time.Sleep(stage / 4) // real time: as above
 	}
@@ -243,9 +240,7 @@ func (m *move) slot(i int, changes <-chan int) {
 func (m *move) start(phase, n int) (*process, string) {
 	all, urls := m.p.commands[phase], m.p.urls[phase]
 	self, err := os.Executable()
-	if err != nil {
-		m.t.Error(err)
-	}
+	steps.OK(m.t, err)
 	dir, _ := filepath.Abs("adapters")
 	fill := strings.NewReplacer("{self}", self, "{dir}", dir, "{ttl}", strconv.FormatInt(moveLease.Milliseconds(), 10))
 	command, library := []string{"env", adapters.EnvURL + "=" + urls[n%len(urls)]}, named(all[n%len(all)], phase)
@@ -286,9 +281,7 @@ func (m *move) work(p *process, h hadLock) bool {
 		m.note(p, h, earlier(ends, bound))
 		return false
 	case 1:
-		if err := p.stop(); err != nil {
-			m.t.Error(err)
-		}
+		steps.OK(m.t, p.stop())
 		m.note(p, h, earlier(ends, bound))
 		time.Sleep(moveLease * 3 / 2) // real time: its lease must end
 		_ = p.goOn()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -33,9 +34,7 @@ type fakeLock struct {
 func startFakeStore(t *testing.T) *fakeStore {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	s := &fakeStore{listener: l, locks: map[string]fakeLock{}, next: map[string]fakeLock{}}
 	t.Cleanup(func() { l.Close() })
 	go func() {

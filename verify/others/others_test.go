@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/others/adapters"
 )
@@ -70,9 +71,7 @@ func TestHarnessSeesWhatIsWrong(t *testing.T) {
 		t.Run(c.schedule+"/"+c.way, func(t *testing.T) {
 			t.Parallel()
 			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			s := &stage{command: []string{self, "fake", c.way}, store: startFakeStore(t), ttl: c.ttl, stderr: os.Stderr}
 			r := s.play(find(t, c.schedule), "key")
 			if r.Failed != "" || c.wrong(r) {
@@ -98,9 +97,7 @@ func TestAdaptersOnTheirServer(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t, testserver.Persist(true))
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for name, tokens := range map[string]string{"fencelock-redis": "rise", "redsync": "none"} {
 		s := &stage{command: []string{self, "adapter", name, "2000"}, store: server, ttl: time.Second, stderr: os.Stderr}
 		r := s.play(find(t, "order"), name)
@@ -139,14 +136,10 @@ func TestTogether(t *testing.T) {
 func TestPageIsOfItsResults(t *testing.T) {
 	t.Parallel()
 	pages, err := renderPages("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for name, want := range pages {
 		got, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s is not what its results make: go run ./cmd/others -page, in verify", name)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -19,9 +20,7 @@ func BenchmarkFreeLock(b *testing.B) {
 	q, end := quorumOf(addrs, lasting)
 	defer end()
 	ctx := context.Background()
-	if err := q.Initialise(ctx); err != nil {
-		b.Fatal(err)
-	}
+	steps.Must(b, q.Initialise(ctx))
 	c := driver.Claim{
 		Key: "k", ID: "0123456789abcdef0123456789abcdef", Owner: "bench",
 		Capacity: driver.RW, Weight: driver.RW, TTL: 30 * time.Second, NoWait: true, Span: 1,
@@ -29,11 +28,7 @@ func BenchmarkFreeLock(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		t, err := q.Enter(ctx, c)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := q.Leave(ctx, t, driver.Exit{}); err != nil {
-			b.Fatal(err)
-		}
+		steps.Must(b, err)
+		steps.Must(b, q.Leave(ctx, t, driver.Exit{}))
 	}
 }

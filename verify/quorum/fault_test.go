@@ -286,9 +286,7 @@ func TestOneServerTwiceIsFoundOut(t *testing.T) {
 		steps.Must(t, b.Settle(t.Context()))
 	}
 	steps.Must(t, all[1].Pause())
-	if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, fencelock.ErrUnavailable) {
-		t.Errorf("with one store of two a lock was answered %v; want ErrUnavailable", err)
-	}
+	steps.Is(t, "with one store of two a lock", steps.ErrOf(c.TryLock(t.Context(), "k")), fencelock.ErrUnavailable)
 	steps.Must(t, all[1].Continue())
 	steps.Must(t, b.Settle(t.Context()))
 }

@@ -4,7 +4,6 @@ package quorum_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -242,9 +241,7 @@ func lost(t *testing.T, l *fencelock.Lease, within time.Duration) time.Time {
 	t.Helper()
 	select {
 	case <-l.Context().Done():
-		if err := context.Cause(l.Context()); !errors.Is(err, fencelock.ErrLost) {
-			t.Errorf("the lease ended with %v; want ErrLost", err)
-		}
+		steps.Is(t, "the lease", context.Cause(l.Context()), fencelock.ErrLost)
 		return time.Now()
 	case <-time.After(within):
 		t.Fatalf("the lease is not lost after %v", within)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -39,16 +40,12 @@ type service struct {
 func serve(t *testing.T, store string) *service {
 	t.Helper()
 	opened, err := storeurl.Open(t.Context(), store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(opened.Close)
 	client := testclient.New(t, opened.Backend, nil)
 	t.Cleanup(func() { _ = client.Close() })
 	s, err := httplock.New(client, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &service{t, testclient.Serve(t, s.HTTPServer(), s.Drain).URL}
 }
 
@@ -79,9 +76,7 @@ func (s *service) read(res *http.Response, err error) (r reply) {
 		r.status = res.StatusCode
 		err = json.NewDecoder(res.Body).Decode(&r.body)
 	}
-	if err != nil {
-		s.t.Error(err)
-	}
+	steps.OK(s.t, err)
 	return r
 }
 
@@ -172,9 +167,7 @@ func TestWaitThatEndsAtOneServerKeepsTheGrantFromAnother(t *testing.T) {
 // loseFirstAnswer is a proxy before s that does the first request for path and loses the answer.
 func (s *service) loseFirstAnswer(path string) string {
 	target, err := url.Parse(s.url)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	var lost atomic.Bool
 	forward := httputil.NewSingleHostReverseProxy(target)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -207,16 +200,12 @@ Client(sys.argv[1]).break_claim(sys.argv[2], int(sys.argv[3]), "it hangs")
 			t.Parallel()
 			s := serve(t, store)
 			opened, err := storeurl.Open(t.Context(), store)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer opened.Close()
 			holder := testclient.New(t, opened.Backend, nil)
 			defer holder.Close()
 			l, err := holder.Lock(t.Context(), "nightly", fencelock.LockDelay(time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			operator := exec.Command("python3", "-c", breaks, s.loseFirstAnswer("/v1/break"), "nightly", l.Token().String())
 			operator.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join("..", "..", "clients", "python"))
 			if out, err := operator.CombinedOutput(); err != nil {

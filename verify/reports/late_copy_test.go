@@ -57,9 +57,7 @@ func (s *lateStore) next(t *testing.T, key string) (arrive func()) {
 func (s *lateStore) open(t *testing.T, url string) *fencelock.Client {
 	t.Helper()
 	opened, err := storeurl.Open(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(opened.Close)
 	c := testclient.New(t, opened.Backend, &fencelock.Options{TTL: time.Minute})
 	t.Cleanup(func() { _ = c.Close() })

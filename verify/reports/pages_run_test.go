@@ -42,9 +42,7 @@ var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
 func pasted(t *testing.T, page string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 next:
 	for _, m := range shellBlock.FindAllStringSubmatch(string(text), -1) {
 		for begins := range elsewhere {
@@ -61,15 +59,11 @@ next:
 func paste(t *testing.T, url string, blocks []string) string {
 	t.Helper()
 	source, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	system := filepath.Join(dir, "system")
 	for _, folder := range []string{"bin", "completions"} {
-		if err := os.MkdirAll(filepath.Join(system, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(system, folder), 0o755))
 	}
 	script := prelude
 	for _, b := range blocks {

@@ -74,9 +74,7 @@ func TestRedisFailoverWithoutACut(t *testing.T) {
 		return err == nil
 	})
 	must(t, wanted.Release(t.Context()))
-	if err := <-granted; err != nil {
-		t.Errorf("the wait: %v", err)
-	}
+	steps.Well(t, "the wait", <-granted)
 	must(t, held.Release(t.Context()))
 	if _, err := b.TryLock(t.Context(), "held"); err != nil && !errors.Is(err, fencelock.ErrNotAcquired) {
 		t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
@@ -21,17 +22,13 @@ func TestATryThatWasRefusedHoldsNothingLater(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: addr})
 		t.Cleanup(func() { rdb.Close() })
 		c, err := fencelock.New(redislock.New(rdb, nil), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
 	holder, other := open(s.Addr()), open(p.Addr())
 	held, err := holder.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	evals, late := 0, make(chan struct{})
 	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 		if name := r.Args()[0]; name != "evalsha" && name != "eval" {
@@ -46,16 +43,12 @@ func TestATryThatWasRefusedHoldsNothingLater(t *testing.T) {
 	if _, err := other.TryLock(t.Context(), "job"); !errors.Is(err, fencelock.ErrNotAcquired) {
 		t.Fatalf("the try answered %v; want ErrNotAcquired", err)
 	}
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, held.Release(t.Context()))
 	p.Resume()
 	<-late
 	again, err := holder.TryLock(t.Context(), "job")
 	if err != nil {
 		t.Fatalf("nobody holds the lock, and a try answered %v", err)
 	}
-	if err := again.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, again.Release(t.Context()))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/redis/go-redis/v9"
@@ -19,21 +20,13 @@ func TestBlockingCommandsKeepNoLeaseFromItsRenewal(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 2, PoolTimeout: 50 * time.Millisecond})
 	defer rdb.Close()
 	c, err := fencelock.New(redislock.New(rdb, nil), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l, err := c.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Renew(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, l.Renew(t.Context()))
 	connected := func() int {
 		list, err := s.Ask("CLIENT", "LIST")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return strings.Count(list, "id=")
 	}
 	before := connected()
@@ -55,12 +48,8 @@ func TestBlockingCommandsKeepNoLeaseFromItsRenewal(t *testing.T) {
 	if now := connected(); now > before+3 {
 		t.Errorf("there are %d connections, and were %d; want two for BLPOP and at most one more", now, before)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Ask("LPUSH", "queue", "1", "2"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Close())
+	must(t, steps.ErrOf(s.Ask("LPUSH", "queue", "1", "2")))
 	testserver.Eventually(t, 30*time.Second, "only connections of the program are left", func() bool {
 		return connected() <= 3 // one asks
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
@@ -18,17 +19,13 @@ func TestReplicaThatTakesWritesGrantsNothing(t *testing.T) {
 	replica := testserver.Redis(t, testserver.Config("replica-read-only no"))
 	open := func(s *testserver.Server) *fencelock.Client {
 		opened, err := storeurl.Open(t.Context(), s.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(opened.Close)
 		c := testclient.New(t, opened.Backend, nil)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	if err := replica.Follow(master.Addr()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, replica.Follow(master.Addr()))
 	opened, err := storeurl.Open(t.Context(), replica.URL())
 	must(t, err)
 	defer opened.Close()
@@ -40,9 +37,7 @@ func TestReplicaThatTakesWritesGrantsNothing(t *testing.T) {
 		second, failed := open(master).TryLock(t.Context(), "job")
 		t.Fatalf("the replica granted %v, %v; want ErrUnavailable. Its master granted %v, %v", l, err, second, failed)
 	}
-	if _, err := replica.Ask("REPLICAOF", "NO", "ONE"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, steps.ErrOf(replica.Ask("REPLICAOF", "NO", "ONE")))
 	testserver.Eventually(t, 30*time.Second, "the replica is a master, and grants", func() bool {
 		l, err := c.TryLock(t.Context(), "other")
 		return err == nil && l.Release(t.Context()) == nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/s3lock"
 )
@@ -32,9 +33,7 @@ func fakeS3(t *testing.T) string {
 	backend := s3mem.New()
 	server := httptest.NewServer(gofakes3.New(backend, gofakes3.WithoutVersioning()).Server())
 	t.Cleanup(server.Close)
-	if err := backend.CreateBucket(testserver.S3Bucket); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, backend.CreateBucket(testserver.S3Bucket))
 	return server.URL
 }
 

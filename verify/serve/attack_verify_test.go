@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -45,9 +46,7 @@ type attack struct {
 // 5000 slow connections are let go, and come again; an ordinary client has its locks in time.
 func TestThousandsOfSlowConnections(t *testing.T) {
 	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files))
 	if files.Cur < slowClients+500 { // package os has raised it as far as it may
 		t.Fatalf("a process may have %d files open; the test needs %d", files.Cur, slowClients+500)
 	}
@@ -69,9 +68,7 @@ func TestThousandsOfSlowConnections(t *testing.T) {
 		if err == nil {
 			err = c.release(context.Background(), h)
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, err)
 		longest, most = max(longest, time.Since(begun)), max(most, a.open.Load())
 		pauseOrEnd(ctx, 10*time.Millisecond)
 	}

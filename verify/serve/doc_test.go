@@ -19,6 +19,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
@@ -37,9 +38,7 @@ type reader struct {
 func newReader(t *testing.T, document []byte) *reader {
 	t.Helper()
 	doc, err := libopenapi.NewDocument(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	by, errs := validator.NewValidator(doc)
 	if len(errs) > 0 {
 		t.Fatal(errs)
@@ -56,9 +55,7 @@ func newReader(t *testing.T, document []byte) *reader {
 func (r *reader) visit(url, token, method, path, body string, header ...string) (status int, answer string) {
 	r.Helper()
 	q, err := http.NewRequest(method, url+path, strings.NewReader(body))
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	if body != "" {
 		q.Header.Set("Content-Type", "application/json")
 	}
@@ -72,9 +69,7 @@ func (r *reader) visit(url, token, method, path, body string, header ...string) 
 		}
 	}
 	res, err := http.DefaultClient.Do(q)
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	defer res.Body.Close()
 	var raw []byte
 	if res.Header.Get("Content-Type") == "text/event-stream" {
@@ -83,9 +78,7 @@ func (r *reader) visit(url, token, method, path, body string, header ...string) 
 	} else {
 		raw, err = io.ReadAll(res.Body)
 	}
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	r.read(q, path, res, raw)
 	return res.StatusCode, string(raw)
 }
@@ -102,9 +95,7 @@ func (r *reader) read(q *http.Request, path string, res *http.Response, raw []by
 		method = res.Header.Get("Allow")
 	}
 	asked, err := http.NewRequest(method, "http://localhost"+path, nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	res.Body = io.NopCloser(bytes.NewReader(raw))
 	if ok, errs := r.by.ValidateHttpResponse(asked, res); !ok {
 		for _, err := range errs {
@@ -119,9 +110,7 @@ func (r *reader) read(q *http.Request, path string, res *http.Response, raw []by
 // missing are the answers of the document that were not seen.
 func (r *reader) missing() []string {
 	model, err := r.doc.BuildV3Model()
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	var all []string
 	for path, item := range model.Model.Paths.PathItems.FromOldest() {
 		for method, operation := range item.GetOperations().FromOldest() {
@@ -146,9 +135,7 @@ func newService(t *testing.T, b driver.Backend, o *httplock.Options) *service {
 	t.Helper()
 	client := testclient.New(t, b, nil)
 	s, err := httplock.New(client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return &service{s, testclient.Serve(t, s.HTTPServer(), s.Drain).URL, ""}
 }
@@ -165,14 +152,10 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	store := memlock.New()
 	free := newService(t, store, nil)
 	res, err := http.Get(free.url + "/v1/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer res.Body.Close()
 	document, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	r := newReader(t, document)
 	r.usual(free)
 	r.refused(store)
@@ -265,9 +248,7 @@ func (r *reader) broken(s *service) {
 func (r *reader) refused(store *memlock.Store) {
 	token, line := httplock.NewToken("nobody")
 	tokens, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "acquire  nobody/", "look  nothing/", 1)))
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	s := newService(r.T, store, &httplock.Options{Tokens: tokens})
 	for _, path := range posts {
 		r.want(401, s, "POST", path, `{}`)
@@ -277,9 +258,7 @@ func (r *reader) refused(store *memlock.Store) {
 	}
 	acquirer, line := httplock.NewToken("acquirer")
 	narrow, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "acquirer/", "nothing/", 1)))
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	a := newService(r.T, store, &httplock.Options{Tokens: narrow})
 	a.token, s.token = acquirer, token
 	for _, path := range gets {
@@ -308,9 +287,7 @@ func (r *reader) ended(store *memlock.Store) {
 
 	client := testclient.New(r, store, nil)
 	lost, err := httplock.New(client, nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	web := httptest.NewServer(lost)
 	defer web.Close()
 	s := &service{lost, web.URL, ""}
@@ -323,9 +300,7 @@ func (r *reader) ended(store *memlock.Store) {
 	}()
 	r.untilWaiting(client, "last")
 	line, err := client.Line(r.Context(), "last")
-	if err != nil {
-		r.Fatal(err)
-	}
+	steps.Must(r, err)
 	token := line.Claims[1].Token.String()
 	r.want(200, s, "POST", "/v1/break", `{"key":"last","token":"`+token+`","reason":"r"}`)
 	if answer := <-waits; field(answer, "type") != "/problems/lost" {
@@ -363,9 +338,7 @@ func (r *reader) untilWaiting(c *fencelock.Client, key string) {
 	r.Helper()
 	testserver.Eventually(r, time.Minute, "somebody waits", func() bool {
 		l, err := c.Line(r.Context(), key)
-		if err != nil {
-			r.Fatal(err)
-		}
+		steps.Must(r, err)
 		return len(l.Claims) > 1
 	})
 }

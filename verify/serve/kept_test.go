@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -57,9 +58,7 @@ func keptByOne(t *testing.T, command, store string) {
 	}
 	here, there := clients[0], clients[1]
 	first, err := here.acquire(ctx, "k", "first-wish", 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	handle := map[string]any{"handle": first.Handle}
 	for _, verb := range []string{"renew", "check", "release"} {
 		status, answer := there.post(ctx, "/v1/"+verb, handle)
@@ -79,14 +78,10 @@ func keptByOne(t *testing.T, command, store string) {
 	next := make(chan *held, 1)
 	go func() {
 		h, err := there.acquire(ctx, "k", "second-wish", 2*time.Second)
-		if err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, err)
 		next <- h
 	}()
-	if err := here.release(ctx, first); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, here.release(ctx, first))
 	second := <-next
 	if second == nil || second.token() <= first.token() {
 		t.Fatalf("the other server granted %+v after %+v", second, first)
@@ -101,9 +96,7 @@ func keptByOne(t *testing.T, command, store string) {
 // freeAddr is an address that nobody listens on.
 func freeAddr(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
@@ -97,9 +98,7 @@ var built = sync.OnceValue(func() error {
 // buildCommand builds fencelock, once.
 func buildCommand(t *testing.T) string {
 	t.Helper()
-	if err := built(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, built())
 	return filepath.Join(commands, "fencelock")
 }
 
@@ -157,9 +156,7 @@ func TestServersThatAreKilledLoseNobody(t *testing.T) {
 		servers = append(servers, i)
 	}
 	options, err := redis.ParseURL(redisServer.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	rdb := redis.NewClient(options)
 	defer rdb.Close()
 	looker := testclient.New(t, redislock.New(rdb, nil), nil)
@@ -220,9 +217,7 @@ func (s *stage) work(key int, h *held) {
 		s.lost.Add(1)
 		return
 	}
-	if n := s.inside[key].Add(1); n != 1 {
-		s.Errorf("%d clients are inside", n)
-	}
+	steps.Same(s, "how many clients are inside", s.inside[key].Add(1), 1)
 	if before := s.last[key].Swap(h.token()); before >= h.token() {
 		s.Errorf("token %d after %d", h.token(), before)
 	}
@@ -262,9 +257,7 @@ func (s *stage) queues(running context.Context) {
 			s.untilWaiting(ctx, key, i+1)
 		}
 		pauseOrEnd(running, 3*time.Second) // each server is killed, or one
-		if err := first.release(ctx, holder); err != nil {
-			s.Error(err)
-		}
+		steps.OK(s, first.release(ctx, holder))
 		all.Wait()
 		cancel()
 		close(order)

@@ -35,17 +35,13 @@ func BenchmarkFreeLock(b *testing.B) {
 				if err == nil {
 					err = be.Leave(ctx, t, driver.Exit{})
 				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 			}
 		})
 		b.Run("Select", func(b *testing.B) {
 			for b.Loop() {
 				var n int
-				if err := db.QueryRowContext(ctx, "SELECT 1").Scan(&n); err != nil {
-					b.Fatal(err)
-				}
+				must(b, db.QueryRowContext(ctx, "SELECT 1").Scan(&n))
 			}
 		})
 	})

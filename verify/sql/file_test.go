@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/worker"
 	"github.com/fencelock/fencelock/sqllock"
@@ -170,9 +171,7 @@ func TestHolderAndWaiterOfAReplacedFile(t *testing.T) {
 		if _, err := a.TryLock(ctx, "k"); !errors.Is(err, fencelock.ErrNotAcquired) {
 			t.Errorf("the first client was answered %v in the new file; want ErrNotAcquired", err)
 		}
-		if err := got.lease.Release(ctx); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, got.lease.Release(ctx))
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -130,17 +131,13 @@ func essentials(t *testing.T, a, b driver.Backend) {
 	if !errors.As(err, &held) || held.Token != next.Token || held.Left <= 0 || held.Left > time.Minute {
 		t.Errorf("a try answered %v; want who holds it", err)
 	}
-	if err := b.Leave(soon(t), next, driver.Exit{Mark: "done \x00\xff"}); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, b.Leave(soon(t), next, driver.Exit{Mark: "done \x00\xff"}))
 	for _, end := range []struct{ key, mark, reason string }{{c.Key, "done \x00\xff", "why ☂"}, {plain.Key, "", ""}} {
 		marked := granted(t, a, enter(t, a, claim(end.key)))
 		if string(marked.Mark) != end.mark {
 			t.Errorf("the mark is %q; want %q", marked.Mark, end.mark)
 		}
-		if err := b.Break(soon(t), end.key, marked.Token, driver.Break{Reason: end.reason}); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, b.Break(soon(t), end.key, marked.Token, driver.Break{Reason: end.reason}))
 		var gone driver.GoneError
 		if _, err := a.Enter(soon(t), marked.Claim); !errors.As(err, &gone) || !gone.Broken ||
 			gone.Reason != end.reason {

@@ -5,12 +5,10 @@
 package sql_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,7 +27,7 @@ func TestMain(m *testing.M) {
 	worker.Main(worker.On(place.open))
 	testserver.Parallel("12")
 	code := m.Run()
-	stopServers(code != 0)
+	testserver.StopShared(code != 0)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Println(err)
 		code = 1
@@ -37,58 +35,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// servers are those that tests share which do nothing to them.
-var servers struct {
-	sync.Mutex
-	running []*testserver.Server
-	dirs    []string
-}
-
-// The servers that tests share.
+// The servers that tests share which do nothing to them.
 var (
-	sharedPostgres = shared(func(dir string) (*testserver.Server, error) {
-		return testserver.StartPostgres(context.Background(), dir,
-			testserver.Config("log_min_error_statement = panic", "log_checkpoints = off"))
-	})
-	sharedMariaDB = shared(func(dir string) (*testserver.Server, error) {
-		return testserver.StartMariaDB(context.Background(), dir)
-	})
+	sharedPostgres = testserver.Shared(testserver.StartPostgres,
+		testserver.Config("log_min_error_statement = panic", "log_checkpoints = off"))
+	sharedMariaDB = testserver.Shared(testserver.StartMariaDB)
 )
-
-// shared returns what starts a server for the first test that wants it.
-func shared(start func(dir string) (*testserver.Server, error)) func(t testing.TB) *testserver.Server {
-	once := sync.OnceValues(func() (*testserver.Server, error) {
-		dir, err := os.MkdirTemp("", "fencelock-sql")
-		if err != nil {
-			return nil, err
-		}
-		s, err := start(dir)
-		servers.Lock()
-		defer servers.Unlock()
-		servers.dirs = append(servers.dirs, dir)
-		if err == nil {
-			servers.running = append(servers.running, s)
-		}
-		return s, err
-	})
-	return func(t testing.TB) *testserver.Server {
-		t.Helper()
-		s, err := once()
-		must(t, err)
-		return s
-	}
-}
-
-func stopServers(failed bool) {
-	servers.Lock()
-	defer servers.Unlock()
-	for _, s := range servers.running {
-		if failed {
-			fmt.Printf("log of a server:\n%s\n", s.Log())
-		}
-		s.Stop()
-	}
-	for _, dir := range servers.dirs {
-		os.RemoveAll(dir)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // TestOneConnectionServesWaitersAndHolders has eight waiters in line on the only
@@ -30,9 +31,7 @@ func TestOneConnectionServesWaitersAndHolders(t *testing.T) {
 					return
 				}
 				for range 3 {
-					if err := renew(b, soon(t), ticket); err != nil {
-						t.Error(err)
-					}
+					steps.OK(t, renew(b, soon(t), ticket))
 				}
 				leave(t, b, ticket)
 			})

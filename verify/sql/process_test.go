@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/worker"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -74,9 +75,7 @@ func TestKilledAtAnyMomentNothingIsTorn(t *testing.T) {
 	trials(t, kinds, 500*time.Millisecond, func(t *testing.T, s *store, x worker.Trial[place]) {
 		x.KilledAtAnyMoment(t, 15, func() {
 			if s.on == nil {
-				if check := ask[string](t, s, "PRAGMA integrity_check"); check != "ok" {
-					t.Errorf("integrity check: %s; want ok", check)
-				}
+				steps.Same(t, "integrity check", ask[string](t, s, "PRAGMA integrity_check"), "ok")
 			}
 		})
 	})

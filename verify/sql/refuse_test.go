@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
@@ -196,9 +197,7 @@ func TestUsersWithoutRights(t *testing.T) {
 		s.do(t, helps)
 		b := s.new(t, plain, nil)
 		holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
-		if err := b.Break(soon(t), "k", holder.Token, driver.Break{Reason: "why"}); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, b.Break(soon(t), "k", holder.Token, driver.Break{Reason: "why"}))
 		leave(t, b, granted(t, b, w))
 		empty(t, b)
 		if s.dialect == sqllock.MySQL {

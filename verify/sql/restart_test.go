@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -85,9 +86,7 @@ func fourWorkers(ctx context.Context, t *testing.T, bs ...*sqllock.Backend) (hel
 					t.Errorf("Enter or Await: %v", err)
 					return
 				}
-				if n := inside.Add(1); n != 1 {
-					t.Errorf("%d are inside at once", n)
-				}
+				steps.Same(t, "how many are inside at once", inside.Add(1), 1)
 				held.Add(1)
 				inside.Add(-1)
 				// Leave that was applied before the crash answers GoneError when repeated.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -70,9 +71,7 @@ func staleStandby(t *testing.T) {
 	var resource fence.Gate
 	write := func() error { return nil }
 	well(t, "the resource refused the second holder", resource.Do(ctx, second.Token(), write))
-	if err := resource.Do(ctx, first.Token(), write); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("the resource let the first holder in: %v", err)
-	}
+	steps.Is(t, "the resource let the first holder in", resource.Do(ctx, first.Token(), write), fence.ErrStale)
 	until(t, "a renewal tells the first holder", func() bool { // its connection to the primary is broken
 		return errors.Is(first.Renew(ctx), fencelock.ErrLost)
 	})
@@ -80,12 +79,8 @@ func staleStandby(t *testing.T) {
 	if d := time.Since(granted); d > ttl {
 		t.Errorf("the first holder was told %v after its grant; its lease is %v", d, ttl)
 	}
-	if err := first.Err(); !errors.Is(err, fencelock.ErrLost) {
-		t.Errorf("the first holder was told %v", err)
-	}
-	if err := first.Release(ctx); !errors.Is(err, fencelock.ErrLost) {
-		t.Errorf("Release of the lost lock answered %v", err)
-	}
+	steps.Is(t, "the first holder was told", first.Err(), fencelock.ErrLost)
+	steps.Is(t, "Release of the lost lock", first.Release(ctx), fencelock.ErrLost)
 	for name, lease := range map[string]*fencelock.Lease{"the second holder": second,
 		"who held what the standby knew of": known} {
 		if err := lease.Renew(ctx); err != nil {

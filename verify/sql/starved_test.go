@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -97,9 +98,7 @@ func TestTransactionsThatWaitForALockKeepNoLeaseFromItsRenewal(t *testing.T) {
 			must(t, tx.Rollback())
 		}
 		must(t, c.Close())
-		if n := db.Stats().InUse; n != 0 {
-			t.Errorf("%d connections are still in use after Close", n)
-		}
+		steps.Same(t, "connections are still in use after Close", db.Stats().InUse, 0)
 	})
 }
 

@@ -2,7 +2,6 @@ package sql_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"testing"
 	"time"
@@ -22,21 +21,12 @@ var (
 	wait   = steps.Wait
 	gone   = steps.Gone
 	until  = steps.Eventually
+	well   = steps.Well
 )
 
-// claim is an exclusive claim with a long lease.
-func claim(key string) driver.Claim {
-	return driver.Claim{
-		Key: key, ID: rand.Text(), Owner: "test", Note: "a note",
-		Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
-	}
-}
-
-func reader(key string) driver.Claim {
-	c := claim(key)
-	c.Weight = 1
-	return c
-}
+// claim is an exclusive claim with a lease of a minute, and reader one to read.
+func claim(key string) driver.Claim  { return ttl(steps.Claim(key), time.Minute) }
+func reader(key string) driver.Claim { return ttl(steps.Reader(key), time.Minute) }
 
 // soon ends with the test, or after 20 seconds.
 func soon(t testing.TB) context.Context {
@@ -44,14 +34,6 @@ func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// well must be nil.
-func well(t testing.TB, what any, err error) {
-	t.Helper()
-	if err != nil {
-		t.Errorf("%v: %v", what, err)
-	}
 }
 
 // busy must be refused. Whoever tries a lock moves the claim that is alone on it from the row

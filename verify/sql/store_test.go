@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -21,7 +22,7 @@ type kind struct {
 	driver  string   // of database/sql
 	params  []string // of the DSN of programs
 	words   map[string]string
-	server  func(t testing.TB) *testserver.Server // the one that tests share
+	server  func(testserver.TB) *testserver.Server // the one that tests share
 	make    func(t testing.TB, s *store)
 	pooled  bool // behind PgBouncer, where nobody can listen
 	rare    bool // a way to a database that only make verify takes
@@ -132,9 +133,7 @@ func (s *store) create(t testing.TB, admin string, drop string) {
 			return err == nil && n == 0
 		})
 		s.tidy(t)
-		if _, err := server.Exec(fmt.Sprintf(drop, s.name)); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, second(server.Exec(fmt.Sprintf(drop, s.name))))
 	})
 }
 

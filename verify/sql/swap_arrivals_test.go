@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/swaplock"
 )
@@ -156,9 +157,7 @@ func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
 			}
 		}
 		empty(t, b)
-		if leases := ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"); leases != 0 {
-			t.Errorf("%d leases are left", leases)
-		}
+		steps.Same(t, "leases are left", ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"), 0)
 	})
 }
 

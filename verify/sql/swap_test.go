@@ -5,6 +5,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -80,9 +81,7 @@ func TestMarkOfAnotherProcess(t *testing.T) {
 		leave(t, b, hold(t, b, claim("k")))
 		must(t, other.Leave(soon(t), hold(t, other, claim("k")), driver.Exit{Mark: "done"}))
 		held := hold(t, b, claim("k"))
-		if held.Mark != "done" {
-			t.Errorf("the mark is %q", held.Mark)
-		}
+		steps.Same(t, "the mark", held.Mark, "done")
 		leave(t, b, held)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/sqllock"
 	"github.com/fencelock/fencelock/swaplock"
 )
@@ -45,9 +46,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		if want := []string{"idle7", "in use", "marked"}; !slices.Equal(left, want) {
 			t.Errorf("the lines %q are left; want %q", left, want)
 		}
-		if n := ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"); n != 0 {
-			t.Errorf("%d leases are left; want none", n)
-		}
+		steps.Same(t, "leases are left", ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"), 0)
 		if l, err := b.Line(soon(t), "marked"); err != nil || l.Mark != "done" {
 			t.Errorf("the mark is %q, %v; want it kept", l.Mark, err)
 		}

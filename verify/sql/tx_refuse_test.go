@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -114,9 +115,7 @@ func TestSemaphoreRefusesATransaction(t *testing.T) {
 		c.Capacity, c.Weight = 3, 1
 		permit := hold(t, b, c)
 		tx := s.transaction(t, a, db, nil)
-		if _, err := tx.Lock(soon(t), "k"); !errors.Is(err, fencelock.ErrKind) {
-			t.Errorf("Lock of a semaphore answered %v", err)
-		}
+		steps.Is(t, "Lock of a semaphore", second(tx.Lock(soon(t), "k")), fencelock.ErrKind)
 		leave(t, b, permit)
 		usable(t, s, tx)
 	})

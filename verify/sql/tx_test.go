@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -127,9 +128,7 @@ func TestTransactionsExcludeOneAnother(t *testing.T) {
 				t.Errorf("%s: the tokens are %d, %d, %d; want them to rise", how, last, one, two)
 			}
 			last = int64(got.Token())
-			if got.Key() != "k" {
-				t.Errorf("the key is %q", got.Key())
-			}
+			steps.Same(t, "the key", got.Key(), "k")
 			usable(t, s, second)
 		}
 	})
@@ -236,9 +235,7 @@ func TestTransactionOutlivesALock(t *testing.T) {
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("its claim was gone after %v; want it given up, not left to run out", took)
 		}
-		if err := second(tx.Lock(ctx, "k")); !errors.Is(err, context.Canceled) {
-			t.Errorf("Lock with a ctx that has ended answered %v", err)
-		}
+		steps.Is(t, "Lock with a ctx that has ended", second(tx.Lock(ctx, "k")), context.Canceled)
 		usable(t, s, tx)
 		leave(t, b, ordinary)
 	})

@@ -200,9 +200,7 @@ func TestHolderThatHeardOfItsGrantLeavesOthersInLine(t *testing.T) {
 			a, b, c := s.backend(t), s.backend(t), s.backend(t)
 			holder := hold(t, a, claim("k"))
 			w, last := wait(t, b, claim("k")), wait(t, c, claim("k"))
-			if err := c.Renew(t.Context(), []driver.Ticket{last})[0]; err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.Renew(t.Context(), []driver.Ticket{last})[0])
 			at := behind(func() driver.Ticket { return granted(t, b, w) })
 			pause(settled)
 			leave(t, a, holder)
@@ -297,9 +295,7 @@ func TestAnswerLost(t *testing.T) {
 					w := wait(t, b, claim("k"))
 					cut("leave")
 					unsure(t, "Leave with a mark", b.Leave(soon(t), one, driver.Exit{Mark: mark}))
-					if err := b.Leave(soon(t), one, driver.Exit{Mark: mark}); err != nil {
-						t.Errorf("a repeated Leave with a mark: %v; want nil, for it wrote the mark", err)
-					}
+					well(t, "a repeated Leave with a mark", b.Leave(soon(t), one, driver.Exit{Mark: mark}))
 					if w = granted(t, b, w); w.Mark != mark {
 						t.Errorf("the mark is %q; want %q", w.Mark, mark)
 					}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -21,19 +22,13 @@ import (
 func TestServerThatWasAwayServesThoseWhoWait(t *testing.T) {
 	server := testserver.Postgres(t, testserver.Config("log_connections = on"))
 	store, err := storeurl.Open(t.Context(), server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer store.Close()
-	if err := store.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, store.Ping(t.Context()))
 	connections := func() int { return strings.Count(server.Log(), "connection received") }
 	before := connections()
 
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, server.Pause())
 	const callers, rounds, patience = 4, 20, 100 * time.Millisecond
 	var all sync.WaitGroup
 	for range callers {
@@ -48,9 +43,7 @@ func TestServerThatWasAwayServesThoseWhoWait(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if err := server.Continue(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, server.Continue())
 
 	ctx, cancel := context.WithTimeout(t.Context(), enough)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 )
@@ -33,13 +34,9 @@ func TestNobodyListensThroughAPooler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, err := pgx.ParseConfig(tt.url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			db, err := sql.Open("pgx", tt.url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			defer db.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
@@ -61,14 +58,10 @@ func TestNobodyListensThroughAPooler(t *testing.T) {
 func TestLocksOfASessionWantThePrimaryItself(t *testing.T) {
 	primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
 	db, err := sql.Open("pgx", primary.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer db.Close()
 	table := "CREATE TABLE shedlock (name text PRIMARY KEY, lock_until timestamp, locked_at timestamp, locked_by text)"
-	if _, err := db.ExecContext(t.Context(), table); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, steps.ErrOf(db.ExecContext(t.Context(), table)))
 	pooler := testserver.PgBouncer(t, primary)
 	standby := testserver.PostgresStandby(t, primary, primary.Addr())
 	for _, tt := range []struct {
@@ -81,9 +74,7 @@ func TestLocksOfASessionWantThePrimaryItself(t *testing.T) {
 		{standby.URL(), "advisory", "is a standby"},
 	} {
 		s, err := storeurl.Open(t.Context(), "bridge:"+tt.url+"&format="+tt.format+",memory:")
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		err = s.Ping(t.Context())
 		switch {
 		case tt.refusal == "" && err != nil:

@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
@@ -37,25 +38,17 @@ type files struct{ ca, cert, key string }
 func newFiles(t *testing.T) files {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fencelock-tls-") // t.TempDir is closed to other users
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, os.Chmod(dir, 0o755))
 	newKey := func() *ecdsa.PrivateKey {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		return key
 	}
 	write := func(name, kind string, der []byte, mode os.FileMode) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode))
 		return file
 	}
 	caKey, key := newKey(), newKey()
@@ -65,9 +58,7 @@ func newFiles(t *testing.T) files {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "fencelock test"},
 		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -75,13 +66,9 @@ func newFiles(t *testing.T) files {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return files{
 		write("ca.pem", "CERTIFICATE", caDER, 0o644), write("cert.pem", "CERTIFICATE", der, 0o644),
 		write("key.pem", "PRIVATE KEY", keyDER, 0o644),
@@ -92,22 +79,16 @@ func newFiles(t *testing.T) files {
 func front(t *testing.T, f files, to string) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	ca, err := os.ReadFile(f.ca)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 		Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -137,9 +118,7 @@ func front(t *testing.T, f files, to string) string {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	return port
@@ -149,19 +128,13 @@ func freePort(t *testing.T) string {
 func ownKey(t *testing.T, f files, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(f.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	file := f.key + "." + name
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, os.WriteFile(file, text, 0o600))
 	if u, err := user.Lookup(name); err == nil && os.Geteuid() == 0 {
 		uid, _ := strconv.Atoi(u.Uid)
 		gid, _ := strconv.Atoi(u.Gid)
-		if err := os.Chown(file, uid, gid); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, os.Chown(file, uid, gid))
 	}
 	return file
 }
@@ -213,15 +186,11 @@ func TestURLWithTLSFilesOpensEachStore(t *testing.T) {
 		"ZooKeeper":  "zks://127.0.0.1:" + securePort + "/locks",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := lockOnce(t, rawURL+query, enough); err != nil {
-				t.Errorf("with ca, cert and key in the URL: %v", err)
-			}
+			steps.Well(t, "with ca, cert and key in the URL", lockOnce(t, rawURL+query, enough))
 			t.Setenv(storeurl.EnvCA, f.ca)
 			t.Setenv(storeurl.EnvCert, f.cert)
 			t.Setenv(storeurl.EnvKey, f.key)
-			if err := lockOnce(t, rawURL, enough); err != nil {
-				t.Errorf("with the files in the environment: %v", err)
-			}
+			steps.Well(t, "with the files in the environment", lockOnce(t, rawURL, enough))
 			other := newFiles(t)
 			if err := lockOnce(t, rawURL+"?ca="+url.QueryEscape(other.ca), 2*time.Second); err == nil {
 				t.Error("a server whose certificate another CA has signed is trusted")

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
@@ -23,15 +24,11 @@ func secureZooKeeper(t *testing.T, f files, port string) testserver.Option {
 	var both []byte
 	for _, name := range []string{f.cert, f.key} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		both = append(both, text...)
 	}
 	store := filepath.Join(t.TempDir(), "store.pem")
-	if err := os.WriteFile(store, both, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, os.WriteFile(store, both, 0o600))
 	return testserver.Config(
 		"secureClientPortAddress=127.0.0.1", "secureClientPort="+port,
 		"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -46,27 +43,17 @@ func TestZooKeeperLeaseOutlivesARestartWithTLS(t *testing.T) {
 	server := testserver.ZooKeeper(t, testserver.Persist(true), secureZooKeeper(t, f, port))
 	query := url.Values{"ca": {f.ca}, "cert": {f.cert}, "key": {f.key}}.Encode()
 	store, err := storeurl.Open(t.Context(), "zks://127.0.0.1:"+port+"?"+query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer store.Close()
 	locks := testclient.New(t, store.Backend, nil)
 	defer locks.Close()
 	lease, err := locks.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
+	steps.Must(t, server.Restart())
 	other, err := locks.Lock(t.Context(), "other") // over the new connection
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for _, l := range []interface{ Release(context.Context) error }{other, lease} {
-		if err := l.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, l.Release(t.Context()))
 	}
 }
 
@@ -79,9 +66,7 @@ func TestZooKeeperWithAnUntrustedCertificate(t *testing.T) {
 	server := testserver.ZooKeeper(t, secureZooKeeper(t, f, port))
 	wrong := front(t, other, server.Addr())
 	query := "?" + url.Values{"ca": {f.ca}, "cert": {f.cert}, "key": {f.key}}.Encode()
-	if err := lockOnce(t, "zks://"+wrong+",127.0.0.1:"+port+query, enough); err != nil {
-		t.Errorf("beside a server that is trusted: %v", err)
-	}
+	steps.Well(t, "beside a server that is trusted", lockOnce(t, "zks://"+wrong+",127.0.0.1:"+port+query, enough))
 	begin := time.Now()
 	err := lockOnce(t, "zks://"+wrong+","+wrong+query, enough)
 	if !errors.As(err, new(*tls.CertificateVerificationError)) || time.Since(begin) > enough/2 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
 	"github.com/fencelock/fencelock/verify/traffic"
@@ -31,16 +32,12 @@ func TestTheStoresClockSteps(t *testing.T) {
 			t.Parallel()
 			raw := start(t)
 			u, err := traffic.ParseURL(raw)
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			const lease = 60 * time.Second
 			ctx := t.Context()
 			open := func() traffic.Locks {
 				l, err := traffic.Schemes()[u.Scheme].Open(ctx, raw, "", lease)
-				if err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, err)
 				t.Cleanup(func() { l.Close() })
 				return l
 			}
@@ -59,9 +56,7 @@ func TestTheStoresClockSteps(t *testing.T) {
 			defer cancel()
 			_, _, _ = holder.Take(short, traffic.Want{Key: "line"})
 			step := func(d time.Duration) {
-				if err := stepClock(u)(ctx, d); err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, stepClock(u)(ctx, d))
 			}
 			step(lease * 2 / 5)
 			for _, key := range []string{"alone", "line"} {
@@ -87,22 +82,14 @@ func TestEveryLeaseIsStepped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			u, err := traffic.ParseURL(start(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			s, err := u.Open(t.Context(), storeurl.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			t.Cleanup(func() { s.Close() })
-			if err := s.Backend.Open(); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, s.Backend.Open())
 			look := manyLeases(t, s.Backend, lease)
 			before := look()
-			if err := stepClock(u)(t.Context(), lease/2); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, stepClock(u)(t.Context(), lease/2))
 			for place, left := range look() {
 				if got := before[place] - left; got < lease/2 || got > lease*3/4 {
 					t.Errorf("the lease of claim %s ended in %v, and ends in %v after a step of %v", place, before[place], left, lease/2)
@@ -125,9 +112,7 @@ func manyLeases(t *testing.T, b driver.Backend, lease time.Duration) func() map[
 			one, err := b.Enter(t.Context(), driver.Claim{
 				Key: key, ID: fmt.Sprintf("%032x", i+1), Capacity: driver.RW, Weight: driver.RW, TTL: lease, Span: 1,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			tickets[key] = append(tickets[key], one)
 		}
 	}
@@ -141,9 +126,7 @@ func manyLeases(t *testing.T, b driver.Backend, lease time.Duration) func() map[
 		left := map[string]time.Duration{}
 		for key := range keys {
 			l, err := b.Line(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			for _, c := range l.Claims {
 				left[fmt.Sprint(key, " ", c.Token)] = c.Left
 			}

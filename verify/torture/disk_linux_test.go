@@ -1,12 +1,13 @@
 package torture
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // A full disk takes nothing, and then has room again. Without the right to mount there is none,
@@ -30,17 +31,9 @@ func TestDiskIsFullAndHasRoomAgain(t *testing.T) {
 			return os.WriteFile(filepath.Join(dir, fmt.Sprint(round)), make([]byte, 100_000), 0o600)
 		}
 		free, err := w.disks[0].fill()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := write(); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("writing to the full disk: %v; want %v", err, syscall.ENOSPC)
-		}
-		if err := free(); err != nil {
-			t.Fatal(err)
-		}
-		if err := write(); err != nil {
-			t.Errorf("writing to the disk when it has room again: %v", err)
-		}
+		steps.Must(t, err)
+		steps.Is(t, "writing to the full disk", write(), syscall.ENOSPC)
+		steps.Must(t, free())
+		steps.Well(t, "writing to the disk when it has room again", write())
 	}
 }

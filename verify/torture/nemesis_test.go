@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/traffic"
@@ -34,9 +35,7 @@ func (p *puppet) between() []*faultproxy.Proxy { return nil }
 // perform runs a nemesis for a minute of virtual time.
 func perform(t *testing.T, seed uint64, names string) (did []string) {
 	rec, err := traffic.NewRecorder(filepath.Join(t.TempDir(), "n.jsonl"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer rec.Close()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{ttl: time.Second, rec: rec}
@@ -44,14 +43,10 @@ func perform(t *testing.T, seed uint64, names string) (did []string) {
 			w.victims = append(w.victims, &puppet{fmt.Sprint("w", i), &did, time.Now()})
 		}
 		faults, _, err := w.find(names)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := w.nemesis(ctx, faults, seed); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, w.nemesis(ctx, faults, seed))
 	})
 	return did
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/check"
 )
@@ -43,9 +44,7 @@ func TestMarkdownIsTheNumbers(t *testing.T) {
 // A folder holds one history: two in one would be judged as if they were one.
 func TestHistoriesAreNotMixed(t *testing.T) {
 	o := Options{Start: "memory", Table: allServices(), For: 300 * time.Millisecond, Seed: 1, Faults: "none", TTL: 200 * time.Millisecond, Dir: t.TempDir()}
-	if _, err := Run(context.Background(), o); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, steps.ErrOf(Run(context.Background(), o)))
 	if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "there is a history in") {
 		t.Errorf("%v; want that there is a history already", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -48,12 +49,8 @@ func seed(t *testing.T) uint64 {
 // folder is kept if the test fails.
 func folder(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "torture-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
+	steps.Must(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the history is kept in %s", dir)
@@ -74,9 +71,7 @@ func TestStoresStandATorture(t *testing.T) {
 				Start: name, Table: allServices(), For: 10 * time.Second, Seed: seed(t), Faults: "all",
 				Dir: folder(t), Workers: 3, Enough: enough(fewestGrants, fewestFaults, traffic.Ways()...),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			var text bytes.Buffer
 			r.Summary(&text)
 			t.Log("\n" + text.String())
@@ -136,17 +131,13 @@ func TestTheTortureCatchesBrokenLocks(t *testing.T) {
 			dir := folder(t)
 			for attempt := range 4 {
 				own := dir + "/" + strconv.Itoa(attempt)
-				if err := os.Mkdir(own, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, os.Mkdir(own, 0o755))
 				r, err := Run(context.Background(), Options{
 					Start: c.start, Service: c.service, Table: allServices(), For: 4 * time.Second, Seed: first + uint64(attempt), Faults: c.faults,
 					TTL: 400 * time.Millisecond, Dir: own, Workers: 2, Epoch: 4 * time.Second,
 					Ways: ways(c.service),
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, err)
 				found := map[string]int{}
 				for _, v := range r.Violations {
 					found[string(v.Rule)]++
@@ -154,9 +145,7 @@ func TestTheTortureCatchesBrokenLocks(t *testing.T) {
 				t.Logf("run %d: %v", attempt+1, found)
 				if slices.ContainsFunc(c.rules, func(rule string) bool { return found[rule] > 0 }) {
 					text, err := os.ReadFile(own + "/report.txt")
-					if err != nil {
-						t.Fatal(err)
-					}
+					steps.Must(t, err)
 					if !strings.Contains(string(text), fmt.Sprint(len(r.Violations), " breaches")) || !strings.Contains(string(text), "▶") {
 						t.Errorf("the report does not show what was breached: %s", r.Dir)
 					}
@@ -186,9 +175,7 @@ func TestTheSoundTwinPasses(t *testing.T) {
 		TTL: 400 * time.Millisecond, Dir: folder(t), Workers: 2, Epoch: 4 * time.Second,
 		Ways: []string{"mutex"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for _, v := range r.Violations {
 		t.Errorf("flagged: %v", v)
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver/ballot"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
@@ -44,9 +45,7 @@ func TestURLsAreTortured(t *testing.T) {
 				urls = append(urls, testserver.Redis(t).URL())
 			}
 			url := "redlock:" + strings.Join(urls, ",")
-			if err := initialise(context.Background(), url, ballot.Membership{}); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, initialise(context.Background(), url, ballot.Membership{}))
 			return url
 		},
 		"etcds": func(t *testing.T) string {
@@ -67,9 +66,7 @@ func tortureURL(t *testing.T, url string) {
 		URL: url, Table: allServices(), For: 5 * time.Second, Seed: seed(t), Faults: "kill,pause,cut,silence,latency", TTL: 700 * time.Millisecond,
 		Dir: folder(t), Workers: 2, Enough: enough(20, 1),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var text bytes.Buffer
 	r.Summary(&text)
 	t.Log("\n" + text.String())
@@ -90,25 +87,19 @@ type front struct {
 func newFront(t *testing.T) *front {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	self := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	f := &front{
 		config: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"h2"}},
 		file:   filepath.Join(t.TempDir(), "ca.pem"),
 	}
-	if err := os.WriteFile(f.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, os.WriteFile(f.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	return f
 }
 
@@ -116,9 +107,7 @@ func newFront(t *testing.T) *front {
 func (f *front) before(t *testing.T, addr string) string {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", f.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -178,9 +167,7 @@ func TestEveryURLHasAPlan(t *testing.T) {
 		if _, ok := traffic.Schemes()[s.service]; !ok {
 			t.Errorf("%s is the service %q, which nobody knows", raw, s.service)
 		}
-		if s.proxies != (want.proxies > 0) {
-			t.Errorf("%s: proxies %v", raw, s.proxies)
-		}
+		steps.Same(t, raw+": proxies", s.proxies, (want.proxies > 0))
 		if !s.proxies {
 			continue
 		}
@@ -214,9 +201,7 @@ func TestFaultsThatAURLHasNothingFor(t *testing.T) {
 		t.Errorf("%v; want that it needs servers of its own", err)
 	}
 	locks, err := traffic.Schemes()["redis"].Open(context.Background(), s.URL(), "", 20*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer locks.Close()
 	if _, _, err := locks.Take(context.Background(), traffic.Want{Key: "work"}); err != nil {
 		t.Fatal(err)

@@ -10,24 +10,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // TestLinesThatWaitForTheDiskAreLate: here the disk is a pipe that nobody reads for a while.
 func TestLinesThatWaitForTheDiskAreLate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, syscall.Mkfifo(path, 0o600))
 	reader, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer reader.Close()
 	rec, err := NewRecorder(path, "w1.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	written := make(chan error)
 	go func() {
 		for range 10_000 { // more than a pipe holds
@@ -42,15 +38,11 @@ func TestLinesThatWaitForTheDiskAreLate(t *testing.T) {
 		read <- err
 	})
 	for _, end := range []chan error{written, read} {
-		if err := <-end; err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, <-end)
 	}
 	for d := json.NewDecoder(&text); d.More(); {
 		var l Line
-		if err := d.Decode(&l); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, d.Decode(&l))
 		if l.Op == Tick && l.Proc == "w1.1" {
 			return
 		}

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 var updateGolden = flag.Bool("update-lab", false, "write what the lab prints to testdata")
@@ -82,14 +84,10 @@ func TestLabPrintsWhatIsInTheGoldenFiles(t *testing.T) {
 			got := blur(r.out)
 			golden := filepath.Join("testdata", name+".txt")
 			if *updateGolden {
-				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, os.WriteFile(golden, []byte(got), 0o600))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 			if got != string(want) {
 				t.Errorf("%s prints\n%s\nand %s has\n%s", args, got, golden, want)
 			}
@@ -175,9 +173,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 	}
 	for _, args := range []string{"", "--help", "2"} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		cmd := exec.Command(binary, strings.Fields(args)...)
 		var errOut bytes.Buffer
 		cmd.Stdout, cmd.Stderr = full, &errOut
@@ -197,12 +193,8 @@ func TestInterruptedLabLeavesNothing(t *testing.T) {
 	cmd := exec.Command(binary, "--all", "--lang", "en")
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
+	steps.Must(t, cmd.Start())
 	hang := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer hang.Stop()
 	var seen []byte
@@ -213,16 +205,12 @@ func TestInterruptedLabLeavesNothing(t *testing.T) {
 		}
 		seen = append(seen, b[:n]...)
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, cmd.Process.Signal(syscall.SIGINT))
 	for b := make([]byte, 4096); err == nil; {
 		_, err = out.Read(b)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 130 {
-		t.Errorf("exit %d, want 130", code)
-	}
+	steps.Same(t, "exit", cmd.ProcessState.ExitCode(), 130)
 	if left, err := filepath.Glob(filepath.Join(tmp, "*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}

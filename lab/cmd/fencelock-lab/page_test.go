@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/lab"
 )
 
@@ -36,14 +37,10 @@ func TestPagesShowWhatIsPlayed(t *testing.T) {
 		name = filepath.Join("..", "..", "..", "docs", name)
 		got := page(all, played, l)
 		if *updateGolden {
-			if err := os.WriteFile(name, []byte(got), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, os.WriteFile(name, []byte(got), 0o600))
 		}
 		want, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if got != string(want) {
 			t.Errorf("%s differs from what is played, first here:\n%s\nIf the play is right: go test ./cmd/fencelock-lab -run Pages -update-lab",
 				name, firstDifference(got, string(want)))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/lab"
 )
 
@@ -111,9 +112,7 @@ func checkPictures(t *testing.T, all []lab.Experiment, played []lab.Result) {
 			name := filepath.Join("..", "..", "..", "docs", filepath.FromSlash(pictureName(e.Number, theme)))
 			got := draw(theme, played[i])
 			if *updateGolden {
-				if err := os.WriteFile(name, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, os.WriteFile(name, []byte(got), 0o600))
 			}
 			if want, err := os.ReadFile(name); err != nil || string(want) != got {
 				t.Errorf("%s differs from what is played: %v", name, err)

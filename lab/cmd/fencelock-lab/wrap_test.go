@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/internal/terminal"
 	"github.com/fencelock/fencelock/lab"
@@ -87,9 +88,7 @@ func TestWhatDidNotGoAsToldIsSaid(t *testing.T) {
 	if r.AsTold(e) || (lab.Result{Scheme: broken, Ours: broken}).AsTold(e) || !(lab.Result{Scheme: broken}).AsTold(e) {
 		t.Error("AsTold is wrong")
 	}
-	if err := showPlay(&b, e, r, lab.English); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, showPlay(&b, e, r, lab.English))
 	if want := "NOT as told: the scheme broke nothing (told: I1), fencelock broke I1.\n"; !strings.HasSuffix(b.String(), want) {
 		t.Errorf("got %s", b.String())
 	}

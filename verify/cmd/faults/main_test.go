@@ -3,13 +3,13 @@ package main
 import (
 	"os"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func TestPageOfFaultsIsUpToDate(t *testing.T) {
 	want, err := page("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	got, err := os.ReadFile("../../faults.md")
 	if err != nil || string(got) != want {
 		t.Errorf("verify/faults.md is not what the comments //verify:fault of the tests say (%v); "+

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 func init() {
@@ -13,9 +15,7 @@ func init() {
 
 func TestPicturesAreThoseThatTheProgramDraws(t *testing.T) {
 	files, err := drawings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for name, want := range files {
 		if got := stored(t, name); got != want {
 			t.Errorf("%s is not what the program draws: run go run ./cmd/pictures in verify", name)
@@ -26,8 +26,6 @@ func TestPicturesAreThoseThatTheProgramDraws(t *testing.T) {
 func stored(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(docs, "images", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	return string(text)
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // The terminals show what the command prints today, but for times and numbers.
@@ -14,9 +16,7 @@ func TestTerminalsShowWhatTheCommandPrints(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	lines, err := record(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	for name, want := range terminals(lines) {
 		if got := stored(t, name); masked(got) != masked(want) {
 			t.Errorf("%s shows\n%s\nand the command prints\n%s\nrun go run ./cmd/pictures in verify", name, masked(got), masked(want))

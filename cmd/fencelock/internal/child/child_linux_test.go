@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // A signal ends every poll, and one comes with the end of each child. That must not
@@ -17,9 +19,7 @@ func TestSignalsAreNoAnswerAndNoEnd(t *testing.T) {
 	signal.Notify(heard, unix.SIGWINCH)
 	defer signal.Stop(heard)
 	ours, theirs, err := socketpair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	defer unix.Close(ours)
 	defer unix.Close(theirs)
 
@@ -32,9 +32,7 @@ func TestSignalsAreNoAnswerAndNoEnd(t *testing.T) {
 	tid := <-thread
 	for range 20 {
 		time.Sleep(5 * time.Millisecond) // real time: between two signals, so that each interrupts a read
-		if err := unix.Tgkill(os.Getpid(), tid, unix.SIGWINCH); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, unix.Tgkill(os.Getpid(), tid, unix.SIGWINCH))
 	}
 	select {
 	case <-answered:

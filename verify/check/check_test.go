@@ -1,12 +1,14 @@
 package check
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/verify/model"
 	"github.com/fencelock/fencelock/verify/traffic"
@@ -14,9 +16,10 @@ import (
 
 // read makes lines of such as
 //
-//	12 held a/1 t7 until=900
+//	3-12 held a/1 t7 until=900
 //
-// at 12 ms, by process a, of its claim 1, with token 7. A word with = sets a field.
+// by process a, of its claim 1, with token 7: asked for at 3 ms, held from 12 ms on. A word with = sets a field. What is
+// said of one moment has one number.
 func read(t *testing.T, text string) []traffic.Line {
 	t.Helper()
 	const ms = int64(time.Millisecond)
@@ -33,7 +36,8 @@ func read(t *testing.T, text string) []traffic.Line {
 		if len(f) == 0 {
 			continue
 		}
-		l := traffic.Line{At: number(f[0]) * ms, Op: traffic.Op(f[1]), Key: "mutex/0/0"}
+		from, to, asked := strings.Cut(f[0], "-")
+		l := traffic.Line{At: number(cmp.Or(to, from)) * ms, Op: traffic.Op(f[1]), Key: "mutex/0/0"}
 		for _, word := range f[2:] {
 			name, value, set := strings.Cut(word, "=")
 			switch {
@@ -63,7 +67,7 @@ func read(t *testing.T, text string) []traffic.Line {
 			case name == "span":
 				l.Span = number(value)
 			case name == "text":
-				l.Text = value
+				l.Text = strings.ReplaceAll(value, "_", " ")
 			case name == "outage":
 				l.Outage, l.Text = true, value
 			case name == "members":
@@ -72,9 +76,26 @@ func read(t *testing.T, text string) []traffic.Line {
 				t.Fatalf("cannot read %q", word)
 			}
 		}
+		if asked {
+			before := l
+			before.At, before.Op = number(from)*ms, request(l)
+			all = append(all, before)
+		}
 		all = append(all, l)
 	}
+	slices.SortStableFunc(all, func(a, b traffic.Line) int { return cmp.Compare(a.At, b.At) })
 	return all
+}
+
+// request is what l answers.
+func request(l traffic.Line) traffic.Op {
+	switch {
+	case l.Op == traffic.Held && l.Handle != "":
+		return traffic.Again
+	case l.Op == traffic.Released, l.Op == traffic.Unconfirmed:
+		return traffic.Release
+	}
+	return traffic.Call
 }
 
 var promised = Options{
@@ -85,9 +106,7 @@ var promised = Options{
 func rules(t *testing.T, text string) []string {
 	t.Helper()
 	v, err := Judge(read(t, text), promised)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	var all []string
 	for _, one := range v.Violations {
 		all = append(all, string(one.Rule))
@@ -104,271 +123,162 @@ func TestEachRuleIsJudged(t *testing.T) {
 		name, want, broken, sound string
 	}{
 		{"two hold", "I1", `
-			0 call a/1
-			1 held a/1 t1
-			2 call b/1
-			3 held b/1 t2
-			9 release a/1 t1
-			10 released a/1 t1
-			11 release b/1 t2
-			12 released b/1 t2`, `
-			0 call a/1
-			1 held a/1 t1
-			2 call b/1
-			9 release a/1 t1
-			10 held b/1 t2
-			10 released a/1 t1
-			11 release b/1 t2
-			12 released b/1 t2`},
+			0-1 held a/1 t1
+			2-3 held b/1 t2
+			9-10 released a/1 t1
+			11-12 released b/1 t2`, `
+			0-1 held a/1 t1
+			2-10 held b/1 t2
+			9-10 released a/1 t1
+			11-12 released b/1 t2`},
 		{"one was stopped, and then says that it holds", "I1", `
-			0 call a/1
-			1 held a/1 t1
+			0-1 held a/1 t1
 			5 stop a
-			20 call b/1
-			1100 held b/1 t2
-			1110 release b/1 t2
-			1120 released b/1 t2
+			20-1100 held b/1 t2
+			1110-1120 released b/1 t2
 			1200 resume a
 			1201 look a/1 t1
-			1202 release a/1 t1
-			1203 released a/1 t1`, `
-			0 call a/1
-			1 held a/1 t1
+			1202-1203 released a/1 t1`, `
+			0-1 held a/1 t1
 			5 stop a
-			20 call b/1
-			1100 held b/1 t2
-			1110 release b/1 t2
-			1120 released b/1 t2
+			20-1100 held b/1 t2
+			1110-1120 released b/1 t2
 			1200 resume a
 			1201 lost a/1 t1`},
 		{"a token that is not larger", "I2", `
-			0 call a/1
-			1 held a/1 t5
-			2 release a/1 t5
-			3 released a/1 t5
-			4 call b/1
-			5 held b/1 t5
-			6 release b/1 t5
-			7 released b/1 t5`, `
-			0 call a/1
-			1 held a/1 t5
-			2 release a/1 t5
-			3 released a/1 t5
-			4 call b/1
-			5 held b/1 t6
-			6 release b/1 t6
-			7 released b/1 t6`},
+			0-1 held a/1 t5
+			2-3 released a/1 t5
+			4-5 held b/1 t5
+			6-7 released b/1 t5`, `
+			0-1 held a/1 t5
+			2-3 released a/1 t5
+			4-5 held b/1 t6
+			6-7 released b/1 t6`},
 		{"a late write is let in", "I2b", `
-			0 call a/1 key=guard/0/0
-			1 held a/1 t1 key=guard/0/0
+			0-1 held a/1 t1 key=guard/0/0
 			5 stop a
-			10 call b/1 key=guard/0/0
-			1001 held b/1 t2 key=guard/0/0
+			10-1001 held b/1 t2 key=guard/0/0
 			1002 wrote b/1 t2 key=guard/0/0
-			1003 release b/1 t2 key=guard/0/0
-			1004 released b/1 t2 key=guard/0/0
+			1003-1004 released b/1 t2 key=guard/0/0
 			1005 wrote a/1 t1 key=guard/0/0
 			1006 resume a
 			1007 lost a/1 t1 key=guard/0/0`, `
-			0 call a/1 key=guard/0/0
-			1 held a/1 t1 key=guard/0/0
+			0-1 held a/1 t1 key=guard/0/0
 			5 stop a
-			10 call b/1 key=guard/0/0
-			1001 held b/1 t2 key=guard/0/0
+			10-1001 held b/1 t2 key=guard/0/0
 			1002 wrote b/1 t2 key=guard/0/0
-			1003 release b/1 t2 key=guard/0/0
-			1004 released b/1 t2 key=guard/0/0
+			1003-1004 released b/1 t2 key=guard/0/0
 			1005 denied a/1 t1 key=guard/0/0
 			1006 resume a
 			1007 lost a/1 t1 key=guard/0/0`},
 		{"a lease says after its deadline that it is held", "I3", `
-			0 call a/1
-			1 held a/1 t1 until=100
+			0-1 held a/1 t1 until=100
 			105 look a/1 t1 until=100
 			110 release a/1 t1 until=1000
 			111 released a/1 t1`, `
-			0 call a/1
-			1 held a/1 t1 until=100
+			0-1 held a/1 t1 until=100
 			105 look a/1 t1 until=1000
 			110 release a/1 t1 until=1000
 			111 released a/1 t1`},
 		{"a context that ends late", "I3", `
-			0 call a/1
-			1 held a/1 t1 until=100
+			0-1 held a/1 t1 until=100
 			500 told a/1 t1 until=100
 			501 lost a/1 t1 until=100`, `
-			0 call a/1
-			1 held a/1 t1 until=100
+			0-1 held a/1 t1 until=100
 			101 told a/1 t1 until=100
 			102 lost a/1 t1 until=100`},
 		{"nobody gets the key of one that was killed", "I5", `
-			0 call a/1
-			1 held a/1 t1
-			2 call b/1
+			0-1 held a/1 t1
+			2-2000 held b/1 t2
 			3 crash a
-			2000 held b/1 t2
-			2001 release b/1 t2
-			2002 released b/1 t2`, `
-			0 call a/1
-			1 held a/1 t1
-			2 call b/1
+			2001-2002 released b/1 t2`, `
+			0-1 held a/1 t1
+			2-1005 held b/1 t2
 			3 crash a
-			1005 held b/1 t2
-			1006 release b/1 t2
-			1007 released b/1 t2`},
+			1006-1007 released b/1 t2`},
 		{"nobody is told of a release", "I6", `
-			0 call a/1
-			1 held a/1 t1
-			2 call b/1
-			3 release a/1 t1
-			4 released a/1 t1
-			2000 held b/1 t2
-			2001 release b/1 t2
-			2002 released b/1 t2`, `
-			0 call a/1
-			1 held a/1 t1
-			2 call b/1
-			3 release a/1 t1
-			4 released a/1 t1
-			900 held b/1 t2
-			901 release b/1 t2
-			902 released b/1 t2`},
+			0-1 held a/1 t1
+			2-2000 held b/1 t2
+			3-4 released a/1 t1
+			2001-2002 released b/1 t2`, `
+			0-1 held a/1 t1
+			2-900 held b/1 t2
+			3-4 released a/1 t1
+			901-902 released b/1 t2`},
 		{"what is free is refused", "model", `
-			0 call a/1
-			1 held a/1 t1
-			2 release a/1 t1
-			3 released a/1 t1
-			4 call b/1
-			5 refused b/1`, `
-			0 call a/1
-			1 held a/1 t1
-			2 release a/1 t1
-			3 call b/1
-			4 released a/1 t1
-			5 refused b/1`},
+			0-1 held a/1 t1
+			2-3 released a/1 t1
+			4-5 refused b/1`, `
+			0-1 held a/1 t1
+			2-4 released a/1 t1
+			3-5 refused b/1`},
 		{"refused after the lease of one that was killed", "model", `
-			0 call a/1
-			1 held a/1 t1
+			0-1 held a/1 t1
 			2 crash a
-			2000 call b/1
-			2001 refused b/1`, `
-			0 call a/1
-			1 held a/1 t1
+			2000-2001 refused b/1`, `
+			0-1 held a/1 t1
 			2 crash a
-			900 call b/1
-			901 refused b/1`},
+			900-901 refused b/1`},
 		{"a handle is still held", "I9", `
-			0 call a/1
-			1 held a/1 t1
-			2 again a/1 h1
-			3 held a/1 h1 t1
-			4 release a/1 t1
-			5 released a/1 t1
-			6 call b/1
-			7 held b/1 t2
-			8 release a/1 h1 t1
-			9 released a/1 h1 t1
-			10 release b/1 t2
-			11 released b/1 t2`, `
-			0 call a/1
-			1 held a/1 t1
-			2 again a/1 h1
-			3 held a/1 h1 t1
-			4 release a/1 t1
-			5 released a/1 t1
-			6 call b/1
-			8 release a/1 h1 t1
-			9 held b/1 t2
-			9 released a/1 h1 t1
-			10 release b/1 t2
-			11 released b/1 t2`},
+			0-1 held a/1 t1
+			2-3 held a/1 h1 t1
+			4-5 released a/1 t1
+			6-7 held b/1 t2
+			8-9 released a/1 h1 t1
+			10-11 released b/1 t2`, `
+			0-1 held a/1 t1
+			2-3 held a/1 h1 t1
+			4-5 released a/1 t1
+			6-9 held b/1 t2
+			8-9 released a/1 h1 t1
+			10-11 released b/1 t2`},
 		{"a writer beside a reader", "I10", `
-			0 call a/1 kind=r
-			1 held a/1 kind=r
-			2 call b/1
-			3 held b/1 t2
-			4 release a/1 kind=r
-			5 released a/1 kind=r
-			6 release b/1 t2
-			7 released b/1 t2`, `
-			0 call a/1 kind=r
-			1 held a/1 kind=r
-			2 call b/1 kind=r
-			3 held b/1 kind=r
-			4 release a/1 kind=r
-			5 released a/1 kind=r
-			6 release b/1 kind=r
-			7 released b/1 kind=r`},
+			0-1 held a/1 kind=r
+			2-3 held b/1 t2
+			4-5 released a/1 kind=r
+			6-7 released b/1 t2`, `
+			0-1 held a/1 kind=r
+			2-3 held b/1 kind=r
+			4-5 released a/1 kind=r
+			6-7 released b/1 kind=r`},
 		{"more permits than there are", "I11", `
-			0 call a/1 kind=s weight=2 size=3
-			1 held a/1 kind=s
-			2 call b/1 kind=s weight=2 size=3
-			3 held b/1 kind=s
-			4 release a/1 kind=s
-			5 released a/1 kind=s
-			6 release b/1 kind=s
-			7 released b/1 kind=s`, `
-			0 call a/1 kind=s weight=2 size=3
-			1 held a/1 kind=s
-			2 call b/1 kind=s weight=1 size=3
-			3 held b/1 kind=s
-			4 release a/1 kind=s
-			5 released a/1 kind=s
-			6 release b/1 kind=s
-			7 released b/1 kind=s`},
+			0-1 held a/1 kind=s weight=2 size=3
+			2-3 held b/1 kind=s weight=2 size=3
+			4-5 released a/1 kind=s
+			6-7 released b/1 kind=s`, `
+			0-1 held a/1 kind=s weight=2 size=3
+			2-3 held b/1 kind=s weight=1 size=3
+			4-5 released a/1 kind=s
+			6-7 released b/1 kind=s`},
 		{"a re-entry with another token", "I2", `
-			0 call a/1
-			1 held a/1 t1
-			2 again a/1 h1
-			3 held a/1 h1 t2
-			4 release a/1 h1 t2
-			5 released a/1 h1 t2
-			6 release a/1 t1
-			7 released a/1 t1`, `
-			0 call a/1
-			1 held a/1 t1
-			2 again a/1 h1
-			3 held a/1 h1 t1
-			4 release a/1 h1 t1
-			5 released a/1 h1 t1
-			6 release a/1 t1
-			7 released a/1 t1`},
+			0-1 held a/1 t1
+			2-3 held a/1 h1 t2
+			4-5 released a/1 h1 t2
+			6-7 released a/1 t1`, `
+			0-1 held a/1 t1
+			2-3 held a/1 h1 t1
+			4-5 released a/1 h1 t1
+			6-7 released a/1 t1`},
 		{"a call that does not end", "hang", `
-			0 call a/1 by=100
-			900 gaveup a/1`, `
-			0 call a/1 by=100
-			200 gaveup a/1`},
+			0-900 gaveup a/1 by=100`, `
+			0-200 gaveup a/1 by=100`},
 		{"a release that does not end", "hang", `
-			0 call a/1
-			1 held a/1 t1
-			2 release a/1 t1
-			3000 unconfirmed a/1 t1`, `
-			0 call a/1
-			1 held a/1 t1
-			2 release a/1 t1
-			2000 unconfirmed a/1 t1`},
+			0-1 held a/1 t1
+			2-3000 unconfirmed a/1 t1`, `
+			0-1 held a/1 t1
+			2-2000 unconfirmed a/1 t1`},
 		{"an update of the guarded set is gone", "set", `
 			0 added a/1 key=guard/0/0
 			1 final key=guard/0/0 members=b/1`, `
 			0 added a/1 key=guard/0/0
 			1 final key=guard/0/0 members=a/1,b/1`},
 		{"something is left", "I8", `
-			0 odd text=I8:`, `
+			0 odd text=I8:_it_is`, `
 			0 note text=I8:`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			broken := c.broken
-			if c.want == "I8" {
-				broken = strings.Replace(broken, "I8:", "I8:_", 1)
-			}
-			lines := read(t, broken)
-			for i := range lines {
-				lines[i].Text = strings.ReplaceAll(lines[i].Text, "_", " it is")
-			}
-			v, err := Judge(lines, promised)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v, err := Judge(read(t, c.broken), promised)
+			steps.Must(t, err)
 			if len(v.Violations) == 0 {
 				t.Fatal("nothing is found")
 			}
@@ -388,15 +298,12 @@ func TestEachRuleIsJudged(t *testing.T) {
 // that is no breach. Without the line that says so it is one.
 func TestWhatWasBrokenOrForgottenIsExempt(t *testing.T) {
 	const text = `
-		0 call a/1
-		1 held a/1 t1
-		2 call b/1
+		0-1 held a/1 t1
+		2-6 held b/1 t99
 		LINE
-		6 held b/1 t99
 		7 look a/1 t1
 		8 lost a/1 t1
-		9 release b/1 t99
-		10 released b/1 t99`
+		9-10 released b/1 t99`
 	for line, want := range map[string]int{
 		"": 1, "3 break c t1 span=8": 0, "3 break c t50 span=8": 1,
 		"3 forgot\n4 end outage=flushall":                    0,
@@ -412,17 +319,14 @@ func TestWhatWasBrokenOrForgottenIsExempt(t *testing.T) {
 // not: whoever waits behind it is late only when it has gone.
 func TestWhoMayHoldIsWaitedFor(t *testing.T) {
 	const text = `
-		0 call a/1
-		1 held a/1 t1
+		0-1 held a/1 t1
 		2 forgot
 		3 end text=clock
-		4 call b/1
-		5 held b/1 t99
+		4-5 held b/1 t99
 		6 call c/1
 		7 look a/1 t1
 		8 lost a/1 t1
-		3000 release b/1 t99
-		3001 released b/1 t99
+		3000-3001 released b/1 t99
 		HELD`
 	for at, want := range map[string]int{"3500": 0, "9999": 1} {
 		n, _ := strconv.Atoi(at)
@@ -437,8 +341,7 @@ func TestWhoMayHoldIsWaitedFor(t *testing.T) {
 // back and a lease.
 func TestAnOutagePutsProgressOff(t *testing.T) {
 	const text = `
-		0 call a/1
-		1 held a/1 t1
+		0-1 held a/1 t1
 		2 call b/1
 		3 crash a
 		500 begin outage=server-pause
@@ -460,9 +363,7 @@ func TestWhatOthersFoundOddIsTakenOver(t *testing.T) {
 		"the release of a lost lock says nothing": "I7", "taking it: an answer that no rule allows": "I7",
 	} {
 		v, err := Judge([]traffic.Line{{At: 1, Op: traffic.Odd, Text: text, Claim: "a/1", Proc: "a"}}, promised)
-		if err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, err)
 		if len(v.Violations) != 1 || string(v.Violations[0].Rule) != want || strings.HasPrefix(v.Violations[0].Text, want) {
 			t.Errorf("%q: %v; want %s", text, v.Violations, want)
 		}
@@ -482,12 +383,8 @@ func TestEpsilonIsMeasured(t *testing.T) {
 		501 tick a ns=470000000
 		600 tick a ns=3000000`
 	v, err := Judge(read(t, text), promised)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v.Numbers.Epsilon != 3*time.Millisecond {
-		t.Errorf("ε is %v; want 3ms: a stop is no delay of the machine", v.Numbers.Epsilon)
-	}
+	steps.Must(t, err)
+	steps.Same(t, "ε", v.Numbers.Epsilon, 3*time.Millisecond)
 }
 
 // If the sweep finds what the model allows, one of the two is wrong; also the other way
@@ -496,22 +393,17 @@ func TestDisagreementIsAFailure(t *testing.T) {
 	for swept, want := range map[bool]int{false: 1, true: 0} {
 		v := &Verdict{Illegal: map[string][]model.Op{}}
 		v.order(operations(claims(read(t, `
-			0 call a/1
-			1 held a/1 t1
-			2 release a/1 t1
-			3 released a/1 t1
-			4 call b/1
-			5 refused b/1`)), promised, nil), map[string]bool{"mutex/0/0": swept})
+			0-1 held a/1 t1
+			2-3 released a/1 t1
+			4-5 refused b/1`)), promised, nil), map[string]bool{"mutex/0/0": swept})
 		if len(v.Violations) != want || v.Numbers.Disagreed != want || v.Illegal["mutex/0/0"] == nil {
 			t.Errorf("swept %v: %v, %d disagree; want %d", swept, v.Violations, v.Numbers.Disagreed, want)
 		}
 	}
 	v := &Verdict{}
 	v.order(operations(claims(read(t, `
-		0 call a/1
-		1 held a/1 t1
-		2 release a/1 t1
-		3 released a/1 t1`)), promised, nil), map[string]bool{"mutex/0/0": true})
+		0-1 held a/1 t1
+		2-3 released a/1 t1`)), promised, nil), map[string]bool{"mutex/0/0": true})
 	if len(v.Violations) != 1 || v.Violations[0].Rule != "disagree" || v.Numbers.Disagreed != 1 {
 		t.Errorf("%v; want that the two disagree", v.Violations)
 	}
@@ -521,32 +413,23 @@ func TestDisagreementIsAFailure(t *testing.T) {
 // kill, releases without an answer, breaks without one.
 func TestOperationsAreCounted(t *testing.T) {
 	v, err := Judge(read(t, `
-		0 call a/1
-		1 held a/1 t1
-		2 again a/1 h1
-		3 held a/1 t1 h1
+		0-1 held a/1 t1
+		2-3 held a/1 t1 h1
 		4 renewed a/1 t1
-		5 release a/1 t1 h1
-		6 released a/1 t1 h1
+		5-6 released a/1 t1 h1
 		7 break c t1 span=1
 		8 broke c t1 span=1 text=none
-		9 release a/1 t1
-		10 unconfirmed a/1 t1
+		9-10 unconfirmed a/1 t1
 		11 break c t5 span=1
 		12 broke c t5 span=1 text=unknown
 		13 break c t6 span=1
-		20 call b/1 by=100
-		30 gaveup b/1
-		40 call b/2 key=mutex/0/1
-		41 held b/2 t9 key=mutex/0/1
-		42 call c/1 key=mutex/0/1
-		43 refused c/1 key=mutex/0/1
+		20-30 gaveup b/1 by=100
+		40-41 held b/2 t9 key=mutex/0/1
+		42-43 refused c/1 key=mutex/0/1
 		44 release b/2 t9 key=mutex/0/1
 		45 call b/3 key=mutex/0/1
 		50 crash b`), promised)
-	if err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, err)
 	if n := v.Numbers; n.Asked != 13 || n.Ambiguous != 6 {
 		t.Errorf("%d operations and %d ambiguous; want 5 takes, a re-entry, a renewal, 3 releases and 3 breaks, and of them 6 ambiguous: a take given up, one cut off, two releases, two breaks", n.Asked, n.Ambiguous)
 	}

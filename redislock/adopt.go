@@ -22,7 +22,7 @@ func (b *Backend) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (
 	if err := by.Validate(b.Info()); err != nil {
 		return driver.Ticket{}, err
 	}
-	r := b.request(adoptScript, t.Key, t.ID, by.ID, by.TTL.Microseconds(), encodeText(&by, b.process))
+	r := b.request(adoptScript, t.Key, t.ID, by.ID, by.TTL.Microseconds(), claimTail(&by, b.process))
 	r.durable = true
 	got := b.transport.do(ctx, r)
 	if got.err != nil {

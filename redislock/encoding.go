@@ -13,9 +13,9 @@ import (
 // maxToken is the largest token: Lua counts to there without loss.
 const maxToken = 1 << 53
 
-// encodeText writes the end of a claim, as keys.go says: where its process listens, its lock-delay, and
-// what people read.
-func encodeText(c *driver.Claim, process string) string {
+// claimTail writes the end of a claim, as keys.go says: the channel of its process, its lock-delay, and what people
+// read.
+func claimTail(c *driver.Claim, process string) string {
 	delay := strconv.FormatInt(c.LockDelay.Microseconds(), 10)
 	return process + " " + delay + " " + strconv.Itoa(len(c.Owner)) + " " + c.Owner + " " +
 		strconv.Itoa(len(c.Trace)) + " " + c.Trace + " " + c.Note

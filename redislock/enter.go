@@ -20,15 +20,20 @@ const entering = "entering the line of"
 const lateDelivery = 20 * time.Minute
 
 // Enter joins the line of c.Key, in one request.
+//
+// enterRequest makes the arguments of script/enter.lua, and transport.do sends them: by direct from this goroutine, or
+// by a queue together with the requests of others. Either way call.prepare makes the command. The server runs
+// script/prelude.lua to its end, where each calls the function enter for each lock of the call. parseTicket reads the
+// answer. For a claim that waits, waiters keeps it until the subscriber receives the grant.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if err := b.ready(ctx); err != nil {
-		return driver.Ticket{}, err
-	}
 	return b.enter(ctx, c, false)
 }
 
-// enter is Enter, and Reenter of a claim that was lost.
+// enter implements Enter, and Reenter of a claim that the server has lost.
 func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driver.Ticket, error) {
+	if err := b.ready(ctx); err != nil {
+		return driver.Ticket{}, err
+	}
 	if err := c.Validate(b.Info()); err != nil {
 		return driver.Ticket{}, err
 	}
@@ -42,7 +47,7 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	epoch := b.subscriber.epoch.Load()
 	sent := time.Now()
 	got := b.transport.do(ctx, b.enterRequest(&c, reenter))
-	if got.err != nil && got.answer == nil {
+	if got.answer == nil {
 		b.waiters.forget(c.ID)
 		return driver.Ticket{}, b.answered(ctx, entering, c.Key, got)
 	}
@@ -73,16 +78,16 @@ func (b *Backend) enter(ctx context.Context, c driver.Claim, reenter bool) (driv
 	return t, nil
 }
 
-// enterRequest is the script enter, for a member of a quorum with what it needs to judge a ballot.
+// enterRequest runs script/enter.lua. A member of a quorum gets what it needs to judge a ballot, too.
 func (b *Backend) enterRequest(c *driver.Claim, reenter bool) *request {
 	size, weight := wholeLock, c.Weight
 	if c.Capacity != driver.RW {
 		size = c.Capacity
 	}
 	if weight == c.Capacity {
-		weight = 0
+		weight = 0 // the last arguments that are 0 are not sent
 	}
-	r := b.request(enterScript, c.Key, c.ID, c.TTL.Microseconds(), encodeText(c, b.process), c.Span, size, weight,
+	r := b.request(enterScript, c.Key, c.ID, c.TTL.Microseconds(), claimTail(c, b.process), c.Span, size, weight,
 		digit(c.NoWait), c.After, c.WaitTTL.Microseconds())
 	r.durable = true
 	if c.Ballot != 0 {

@@ -45,10 +45,10 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 // errHasLeft is the answer to a claim that has left.
 var errHasLeft = driver.GoneError{Reason: "it has left"}
 
-// parseGone reads 'x', 'xl', 'xa' or 'xb' reason.
+// parseGone reads what gone in script/claim.lua answers.
 func parseGone(answer string) driver.GoneError {
 	switch {
-	case strings.HasPrefix(answer, "xb"):
+	case strings.HasPrefix(answer, "xb"), strings.HasPrefix(answer, "xn"):
 		return driver.GoneError{Reason: answer[2:], Broken: true}
 	case strings.HasPrefix(answer, "xl"):
 		return errHasLeft

@@ -26,7 +26,8 @@ import (
 //	V  fencelock:{orders/42}v     HASH    c:ID     a claim that waits, or l:ID
 //	W  fencelock:{orders/42}w     ZSET    the fields of V by token: the order
 //	   fencelock:{orders/42}x:ID  STRING  with a PX: why ID may not come back: l it has left,
-//	                                      a another process has adopted it, b and the reason it was broken
+//	                                      a another process has adopted it, b and the reason it was broken,
+//	                                      n and the reason it was under notice, and has left or run out
 //	   fencelock:{orders/42}h     STREAM  the history, if there is one
 //
 // A claim is: ends token since span weight channel lock-delay #owner owner #trace trace note. Times are µs

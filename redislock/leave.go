@@ -26,15 +26,22 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 			leaving, t.Key, limit.Mark, len(e.Mark)))
 
 	}
-	r := b.leaveRequest(t, e)
-	got := b.transport.do(ctx, r)
+	sent := time.Now()
+	got := b.transport.do(ctx, b.leaveRequest(t, e))
 	if got.answer != "h" {
 		b.waiters.forget(t.ID)
 	}
-	if got.repeated && e.Mark == "" && (got.answer == "xl" || got.answer == "x" && e.Linger <= 0) {
+	if got.repeated && e.Mark == "" && hasLeft(got.answer, time.Since(sent) >= e.Linger) {
 		return nil // the first copy did it, or the lease is over. Of a mark the server says which
 	}
 	return b.done(ctx, leaving, t.Key, got)
+}
+
+// hasLeft reports whether the second copy of a Leave found what the first one leaves: the tombstone of a claim that
+// lingers, that of the notice that it was under, or nothing if the claim lingers no more.
+func hasLeft(answer any, lingersNoMore bool) bool {
+	s, _ := answer.(string)
+	return s == "xl" || strings.HasPrefix(s, "xn") || s == "x" && lingersNoMore
 }
 
 // leaveRequest is the script leave. An Enter whose outcome is unknown may arrive later: a tombstone keeps it out.

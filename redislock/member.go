@@ -51,9 +51,6 @@ func (b *Backend) vote(r *request, ballot int64, reenter bool) {
 // Reenter puts back a claim that the server has lost, in one request, as
 // ballot.Member says.
 func (b *Backend) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if err := b.ready(ctx); err != nil {
-		return driver.Ticket{}, err
-	}
 	if c.Ballot == 0 {
 		return driver.Ticket{}, errNoMember
 	}

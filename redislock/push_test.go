@@ -223,3 +223,17 @@ func TestPushThatOvertakesTheAnswerIsHeard(t *testing.T) {
 	leave(t, waiter, k)
 	leave(t, waiter, other)
 }
+
+// A grant that was pushed before anybody waited for it is not news: the claim may
+// have been broken since.
+func TestGrantFromBeforeTheCallIsReadAgain(t *testing.T) {
+	_, b, _ := served(t)
+	hold(t, b, mutex("key"))
+	k := wait_(t, b, mutex("key"))
+	subscribed(t, b)
+	must(t, errOf(b.read(t.Context(), k)))
+	b.subscriber.handle("g0:" + prefixed(k.ID)) // late, from a line that was flushed since
+	if now, err := b.Await(t.Context(), k); err != nil || now.Granted {
+		t.Errorf("Await answered granted %v, %v", now.Granted, err)
+	}
+}

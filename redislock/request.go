@@ -47,7 +47,7 @@ func (c *call) NoRetry() bool { return true }
 // text returns what the server has answered instead of a result, or "".
 func (c *call) text() string { return reply.Text(c.Err()) }
 
-// Boxed once: they are part of most calls.
+// Arguments of most calls, which would be allocated for each otherwise.
 var evalsha, eval, wholeLock any = "evalsha", "eval", int64(driver.RW)
 
 // argsOfEach returns how many arguments each request sends. What is 0 or "" behind them for all is left out: an
@@ -100,7 +100,7 @@ func (c *call) finish(confirmed error) {
 			err = fmt.Errorf("the server gave an answer that makes no sense: %.100q", fmt.Sprint(answer))
 		}
 	}
-	for i, r := range slices.Backward(c.requests) {
+	for i, r := range slices.Backward(c.requests) { // Go runs the goroutine next that was woken last
 		switch {
 		case err != nil:
 			r.err = err

@@ -1,51 +1,12 @@
 package redislock
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/limit"
-	"github.com/fencelock/fencelock/internal/testclient"
 )
-
-// TestHotKeyOfOneProcessIsOneScriptForEachSpan counts the server's own scripts.
-func TestHotKeyOfOneProcessIsOneScriptForEachSpan(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	var waiting atomic.Int32
-	c := testclient.New(t, connect(t, s, nil), &fencelock.Options{
-		TTL: time.Minute, HandOff: 4,
-		OnEvent: testclient.On(fencelock.EventWaiting, func(fencelock.Event) { waiting.Add(1) }),
-	})
-	defer c.Close()
-	first := lock(t, c, "key")
-	done := make(chan error)
-	const n = 400
-	for range n {
-		go func() {
-			l, err := c.Lock(t.Context(), "key")
-			if err == nil {
-				err = l.Release(t.Context())
-			}
-			done <- err
-		}()
-	}
-	eventually(t, "all of them wait", func() bool { return waiting.Load() == n })
-	ran := func() int { return calls(t, s, "evalsha") }
-	before := ran()
-	must(t, first.Release(t.Context()))
-	for range n {
-		must(t, <-done)
-	}
-	// One for each four to sixteen grants, one of them for tokens that nobody needs, and the
-	// Leave. The first time the server does not know the script.
-	if got := ran() - before; got < n/16 || got > n/4+3 {
-		t.Errorf("%d scripts for %d grants, four to sixteen for each; want %d to %d", got, n, n/16, n/4+3)
-	}
-}
 
 // TestReserveKeepsTheLeaseAndItsKey: nothing of a claim is changed but its span, also when it is lengthened again.
 func TestReserveKeepsTheLeaseAndItsKey(t *testing.T) {

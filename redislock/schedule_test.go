@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,14 +13,16 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/internal/driverutil"
+	rule "github.com/fencelock/fencelock/internal/line"
 	"github.com/redis/go-redis/v9"
 )
 
 // clock stands in for the server's in scripts: expiries can be met to the microsecond.
 type clock struct {
-	t   *testing.T
-	rdb *redis.Client // of the server itself
-	now int64         // µs
+	t     *testing.T
+	rdb   *redis.Client // of the server itself
+	now   int64         // µs
+	start int64
 }
 
 // clocked opens a Backend whose scripts read a clock of the test.
@@ -27,6 +30,7 @@ func clocked(t *testing.T) (*Backend, *clock) {
 	t.Helper()
 	s := newServer(t)
 	c := &clock{t: t, rdb: dial(t, s), now: time.Now().Add(time.Hour).UnixMicro()} // ahead: nothing expires by itself
+	c.start = c.now
 	c.sleep(0)
 	b := connect(t, s, nil)
 	for _, rdb := range []*redis.Client{b.rdb.(*redis.Client), b.transport.queueOf(b.rdb).near} {
@@ -112,21 +116,39 @@ func TestLeaseEndsToTheMicrosecond(t *testing.T) {
 	}
 }
 
-// A waiter whose lease has ended is not granted, and one whose lease ends later is: also when the holder leaves in
-// the very microsecond.
-func TestGrantSkipsWhoHasJustExpired(t *testing.T) {
-	b, clock := clocked(t)
-	held := hold(t, b, mutex("key"))
-	clock.sleep(time.Second)
-	short, long := mutex("key"), mutex("key")
-	short.TTL, long.TTL = 10*time.Second, 10*time.Second+time.Microsecond
-	k, w := wait_(t, b, short), wait_(t, b, long)
-	clock.sleep(10 * time.Second)
-	leave(t, b, held)
-	wantGone(t, "a waiter whose lease has ended", renew(t, b, k))
-	if now, err := b.read(t.Context(), w); err != nil || !now.Granted {
-		t.Errorf("the next in line: granted %v, %v", now.Granted, err)
+func TestTombstoneIsOnlyEverProlonged(t *testing.T) {
+	_, b, _ := served(t)
+	c := mutex("key")
+	for _, ttl := range []time.Duration{time.Minute, minTTL} {
+		k := driver.Ticket{Claim: c}
+		k.TTL = ttl
+		wantGone(t, "Leave of a claim that never came", b.Leave(t.Context(), k, driver.Exit{Tombstone: true}))
 	}
+	marker := mutex("other")
+	marker.TTL = minTTL
+	hold(t, b, marker)
+	eventually(t, "the shorter tombstone is over", func() bool { return len(line(t, b, "other").Claims) == 0 })
+	wantGone(t, "Enter of an ID with a tombstone of a minute", errOf(b.Enter(t.Context(), c)))
+}
+
+// A claim under notice that another process adopts ends then, and lingers for as long as was promised to whoever waits,
+// though that is longer than its lease. A late Enter of its new ID stays out for as long.
+func TestAdoptedClaimLingersAfterItsNotice(t *testing.T) {
+	b, clock := clocked(t)
+	k, by := hold(t, b, mutex("key")), mutex("key")
+	must(t, b.Break(t.Context(), "key", k.Token, driver.Break{Reason: "soon", Notice: time.Second, Delay: time.Hour}))
+	for range 2 { // the answer may be lost
+		must(t, errOf(b.Adopt(t.Context(), k, by)))
+	}
+	if stays := clock.rdb.PTTL(t.Context(), b.hashName("key")+"x:"+by.ID).Val(); stays < time.Hour {
+		t.Errorf("a late Enter of the new ID is kept out for %v", stays)
+	}
+	clock.sleep(time.Hour)
+	if l := line(t, b, "key"); len(l.Claims) != 1 || !l.Claims[0].Lingering || l.Claims[0].Left != time.Second {
+		t.Errorf("after the notice the line is %+v", l.Claims)
+	}
+	clock.sleep(time.Second)
+	leave(t, b, hold(t, b, mutex("key")))
 }
 
 // An ID is any text, also one that looks like a field of the lock.
@@ -170,151 +192,203 @@ func TestIDsThatLookLikeFields(t *testing.T) {
 	}
 }
 
-// A waiter that leaves with Linger keeps its place: the waiters behind it wait until that is over, though the lock
-// is free. Then the first of them gets the lock, and no client has to call for that.
-func TestWaiterThatLingersKeepsItsPlace(t *testing.T) {
-	t.Parallel()
-	_, b, _ := served(t)
-	held, w := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
-	next := wait_(t, b, mutex("key"))
-	must(t, b.Leave(t.Context(), w, driver.Exit{Linger: 2 * time.Second}))
-	wantGone(t, "Renew of the one who lingers", renew(t, b, w))
-	leave(t, b, held)
-	if l := line(t, b, "key"); len(l.Claims) != 2 || !l.Claims[0].Lingering || l.Claims[1].Granted {
-		t.Errorf("while it lingers the line is %+v", l.Claims)
-	}
-	granted(t, b, next)
-	if l := line(t, b, "key"); len(l.Claims) != 1 {
-		t.Errorf("when it is over the line is %+v", l.Claims)
-	}
-	leave(t, b, next)
-}
-
-// model is a line as the rule has it, beside the line in Redis.
-type model struct {
+// twins are a line in Redis, and the same line by the rule in package line, with every claim that was ever in it.
+type twins struct {
 	*testing.T
-	b     *Backend
-	clock *clock
-	r     *rand.Rand
-	key   string
-	claim func() driver.Claim
-	line  []member
-	log   []string
+	b      *Backend
+	clock  *clock
+	r      *rand.Rand
+	key    string
+	claim  func() driver.Claim
+	rule   rule.Line
+	claims []driver.Ticket
+	log    []string
 }
 
-type member struct {
-	driver.Ticket
-	ends    int64 // µs
-	lingers bool
-}
-
-// TestGrantsFollowTheOneRule plays random calls on one line, in which leases end, and compares with the rule that
-// decides everything: granted(c) ⇔ weight(c) + Σ weight(b) for every live b before c ≤ capacity(c).
+// TestGrantsFollowTheOneRule makes random calls on one line, in which leases, notices and delays end, and compares all
+// answers with those of the rule that decides everything: granted(c) ⇔ weight(c) + Σ weight(b) for every live b before
+// c ≤ capacity(c).
 func TestGrantsFollowTheOneRule(t *testing.T) {
 	t.Parallel()
 	b, clock := clocked(t)
 	seed := drivertest.Seeds(t, 1)[0]
 	t.Logf("seed %d", seed)
 	for round := range 12 {
-		m := &model{T: t, b: b, clock: clock, r: rand.New(rand.NewPCG(seed, uint64(round))), key: fmt.Sprint(round)}
-		m.claim = func() driver.Claim {
+		w := &twins{T: t, b: b, clock: clock, r: rand.New(rand.NewPCG(seed, uint64(round))), key: fmt.Sprint(round)}
+		w.claim = func() driver.Claim {
 			switch {
 			case round%2 == 1:
-				return slots(m.key, 1+m.r.Int64N(4), 4)
-			case m.r.IntN(3) == 0:
-				return mutex(m.key)
+				return slots(w.key, 1+w.r.Int64N(4), 4)
+			case w.r.IntN(3) == 0:
+				return mutex(w.key)
 			}
-			return slots(m.key, 1, driver.RW)
+			return slots(w.key, 1, driver.RW)
 		}
 		for range 150 {
-			m.step()
-			if m.compare(); t.Failed() {
-				t.Fatalf("round %d: %s", round, strings.Join(m.log, "; "))
+			if w.step(); t.Failed() {
+				t.Fatalf("round %d: %s", round, strings.Join(w.log, "; "))
 			}
 		}
 	}
 }
 
-func (m *model) did(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
+func (w *twins) did(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
 
 // seconds is a lease, a delay, or a pause. Few differ, so that some end together.
-func (m *model) seconds(most int64) time.Duration {
-	return time.Duration(1+m.r.Int64N(most)) * time.Second
+func (w *twins) seconds(most int64) time.Duration {
+	return time.Duration(1+w.r.Int64N(most)) * time.Second
 }
 
-// step makes one call.
-func (m *model) step() {
-	i, n := 0, m.r.IntN(12)
-	if len(m.line) > 0 {
-		i = m.r.IntN(len(m.line))
+// sometimes is d or zero.
+func (w *twins) sometimes(d time.Duration) time.Duration { return d * time.Duration(w.r.IntN(2)) }
+
+// pick returns one of the last claims: some are gone.
+func (w *twins) pick() *driver.Ticket {
+	return &w.claims[len(w.claims)-1-w.r.IntN(min(len(w.claims), 6))]
+}
+
+// now begins a step of the rule at the time of the server.
+func (w *twins) now() *rule.Step {
+	s := &rule.Step{Wall: time.UnixMicro(w.clock.now), Mono: time.Duration(w.clock.now-w.clock.start) * time.Microsecond}
+	w.rule.Purge(s)
+	return s
+}
+
+// step makes one call, and mostly nobody looks at the line after it.
+func (w *twins) step() {
+	if n := w.r.IntN(12); n < 3 || len(w.claims) == 0 {
+		w.enter()
+	} else if k := w.pick(); n < 5 {
+		w.clock.sleep(w.seconds(4))
+		w.did("sleep")
+	} else {
+		w.change(n, k)
 	}
-	switch {
-	case n < 4 || len(m.line) == 0:
-		c := m.claim()
-		c.TTL = m.seconds(20)
-		m.did("enter %d of %d for %v", c.Weight, c.Capacity, c.TTL)
-		m.line = append(m.line, member{Ticket: enter(m, m.b, c), ends: m.clock.now + c.TTL.Microseconds()})
-	case n < 7:
-		m.sleep(m.seconds(4))
-	case n < 8:
-		linger := -m.r.Int64N(2) // zero leaves a claim that lingers as it is, below zero ends it
-		m.did("break %d with %d", i, linger)
-		ok(m, m.b.Break(m.Context(), m.key, m.line[i].Token, driver.Break{Reason: "r", Delay: time.Duration(linger)}))
-		if linger < 0 || !m.line[i].lingers {
-			m.line = slices.Delete(m.line, i, i+1)
+	if w.r.IntN(2) == 0 {
+		w.compare()
+	}
+}
+
+func (w *twins) enter() {
+	c := w.claim()
+	c.TTL, c.LockDelay, c.Span, c.NoWait = w.seconds(20), w.sometimes(w.seconds(8)), 1+w.r.Int64N(3), w.r.IntN(4) == 0
+	c.WaitTTL = w.sometimes(c.TTL / 2)
+	if again := w.r.IntN(8); again == 0 && len(w.claims) > 0 { // of one in line, perhaps with another weight
+		if k := w.pick(); w.rule.Find(k.ID) != nil {
+			c.ID, c.LockDelay = k.ID, k.LockDelay
 		}
-	case m.line[i].lingers:
-	case n < 9:
-		m.line[i].TTL = m.seconds(20) // a renewal shortens no lease
-		m.did("renew %d for %v", i, m.line[i].TTL)
-		ok(m, renew(m, m.b, m.line[i].Ticket))
-		m.line[i].ends = max(m.line[i].ends, m.clock.now+m.line[i].TTL.Microseconds())
-	case n < 11:
-		m.did("leave %d", i)
-		leave(m, m.b, m.line[i].Ticket)
-		m.line = slices.Delete(m.line, i, i+1)
+	} else if again == 1 {
+		c.Capacity, c.Weight = 3, 1
+	}
+	w.did("enter %+v", c)
+	got, err := w.b.Enter(w.Context(), c)
+	s := w.now()
+	want, wantErr := w.rule.Enter(s, c)
+	if w.same(err, wantErr); want == nil || err != nil {
+		return
+	}
+	if t := w.rule.Ticket(s, want); got.Token != t.Token || got.Granted != t.Granted || got.Left != t.Left || got.Ahead != t.Ahead ||
+		got.Mark != t.Mark {
+		w.Errorf("Enter answered %+v, want %+v", got, t)
+	}
+	w.claims = append(w.claims, got)
+}
+
+// change makes a call on a claim, which may be gone.
+func (w *twins) change(n int, k *driver.Ticket) {
+	ctx := w.Context()
+	switch n {
+	case 5, 6:
+		k.TTL = w.seconds(20) // a renewal shortens no lease
+		w.did("renew %d for %v", k.Token, k.TTL)
+		err := renew(w, w.b, *k)
+		w.same(err, w.rule.Renew(w.now(), k))
+	case 7, 8:
+		e := driver.Exit{Linger: w.sometimes(w.seconds(8)), Tombstone: w.r.IntN(4) == 0}
+		if w.r.IntN(4) == 0 {
+			e.Mark = fmt.Sprint(w.r.IntN(100))
+		} else if w.r.IntN(4) == 0 {
+			e.IfWaiting, e.Linger = true, 0
+		}
+		w.did("leave %d by %+v", k.Token, e)
+		err := w.b.Leave(ctx, *k, e)
+		w.same(err, w.rule.Leave(w.now(), k, e))
+	case 9:
+		how := driver.Break{Reason: "r", Delay: w.sometimes(w.seconds(8)), Notice: w.sometimes(w.seconds(8))}
+		if w.r.IntN(4) == 0 {
+			how.Delay = -1
+		}
+		if slices.ContainsFunc(w.rule.Claims, func(c *rule.Claim) bool {
+			return c.Token == k.Token && c.Lingering && !c.Granted
+		}) {
+			how.Delay = -1 // others are not agreed on for a waiter that lingers, which the core never has
+		}
+		w.did("break %d by %+v", k.Token, how)
+		err := w.b.Break(ctx, w.key, k.Token, how)
+		_, want := w.rule.Break(w.now(), k.Token, how)
+		w.same(err, want)
+	case 10:
+		span := 1 + w.r.Int64N(9)
+		w.did("reserve %d of %d", span, k.Token)
+		done, err := w.b.Reserve(ctx, *k, span)
+		ok(w, err)
+		if w.now(); done && !w.rule.Reserve(k, span) {
+			w.Error("tokens were reserved")
+		}
 	default:
-		d := m.seconds(8)
-		m.did("linger %d for %v", i, d)
-		ok(m, m.b.Leave(m.Context(), m.line[i].Ticket, driver.Exit{Linger: d}))
-		m.line[i].lingers, m.line[i].ends = true, m.clock.now+d.Microseconds()
+		by := k.Claim
+		by.ID, by.TTL, by.LockDelay = mutex("").ID, w.seconds(20), w.sometimes(w.seconds(8))
+		w.did("adopt %d by %+v", k.Token, by)
+		got, err := w.b.Adopt(ctx, *k, by)
+		s := w.now()
+		want, wantErr := w.rule.Adopt(s, k, &by)
+		if w.same(err, wantErr); err == nil && want != nil {
+			if got.Left != want.Expires-s.Mono || got.Token != want.Token {
+				w.Errorf("Adopt answered %+v, want %+v", got, want)
+			}
+			w.claims = append(w.claims, got)
+		}
 	}
 }
 
-func (m *model) sleep(d time.Duration) {
-	m.did("sleep %v", d)
-	m.clock.sleep(d)
-	m.line = slices.DeleteFunc(m.line, func(c member) bool { return c.ends <= m.clock.now })
+// same compares two errors. How long a tombstone stays behind what was promised differs.
+func (w *twins) same(got, want error) {
+	var a, b driver.GoneError
+	var c, d *driver.BusyError
+	gone, busy := errors.As(want, &b), errors.As(want, &d)
+	switch {
+	case (got == nil) != (want == nil), errors.As(got, &a) != gone, errors.As(got, &c) != busy,
+		gone && (a.Left != b.Left || b.Left > 0 && a.Reason != b.Reason), busy && (c.Ahead != d.Ahead || c.Token != d.Token):
+		w.Errorf("%s: got %v; want %v", w.log[len(w.log)-1], got, want)
+	}
+	for _, is := range []error{driver.ErrKind, driver.ErrReused, driver.ErrGranted} {
+		if errors.Is(got, is) != errors.Is(want, is) {
+			w.Errorf("%s: got %v; want %v", w.log[len(w.log)-1], got, want)
+		}
+	}
 }
 
-// compare holds the line, and what its claims are told, to the rule. Mostly nobody has looked at the line since.
-func (m *model) compare() {
-	if m.r.IntN(3) > 0 {
-		return
+// compare looks at the line, and at one claim of it.
+func (w *twins) compare() {
+	got, s := line(w, w.b, w.key), w.now()
+	want := w.rule.Describe(s, w.key)
+	for i := range got.Claims {
+		got.Claims[i].Note, got.Claims[i].Since = "", time.Time{} // when a claim was granted depends on who looked
 	}
-	if m.r.IntN(2) == 0 && len(m.line) > 0 { // any call notices what has ended: here a read
-		c := m.line[m.r.IntN(len(m.line))]
-		if _, err := m.b.read(m.Context(), c.Ticket); err != nil != c.lingers {
-			m.Errorf("a read of claim %d answers %v", c.Token, err)
-		}
+	for i := range want.Claims {
+		want.Claims[i].Note, want.Claims[i].Since = "", time.Time{}
 	}
-	claims := line(m, m.b, m.key).Claims
-	if len(claims) != len(m.line) {
-		m.Errorf("%d claims are in line, want %d", len(claims), len(m.line))
-		return
+	if w.did("look"); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		w.Errorf("the line is\n%+v\nwant\n%+v", got, want)
 	}
-	var before int64
-	for i, c := range m.line {
-		before += c.Weight
-		got, should := claims[i], before <= c.Capacity
-		if got.Token != c.Token || got.Granted != should || got.Lingering != c.lingers || got.Left.Microseconds() != c.ends-m.clock.now {
-			m.Errorf("claim %d is %+v, want token %d, granted %v, lingering %v", i, got, c.Token, should, c.lingers)
-		}
-		if c.lingers {
+	for _, k := range w.claims[max(len(w.claims)-3, 0):] {
+		c := w.rule.Find(k.ID)
+		if c == nil {
 			continue
 		}
-		if now, err := m.b.read(m.Context(), c.Ticket); err != nil || now.Granted != should || !should && now.Ahead != i {
-			m.Errorf("claim %d is told granted %v, %d ahead, %v; want %v, %d", i, now.Granted, now.Ahead, err, should, i)
+		t := w.rule.Ticket(s, c)
+		if now, err := w.b.read(w.Context(), k); err != nil || now.Granted != t.Granted || now.Ahead != t.Ahead || now.Left != t.Left {
+			w.Errorf("claim %d is told %+v, %v; want %+v", k.Token, now, err, t)
 		}
 	}
 }

@@ -12,7 +12,7 @@ var files embed.FS
 
 // script is one Lua script. Nothing that a user wrote gets into its text.
 type script struct {
-	text, sha any // boxed once: one of both is sent with every call
+	text, sha any // strings, of which each call has one as an argument
 	maxLocks  int // that one call is for: the server does nothing else meanwhile
 }
 
@@ -24,7 +24,7 @@ const (
 )
 
 var (
-	enterScript      = loadLine(maxJoined, "enter")
+	enterScript      = loadLine(maxJoined, "enter") // prelude.lua, claim.lua, queue.lua, enter.lua
 	ballotScript     = loadLine(maxJoined, "member", "enter")
 	leaveScript      = loadLine(maxJoined, "drop", "leave")
 	renewScript      = loadLine(maxRenewals, "renew")

@@ -50,7 +50,7 @@ func FuzzClaim(f *testing.F) {
 			return
 		}
 		const start = 1_800_000_000_000_000
-		kept := fmt.Sprintf("%d %d %d %d %d %s", start+1_000_000, start, start, span, weight, encodeText(&c, "ABCDEFGHIJKLMNOP"))
+		kept := fmt.Sprintf("%d %d %d %d %d %s", start+1_000_000, start, start, span, weight, claimTail(&c, "ABCDEFGHIJKLMNOP"))
 		line, err := parseLine("k", fmt.Sprint(start, " ", start, " ", capacity, " 1 ", texts("", "c:"+id, kept, "")))
 		if err != nil || len(line.Claims) != 1 {
 			t.Fatalf("%q is read as %+v, %v", kept, line, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// A waiter costs its Enter alone: the message that grants it brings the mark along.
 func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
@@ -28,11 +29,18 @@ func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 	held := hold(t, holder, mutex("key"))
 	p.Forget()
 	k = wait_(t, waiter, mutex("key"))
-	got := make(chan time.Duration)
-	go func() { got <- granted(t, waiter, k) }()
+	const mark = "a:1 \x00mark"
+	got := make(chan driver.Ticket)
+	go func() {
+		now, err := waiter.Await(context.Background(), k)
+		ok(t, err)
+		got <- now
+	}()
 	parked(t, waiter, k)
-	leave(t, holder, held)
-	<-got
+	must(t, holder.Leave(t.Context(), held, driver.Exit{Mark: mark}))
+	if now := <-got; !now.Granted || now.Mark != mark {
+		t.Errorf("Await answered %+v; want the mark %q", now, mark)
+	}
 	if all, _ := p.names(); len(all) != 1 {
 		t.Errorf("the waiter sent %q, want its Enter alone", all)
 	}
@@ -77,36 +85,6 @@ func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 	group.Wait()
 }
 
-// A connection that hangs must not keep a caller whose context has ended, whichever way the request goes.
-func TestCallerReturnsWhenItsContextEndsThoughTheServerHangs(t *testing.T) {
-	s := newServer(t)
-	k := hold(t, connect(t, s, nil), mutex("key"))
-	calls := map[string]func(context.Context) error{}
-	for name := range callsOf(nil, k) {
-		b := connect(t, s, nil)
-		leave(t, b, hold(t, b, mutex("warm up"))) // the server is near
-		calls[name] = callsOf(b, k)[name]
-	}
-	must(t, s.Pause())
-	defer s.Continue()
-	for name, call := range calls {
-		// The second time the server is not near any more: the call goes through the queue.
-		for range 2 {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-			start := time.Now()
-			err := call(ctx)
-			d := time.Since(start)
-			if err == nil || ctx.Err() == nil || !strings.Contains(err.Error(), ctx.Err().Error()) {
-				t.Errorf("%s answered %v, want the end of its context", name, err)
-			}
-			if d > time.Second {
-				t.Errorf("%s returned %v after it was sent", name, d)
-			}
-			cancel()
-		}
-	}
-}
-
 func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 	t.Parallel()
 	s, b, _ := served(t)
@@ -132,29 +110,47 @@ func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 	}
 }
 
-// A Leave whose answer is late is sent again. By then others have held the lock: it was done all the same.
+// A Leave whose answer is late is sent again. By then others have held the lock: it was done all the same. But a claim
+// that was broken before has not left.
 func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	p, b := through(t, s)
 	other := connect(t, s, nil)
-	leave(t, b, enter(t, b, mutex("key"))) // the server is near
-	k := enter(t, b, mutex("key"))
-	sent := 0
-	p.onScript(leaveScript, func(nth int) faultproxy.Action {
-		if sent = nth; sent > 1 {
-			leave(t, other, hold(t, other, mutex("key")))
-			return faultproxy.Pass
+	for name, tt := range map[string]struct {
+		linger time.Duration
+		broken *driver.Break // before it leaves
+	}{
+		"free at once":   {},
+		"a short linger": {linger: minTTL},
+		"under notice":   {broken: &driver.Break{Reason: "soon", Notice: time.Minute}},
+		"broken":         {broken: &driver.Break{Reason: "now"}},
+	} {
+		leave(t, b, hold(t, b, mutex("key"))) // the server is near
+		k := hold(t, b, mutex("key"))
+		if tt.broken != nil {
+			must(t, other.Break(t.Context(), "key", k.Token, *tt.broken))
 		}
-		return faultproxy.HoldAnswer
-	})
-	leave(t, b, k)
-	p.Handle(nil)
-	p.Resume()
-	if sent != 2 {
-		t.Errorf("it was sent %d times: the schedule of this test no longer holds", sent)
+		sent := 0
+		p.onScript(leaveScript, func(nth int) faultproxy.Action {
+			if sent = nth; sent > 1 {
+				eventually(t, "the lock is free", func() bool { return len(line(t, other, "key").Claims) == 0 })
+				leave(t, other, hold(t, other, mutex("key")))
+				return faultproxy.Pass
+			}
+			return faultproxy.HoldAnswer
+		})
+		err := b.Leave(t.Context(), k, driver.Exit{Linger: tt.linger})
+		p.Handle(nil)
+		p.Resume()
+		if sent != 2 {
+			t.Errorf("%s: it was sent %d times: the schedule of this test no longer holds", name, sent)
+		}
+		if broken := tt.broken != nil && tt.broken.Notice == 0; driver.Gone(err) != broken || err != nil && !broken {
+			t.Errorf("%s: it answered %v", name, err)
+		}
+		wantGone(t, "a second Leave", b.Leave(t.Context(), k, driver.Exit{}))
 	}
-	wantGone(t, "a second Leave", b.Leave(t.Context(), k, driver.Exit{}))
 }
 
 // A Break that is sent again finds no claim: because the first copy ended it, or because there was none.

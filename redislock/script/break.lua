@@ -14,26 +14,24 @@ return each(function(token, reason, linger, notice)
   if not claim then return call('HGET', H, 'broke') == token and 'x+' or 'x' end
   local lingers = match(field, '^l:')
   if lingers and linger == '0' then return '+' end -- perhaps the same Break, sent again
-  local id = sub(field, 3)
-  local _, channel = r.weight(claim)
-  local ends, head, delay, rest = match(claim, '^(%d+)( %d+ %d+ %d+ %d+ %S+ )(%d+)(.*)$')
-  local noticed = key == H and not lingers and call('HGET', H, 'n:' .. id)
+  local id, holds = sub(field, 3), key == H and not lingers
+  local ends, head, channel, delay, tail = match(claim, '^(%d+)( %d+ %d+ %d+ %d+ (%S+) )(%d+)(.*)$')
+  local left, noticed = math.max(ends - now, 0), holds and call('HGET', H, 'n:' .. id)
   local promised = noticed and delay + 0 or 0
   if linger == '0' then linger = delay end
   if linger ~= '-1' then linger = math.max(linger, promised) end
-  if notice ~= '0' and key == H and not lingers then
-    local over, after = math.max(now + notice, noticed and ends + 0 or 0), math.max(linger, promised, 0)
-    call('HSET', H, 'broke', token, 'n:' .. id, reason, field, text(over) .. head .. text(after) .. rest, 'soonest',
-      text(math.min(call('HGET', H, 'soonest'), over)))
-    r.bury(id, 'b' .. reason, over - now + after + math.max(ends - now, 0))
-    r.hurry()
-    r.tell(channel, 'n' .. #id .. ':' .. id .. text(over - now) .. ' ' .. reason)
+  call('HSET', H, 'broke', token)
+  if holds and notice ~= '0' then
+    notice, delay = math.max(notice, noticed and left or 0), math.max(linger, promised, 0)
+    r.bury(id, 'n' .. reason, notice + delay + left)
+    call('HSET', H, 'n:' .. id, reason, field, text(now + notice) .. head .. text(delay) .. tail)
+    r.sooner(now + notice)
+    r.tell(channel, 'n' .. #id .. ':' .. id .. text(notice) .. ' ' .. reason)
     return '+'
   end
   linger = (key == H or lingers) and math.max(linger, 0) or 0
-  if lingers and linger > 0 then linger = math.max(linger, match(claim, '^%d+') - now) end -- never sooner than promised
-  call('HSET', H, 'broke', token)
-  r.bury(id, 'b' .. reason, math.max(match(claim, '^%d+') - now, linger))
+  if lingers and linger > 0 then linger = math.max(linger, left) end -- never sooner than promised
+  r.bury(id, 'b' .. reason, math.max(left, linger))
   drop(key, field, claim, linger)
   r.tell(channel, 'b' .. #id .. ':' .. id .. reason)
   return '+'

@@ -13,17 +13,16 @@ local function claims()
   function r.waits() return call('HGET', H, 'waits') end
 
   -- keep has the keys outlive a time by one to two days, in steps of a day. Who has read kept gives it.
-  function r.keep(ends, known)
-    if known and known - DAY >= ends then return end
-    local h = call('HMGET', H, 'kept', 'mark')
-    if h[1] and h[1] - DAY >= ends then return end
-    local kept = text(ends + 2 * DAY)
+  function r.keep(ends, kept)
+    kept = kept or call('HGET', H, 'kept')
+    if kept and kept - DAY >= ends then return end
+    kept = text(ends + 2 * DAY)
     call('HSET', H, 'kept', kept)
     for _, key in ipairs(r.waits() and {H, V, W} or {H}) do call('PEXPIREAT', key, sub(kept, 1, -4)) end
-    if h[2] then call('PERSIST', H) end
+    if call('HGET', H, 'mark') then call('PERSIST', H) end
   end
 
-  -- bury keeps an ID out for a time, and shortens no tombstone. l replaces no reason.
+  -- bury keeps an ID out for a time, and shortens no tombstone. l replaces no reason. keys.go has the reasons.
   function r.bury(id, why, us)
     local key, ms = H .. 'x:' .. id, math.ceil(us / 1000)
     local old = call('GET', key)
@@ -34,7 +33,7 @@ local function claims()
     r.keep(ends)
   end
 
-  -- gone answers 'x', and why, if there is a tombstone.
+  -- gone answers 'x', and behind it the tombstone of the ID if there is one: 'xl', 'xa', 'xb' or 'xn' with a reason.
   function r.gone(id)
     local tombs = call('HGET', H, 'tombs')
     return 'x' .. (tombs and tombs + 0 > now and call('GET', H .. 'x:' .. id) or '')
@@ -44,13 +43,13 @@ local function claims()
     local field = 'c:' .. id
     local h = call('HMGET', H, field, 'format', 'n:' .. id, 'kept', 'waits')
     r.known(h[2])
-    if h[1] then return H, field, h[1], h[3], h[4] end -- the 4th is why it is under notice
+    if h[1] then return H, field, h[1], h[3], h[4] end -- and why it is under notice, and kept
     local claim = h[5] and call('EXISTS', V, W) > 0 and call('HGET', V, field)
     if claim then return V, field, claim end
   end
 
-  -- renew starts a lease again, and shortens none. Under notice it stays, and the answer is 'n', how long it has, and why.
-  -- A tail is the new end of the claim, which then gets no notice.
+  -- renew starts a lease again, and shortens none. One under notice stays as it is: the answer is 'n', how long it has,
+  -- and why. A tail is the new end of the claim. Then the answer does not tell of a notice.
   function r.renew(id, lease, tail)
     local key, field, claim, notice, kept = r.find(id)
     r.touch()
@@ -78,13 +77,13 @@ local function claims()
 
   -- standing answers 'g' or 'w' as enter does, or what gone answers.
   function r.standing(id)
-    local h = call('HMGET', H, 'c:' .. id, 'm:' .. id, 'soonest')
-    local _, _, claim = r.find(id)
-    local rank = claim and not h[1] and call('ZRANK', W, 'c:' .. id)
-    if not rank and not h[1] then return r.gone(id) end
+    local key, field, claim = r.find(id)
+    local rank = key == V and call('ZRANK', W, field)
+    if not rank and key ~= H then return r.gone(id) end
     local ends, token, span = match(claim, '^(%d+) (%d+) %d+ (%d+)')
     local ticket = token .. ' ' .. span .. ' ' .. text(ends - now) .. ' '
-    return h[1] and 'g' .. ticket .. (h[2] or '') or 'w' .. ticket .. r.ahead(rank, h[3] or now)
+    if rank then return 'w' .. ticket .. r.ahead(rank, call('HGET', H, 'soonest') or now) end
+    return 'g' .. ticket .. (call('HGET', H, 'm:' .. id) or '')
   end
   return r
 end

@@ -5,10 +5,9 @@ local function drop(key, field, claim, linger)
   r.bury(id, 'l', linger)
   call('HDEL', key, field)
   call('HSET', key, 'l:' .. id, text(ends) .. match(claim, '^%d+(.*)$'))
-  call('HSET', H, 'soonest', text(math.min(call('HGET', H, 'soonest'), ends)))
   if key == V then
     call('ZREM', W, field)
     call('ZADD', W, match(claim, ' (%d+)'), 'l:' .. id)
   end
-  r.hurry()
+  r.sooner(ends)
 end

@@ -1,8 +1,7 @@
 -- leave takes a claim out of its line.
 --
 -- ARGV  1 id  2 how long it lingers, 0, or -1: only if it waits  3 how long its tombstone stays, or 0  4 mark, or ''
--- It answers '+', or 'x', 'xl', 'xa' or 'xb' reason if it is not in line, or 'h' if it holds and was to leave only if
--- it waits.
+-- It answers '+', or what gone answers if it is not in line, or 'h' if it holds and was to leave only if it waits.
 return each(function(id, linger, tomb, mark)
   local field = 'c:' .. id
   linger, tomb, mark = linger or '0', tomb or '0', mark or ''

@@ -1,4 +1,5 @@
--- rules is what a line needs, made once. A free lock needs none of it, and a function costs as much as a small command.
+-- rules is what a line needs: what claims makes, and more. It is made when a verb first asks for it: a free lock needs
+-- none of it, and to make a function costs as much as a small command. Then r has it.
 local r
 local function rules()
   V, W = H .. 'v', H .. 'w'
@@ -52,13 +53,12 @@ local function rules()
     for channel, message in pairs(told) do r.tell(channel, message) end
   end
 
-  -- hurry tells the first that waits that a claim before it may end sooner.
-  function r.hurry()
+  -- sooner notes that a claim may end sooner than it did, and tells the first that waits.
+  function r.sooner(ends)
+    call('HSET', H, 'soonest', text(math.min(call('HGET', H, 'soonest'), ends)))
     local first = r.waits() and call('ZRANGE', W, 0, 0)[1]
-    local waiter = first and call('HGET', V, first)
-    if not waiter then return end
-    local _, channel = r.weight(waiter)
-    r.tell(channel, 'l' .. #first - 2 .. ':' .. sub(first, 3))
+    local _, channel = r.weight(first and call('HGET', V, first) or '')
+    if channel then r.tell(channel, 'l' .. #first - 2 .. ':' .. sub(first, 3)) end
   end
 
   -- fresh comes before what a verb does to a line. If claims can have expired, it takes them out, and lets in who then
@@ -71,15 +71,14 @@ local function rules()
     if not h[1] or h[1] + 0 > now then return end
     r.each(function(key, field, claim)
       local ends, weight = match(claim, '^%d+') + 0, r.weight(claim)
-      local delay = ends <= now and match(field, '^c:') and call('HGET', H, 'n:' .. sub(field, 3))
-        and match(claim, '^%d+ %d+ %d+ %d+ %d+ %S+ (%d+)') or 0
-      if ends + delay > now and delay + 0 > 0 then -- its notice is over
+      local noticed = ends <= now and match(field, '^c:') and call('HGET', H, 'n:' .. sub(field, 3))
+      local delay = noticed and match(claim, '^%d+ %d+ %d+ %d+ %d+ %S+ (%d+)') or 0
+      if ends <= now and ends + delay > now then -- its notice is over
         ends = ends + delay
         call('HDEL', H, field)
         call('HSET', H, 'l:' .. sub(field, 3), text(ends) .. match(claim, '^%d+(.*)$'))
       end
-      if ends <= now then r.remove(key, field, claim) end
-      if ends > now then first = math.min(first, ends) end
+      if ends <= now then r.remove(key, field, claim) else first = math.min(first, ends) end
       if ends > now and key == H then held = held + weight end
     end)
     call('HSET', H, 'soonest', text(first), 'held', text(held))

@@ -268,6 +268,7 @@ var brokenEnters = []breaker{
 	}, "GrantedTTLIsKept"},
 	{"leases never end", func(b *broken) { b.sends(func(c *driver.Claim) { c.TTL = b.Info().MaxTTL }) },
 		"ExpiredClaimIsGone ExpiredIsPurgedByEnter ExpiredHolderLetsWaiterIn ExpiredWaiterLetsOthersIn " +
+			"ExpiredWaiterThatRenewedLetsOthersIn " +
 			"AwaitDoesNotRenew NoResurrectionAfterExpiry HygieneAfterExpiry BreakOfAnExpiredClaimFindsNobody " +
 			"DeadClaimWritesNoMark ExpiredClaimsKindIsForgotten WakeAllAfterExpiry WakeAllAfterAWaitersExpiry " +
 			"LeaveDoesNotEndTheSuccessor TokensRiseAfterAnExpiredClaim Model"},

@@ -60,7 +60,7 @@ var brokenRenewals = []breaker{
 			}
 			return errs
 		}
-	}, "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL Model"},
+	}, "RenewKeepsClaimsAlive GrantedTTLIsKept RenewTakesTheTicketsTTL RenewalBesideAnEnterCounts Model"},
 	{"Renew serves holders only", func(b *broken) {
 		b.renews(func(t driver.Ticket, err error) error {
 			if err == nil {

@@ -40,6 +40,17 @@ var expiryLaws = []law{
 		writer := w.view().waits(w.short(key)).crashes()
 		w.b.waitsBefore(writer.ends(), w.reader(key)).granted()
 	}), "a crashed waiter must not block the line: a reader behind a dead writer joins the readers before it"},
+	{"ExpiredWaiterThatRenewedLetsOthersIn", all(fair, perClaim), timed(func(w *world, key string) {
+		w.a.holds(w.reader(key))
+		writer, other := w.view().waits(w.short(key)), w.a.waits(w.claim(key))
+		w.voidIf("Renew", writer.renew())
+		other.renews()
+		reader := w.b.waitsBefore(writer.ends(), w.reader(key))
+		writer.crashes().expires()
+		other.brokenBy(w.b, "enough")
+		w.broken("Renew of a broken waiter", "enough", other.renew())
+		reader.granted()
+	}), "a store may keep a renewed lease elsewhere: it goes with its claim, and no other one does"},
 	{"AwaitDoesNotRenew", all(fair, perClaim), timed(func(w *world, key string) {
 		w.b.holds(w.claim(key))
 		t := w.a.waits(w.short(key))

@@ -114,6 +114,24 @@ var leaseLaws = []law{
 		w.inTime("the look", time.Now(), held.ends())
 		same(w, "the claims in line, all renewed in time", len(seen), len(line))
 	}), "renewal is for work that takes longer than the lease, and a waiter may wait longer than its lease too"},
+	{"RenewalBesideAnEnterCounts", all(fair, perClaim), timed(func(w *world, _ string) {
+		const n = races / 4
+		held, errs := make([]*inLine, n), make([]error, n)
+		for i := range held {
+			held[i] = w.a.holds(w.short(w.key()))
+		}
+		end := held[n-1].ends()
+		w.until(end.Add(-w.lease * 4 / 10))
+		w.each(n, func(i int) {
+			renews := func() { errs[i] = held[i].renew() }
+			together(renews, func() { _, _ = w.b.try(w.claim(held[i].Key)) })
+		})
+		w.voidIf("Renew", errors.Join(errs...))
+		w.until(end.Add(w.lease / 10))
+		for _, t := range held {
+			t.stillLives()
+		}
+	}), "an Enter that has read the line before a renewal and writes it afterwards must not take the renewal back"},
 	{"RenewNeverShortens", nil, timed(func(w *world, key string) {
 		t := w.a.holds(w.claim(key)) // a long lease
 		short := *t

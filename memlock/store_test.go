@@ -264,7 +264,7 @@ func TestTombstonesAreForgottenWhenTheyAreOver(t *testing.T) {
 			s.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
 			pass(time.Millisecond)
 			// At most n can be live: each lasts for at most n steps of the clock.
-			if kept := len(s.lines["k"].Tombstones.ByID); kept > 2*n {
+			if kept := len(s.lines["k"].Tombstones); kept > 2*n {
 				t.Fatalf("%d tombstones are kept; at most %d are live", kept, n)
 			}
 		}

@@ -100,7 +100,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 
 // minTombstone is longer than a statement goes on after its caller, so that an Enter does not come
 // after the tombstone of its claim.
-const minTombstone = 2 * lateFor
+const minTombstone = 2 * lateFor << longestLate
 
 // Record adds es to the histories of their keys.
 func (b *Backend) Record(ctx context.Context, es []record.Entry, keep record.Bounds) error {

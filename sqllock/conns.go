@@ -32,6 +32,8 @@ type pool struct {
 
 	inTime atomic.Int64 // how many statements in a row had their answer before the caller left, up to quickAfter
 	late   atomic.Int64 // how many of them go on without their callers now
+	// unanswered counts the statements that were given up since the last answer.
+	unanswered atomic.Int64
 
 	listening atomic.Pointer[context.CancelFunc] // ends the turn of Options.Listen
 	// oneWriterAt is when the server was last seen to be the only writer, in ns since 1970.
@@ -157,6 +159,8 @@ const (
 	lateFor = time.Second
 	// quickAfter is how many answers in a row must be in time before a server is taken for quick.
 	quickAfter = 1000
+	// longestLate is how often that is doubled while no statement has an answer.
+	longestLate = 3
 )
 
 // send sends one statement, and returns soon after ctx ends. To give the statement up costs its
@@ -211,6 +215,11 @@ func (p *pool) sendSlow(ctx context.Context, conn *sql.Conn, st *swapsql.Stateme
 		defer cancel()
 		defer context.AfterFunc(p.ctx, cancel)()
 		r, err := p.sessions.Send(late, conn, p.dialect.Dialect, &copied)
+		if err != nil && late.Err() != nil {
+			p.unanswered.Add(1)
+		} else {
+			p.unanswered.Store(0)
+		}
 		select {
 		case done <- outcome{r, err}:
 		case <-left:
@@ -226,13 +235,23 @@ func (p *pool) sendSlow(ctx context.Context, conn *sql.Conn, st *swapsql.Stateme
 		p.inTime.Store(0)
 		n := p.late.Add(1)
 		context.AfterFunc(late, func() { p.late.Add(-1) })
-		if most := int64(p.db.Stats().MaxOpenConnections); most > 0 && n > most/2 {
-			cancel()
-		} else {
-			time.AfterFunc(lateFor, cancel)
-		}
+		time.AfterFunc(p.patience(n), cancel)
 		return 0, ctx.Err()
 	}
+}
+
+// patience is for how long the last of n late statements goes on. A pooler lets clients wait for a server: a statement
+// that is given up there keeps its place, the request to cancel it takes another one, and the statement may run in the
+// end for nobody, and cost the pooler a connection to the server. While all statements end so, each process gives up
+// less and less of them, or the pooler would have time for nothing else when the server is quick again.
+func (p *pool) patience(n int64) time.Duration {
+	s := p.db.Stats()
+	most := int64(s.MaxOpenConnections)
+	rounds := p.unanswered.Load() / (2 * max(2, most, int64(s.OpenConnections)))
+	if rounds == 0 && most > 0 && n > most/2 {
+		return 0
+	}
+	return lateFor << min(rounds, longestLate)
 }
 
 // undone reports that a statement did not happen and may be sent again at once. ErrBadConn says

@@ -68,7 +68,8 @@
 // Give the pool a bound of two or more (SetMaxOpenConns). The server starts a process for each connection.
 // A statement whose context ends may still be applied. Unless the last thousand answers were in time, it
 // goes on for up to a second: to give it up costs its connection, and a new one is slow at first. At most
-// half of the connections of a pool do that.
+// half of the connections of a pool do that. While no statement is answered all of them do, for up to eight
+// seconds, and longer each time: a pooler keeps what was given up in its queue.
 //
 // github.com/lib/pq is tested, too. With it a statement takes two round trips, unless the DSN says
 // binary_parameters=yes. Other drivers will do if their errors have a method SQLState() string.

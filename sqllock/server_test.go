@@ -6,6 +6,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ type slowDatabase struct {
 	opened     atomic.Int64
 	sent       atomic.Int64
 	givenUp    chan time.Time // when each was
+	heals      chan struct{}  // statements are answered from when it is closed on
 	connecting func()         // is called while a connection is opened, unless nil
 	endBackend func()
 }
@@ -46,6 +48,8 @@ func (c *slowConn) QueryContext(ctx context.Context, _ string, _ []sqldriver.Nam
 	c.d.sent.Add(1)
 	select {
 	case <-time.After(time.Duration(c.d.takes.Load())): // 1 ns at least: golang/go#78156
+		return noRows{}, nil
+	case <-c.d.heals:
 		return noRows{}, nil
 	case <-ctx.Done():
 		c.broken = true
@@ -158,6 +162,36 @@ func TestLateStatementsLeaveHalfOfThePool(t *testing.T) {
 			steps.Same(t, "statements are late after all have ended", s.late.Load(), 0)
 		})
 	}
+}
+
+// TestPoolWithoutAnswersOpensFewConnections: connections are opened, and no statement has an answer, as behind a pooler
+// whose server is stuck. Each statement that is given up makes the line in front of that server longer.
+func TestPoolWithoutAnswersOpensFewConnections(t *testing.T) {
+	onSlow(t, 4, time.Hour, func(t *testing.T, s *pool, d *slowDatabase) {
+		d.givenUp, d.heals = make(chan time.Time, 10000), make(chan struct{})
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				for err := error(context.Canceled); err != nil; {
+					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					err = sendOne(ctx, s)
+					cancel()
+				}
+			})
+		}
+		<-time.After(2 * time.Minute)
+		before := d.opened.Load()
+		<-time.After(time.Minute)
+		during := d.opened.Load()
+		if during-before > 4*8 {
+			t.Errorf("in the third minute %d connections were opened", during-before)
+		}
+		close(d.heals)
+		callers.Wait()
+		if n := d.opened.Load() - during; n > 4 || s.unanswered.Load() != 0 {
+			t.Errorf("once there were answers %d connections were opened", n)
+		}
+	})
 }
 
 // TestCloseEndsALateStatement: nobody waits for one.

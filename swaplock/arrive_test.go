@@ -128,32 +128,39 @@ func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
 	})
 }
 
-// hinted notes which arrivals may find the lock free.
+// hinted notes what arrivals guess of the lock.
 type hinted struct {
 	*toy
-	free []bool
+	guesses []string
 }
 
 func (s *hinted) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
-	s.free = append(s.free, a.Free)
+	s.guesses = append(s.guesses, fmt.Sprintf("free %v unseen %v", a.Free, a.Unseen))
 	return s.toy.Arrive(ctx, key, a)
 }
 
 // A store may have a short request for a lock that is free. It is worth a try once for each time that this process has
-// left the line empty: another one may be there.
-func TestLockThatWasLeftEmptyMayBeFree(t *testing.T) {
+// left the line empty, as another one may be there; and where the process knows nothing of the line.
+func TestLockThatMayBeFree(t *testing.T) {
 	s := &hinted{toy: newToy()}
 	b, other := opened(t, s), opened(t, s.toy)
 	for i := range 3 {
 		left(t, b, entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute)))
 	}
 	holder := entered(t, other, exclusive("other", time.Minute))
-	for i := range 2 {
-		entered(t, b, exclusive(fmt.Sprint("waiter", i), time.Minute))
-	}
+	first, second := entered(t, b, exclusive("first", time.Minute)), entered(t, b, exclusive("second", time.Minute))
+	left(t, b, second)
+	left(t, b, first)
+	third := entered(t, b, exclusive("third", time.Minute)) // the other one is in line still, as it was
 	left(t, other, holder)
-	if want := []bool{false, true, true, true, false}; !slices.Equal(s.free, want) {
-		t.Errorf("the lock may be free: %v; want %v", s.free, want)
+	left(t, b, third)
+	if last := entered(t, other, exclusive("last", time.Minute)); !last.Granted {
+		t.Errorf("all others have left, and the lock is not free: %+v", last)
+	}
+	free, taken := "free true unseen false", "free false unseen false"
+	want := []string{"free false unseen true", free, free, free, taken, taken}
+	if !slices.Equal(s.guesses, want) {
+		t.Errorf("the guesses are %q; want %q", s.guesses, want)
 	}
 }
 

@@ -61,7 +61,7 @@ func (b *Backend) look(ctx context.Context, o *own, t driver.Ticket) (driver.Tic
 			seen, got, notice = r, r.Ticket(s, c), r.Notice(s, c)
 		case r.beyond(t.Token):
 			seen, got = r, t // it waits behind those that were read
-		case r.Version != "" && r.Line.Last < t.Token && r.Tombstones.ByID[t.ID] == (line.Tombstone{}):
+		case r.Version != "" && r.Line.Last < t.Token && r.Tombstones[t.ID] == (line.Tombstone{}):
 			return errOld
 		default:
 			return r.Gone(s, t.ID)

@@ -168,8 +168,8 @@ func (cs *claims) leave(ref driverutil.ClaimRef) {
 	if delete(cs.byKey[ref.Key], ref.ID); len(cs.byKey[ref.Key]) == 0 {
 		delete(cs.byKey, ref.Key)
 		delete(cs.versions, ref.Key)
-		if st := cs.lines[ref.Key]; st != nil && !st.empty() {
-			delete(cs.lines, ref.Key)
+		if st := cs.lines[ref.Key]; st == nil || !st.empty() {
+			cs.keepLocked(ref.Key, crowded)
 		}
 	}
 }

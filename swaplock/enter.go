@@ -49,9 +49,10 @@ func (b *Backend) arrival(c *driver.Claim) *Arrival {
 	if err != nil {
 		return nil
 	}
+	free, unseen := b.claims.guess(c.Key)
 	return &Arrival{
 		ID: c.ID, Claim: text, Span: c.Span, Capacity: c.Capacity, TTL: c.TTL, WaitTTL: driverutil.Lease(c, false),
-		Waits: !c.NoWait, Full: c.Weight == c.Capacity, Free: b.claims.leftEmpty(c.Key), written: &d,
+		Waits: !c.NoWait, Full: c.Weight == c.Capacity, Free: free, Unseen: unseen, written: &d,
 	}
 }
 
@@ -67,6 +68,9 @@ func (b *Backend) arrive(ctx context.Context, o *own, c *driver.Claim, a *Arriva
 	p, err := b.arriver.Arrive(ctx, c.Key, a)
 	if p == nil || err != nil {
 		return nil, b.failed(ctx, err)
+	}
+	if err := p.possible(c.Key); err != nil {
+		return nil, err
 	}
 	t := &driver.Ticket{Claim: *c, Token: p.Token, Granted: p.Granted, Ahead: p.Ahead}
 	t.TTL, t.WaitTTL = driverutil.Lease(c, p.Granted), 0

@@ -16,8 +16,8 @@ import (
 	"github.com/fencelock/fencelock/internal/line"
 )
 
-// errPart says that a step must see all arrivals.
-var errPart = errors.New("there are more arrivals")
+// errPart says that a step must see all arrivals. A caller sees it if a store does not return all of them.
+var errPart = errors.New("the store was asked for all arrivals, and says that there are more")
 
 // reading is a line that was read, and where its leases are.
 type reading struct {
@@ -53,6 +53,9 @@ const lastToken = math.MaxInt64 - limit.Span
 
 // open reads st. A claim without the record that it should have is dead.
 func open(key string, st State) (*reading, error) {
+	if err := st.possible(key); err != nil {
+		return nil, err
+	}
 	d, err := parse(key, st.Document)
 	if err != nil {
 		return nil, err
@@ -89,12 +92,12 @@ func open(key string, st State) (*reading, error) {
 	for i, c := range claims {
 		r.origins[i] = origin{*c, places[i]}
 	}
+	if len(d.Tombstones) > 0 {
+		r.Tombstones = make(map[string]line.Tombstone, len(d.Tombstones))
+	}
 	for _, t := range d.Tombstones {
-		if r.Tombstones.ByID == nil {
-			r.Tombstones.ByID = make(map[string]line.Tombstone)
-		}
 		gone := driver.GoneError{Reason: t.Reason, Broken: t.Broken}
-		r.Tombstones.ByID[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone}
+		r.Tombstones[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone}
 	}
 	return r, nil
 }
@@ -242,7 +245,7 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 	if drawn {
 		c.Arrivals = len(r.arrived) // the new claim is behind them
 	}
-	r.Tombstones.Sweep(s)
+	r.Sweep(s)
 	if err := r.write(c); err != nil {
 		return nil, err
 	}
@@ -327,11 +330,11 @@ func (r *reading) write(c *Change) error {
 			d.Claims = append(d.Claims, w)
 		}
 	}
-	if len(d.Claims)+len(r.Tombstones.ByID) == 0 {
+	if len(d.Claims)+len(r.Tombstones) == 0 {
 		return nil
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.Tombstones.ByID)) {
-		t := r.Tombstones.ByID[id]
+	for _, id := range slices.Sorted(maps.Keys(r.Tombstones)) {
+		t := r.Tombstones[id]
 		d.Tombstones = append(d.Tombstones, tombstone{text(id), fromEpoch(t.Until), t.Gone.Reason, t.Gone.Broken})
 	}
 	var err error
@@ -399,7 +402,7 @@ func (r *reading) whole() *State {
 // after is what the store has now that c is swapped. The leases may end later than it says, and others be in records.
 func (r *reading) after(c *Change, version string) State {
 	return State{
-		Version: version, Seen: c.Seen, Now: r.Now, Lost: r.Lost, Records: r.Records,
+		Version: version, Seen: c.Next, Now: r.Now, Lost: r.Lost, Records: r.Records,
 		Content: c.Content, Arrivals: r.Arrivals[c.Arrivals:], More: r.More,
 		sent: r.sent, read: r.read, took: r.took, unread: r.unread,
 	}

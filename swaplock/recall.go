@@ -22,15 +22,18 @@ const (
 	leftSlack = 50 * time.Millisecond
 	// lonelyFor is how long nobody arrives behind a claim that has waited for the lock, more often than not.
 	lonelyFor = 2 * time.Millisecond
-	// mostLeft is how many empty lines are kept.
+	// mostLeft is how many lines are kept that no claim of this process is in.
 	mostLeft = 4096
 	// unread is how often a process enters a line without a read. Meanwhile it sees no message of a client whose swaps
 	// come too late.
 	unread = 16
 )
 
+// crowded is kept of a line that was not left empty.
+var crowded = &State{Content: Content{Holder: "others"}}
+
 // keep keeps the line of key as it was seen; nil if it is not known. A line is kept while a claim of this process is in
-// it, and an empty one for longer.
+// it, and an empty one, or crowded, for longer.
 func (cs *claims) keep(key string, st *State) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -39,23 +42,27 @@ func (cs *claims) keep(key string, st *State) {
 
 func (cs *claims) keepLocked(key string, st *State) {
 	if len(cs.lines) >= mostLeft+len(cs.byKey) {
-		maps.DeleteFunc(cs.lines, func(_ string, st *State) bool { return st.empty() })
+		maps.DeleteFunc(cs.lines, func(_ string, st *State) bool { return st == crowded || st.empty() })
 	}
 	if delete(cs.lines, key); st != nil {
 		cs.lines[key] = st
 	}
 }
 
-// leftEmpty reports whether the line of key was left empty, without a mark, when it was seen last. It says so once.
-func (cs *claims) leftEmpty(key string) bool {
+// guess says what is known of a lock that a claim of this process enters: that its line was left empty, without a mark,
+// when it was seen last, which it says once; or nothing. Of a line that was crowded something is known.
+func (cs *claims) guess(key string) (free, unseen bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	st := cs.lines[key]
-	if st == nil || !st.empty() || st.Mark+st.MarkedBy != "" {
-		return false
+	switch {
+	case st == nil:
+		return false, len(cs.byKey[key]) == 1
+	case !st.empty() || st.Mark+st.MarkedBy != "":
+		return false, false
 	}
 	delete(cs.lines, key)
-	return true
+	return true, false
 }
 
 // recall takes the line of key that was kept, with the time by now, or returns nil.

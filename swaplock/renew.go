@@ -2,6 +2,7 @@ package swaplock
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -27,6 +28,9 @@ func (b *Backend) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	var alive []bool
 	if err == nil && len(leases) > 0 {
 		alive, err = b.store.Renew(ctx, leases)
+		if err == nil && len(alive) != len(leases) {
+			err = impossible(leases[0].Key, fmt.Sprintf("Renew of %d leases returned %d", len(leases), len(alive)))
+		}
 	}
 	for n, l := range leases {
 		i := places[n]

@@ -44,6 +44,10 @@ type batch struct {
 	b    *Backend
 	key  string
 	jobs []*job
+
+	version string // as it was read last
+	last    int64  // the largest token of that
+	same    int    // how often they were read in a row
 }
 
 // step runs f on the line of key, again and again until nobody else has written the line meanwhile.
@@ -62,7 +66,7 @@ func (b *Backend) do(key string, j *job) error {
 		return err
 	}
 	if st := b.recall(key, j.recalls); st != nil {
-		a := batch{b, key, []*job{j}}
+		a := batch{b: b, key: key, jobs: []*job{j}}
 		if done, err := a.swap(j.ctx, *st); done || err != nil {
 			return err
 		}
@@ -80,7 +84,7 @@ func (b *Backend) begin(key string, jobs ...*job) error {
 			return err
 		}
 		j.done = make(chan struct{})
-		if j.after == 0 && b.late(key) {
+		if j.after == 0 && b.late(key, false) {
 			if err := b.append(j.ctx, key, j); err != nil {
 				return err
 			}
@@ -146,7 +150,7 @@ func (b *Backend) run(key string) {
 		n := min(len(jobs), mostJobs)
 		b.queues[key] = jobs[n:]
 		b.mu.Unlock()
-		a := batch{b, key, jobs[:n]}
+		a := batch{b: b, key: key, jobs: jobs[:n]}
 		err := a.run()
 		for _, j := range a.jobs {
 			if err != nil {
@@ -181,7 +185,7 @@ func (a *batch) run() error {
 			return a.b.failed(ctx, err)
 		}
 		if n == patience {
-			a.b.comesLate(a.key)
+			a.b.late(a.key, true)
 		}
 		for _, j := range a.jobs {
 			if n != max(j.after, patience) {
@@ -200,6 +204,9 @@ func (a *batch) run() error {
 			return err
 		}
 	}
+	if a.same >= mostSwaps {
+		return driver.Refused(impossible(a.key, "Swap or Purge does nothing, and nobody else has swapped"))
+	}
 	return errBusy
 }
 
@@ -210,30 +217,17 @@ const (
 	lateFor  = time.Second
 )
 
-// comesLate notes that swaps of key come too late.
-func (b *Backend) comesLate(key string) {
+// late reports whether swaps of key come too late. From now on they do if one does now.
+func (b *Backend) late(key string, now bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.isLate(key) {
+	if time.Now().Before(b.lateUntil[key]) {
+		return true
+	}
+	if delete(b.lateUntil, key); now {
 		b.lateUntil[key] = time.Now().Add(lateFor)
 	}
-}
-
-// late reports whether swaps of key come too late.
-func (b *Backend) late(key string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.isLate(key)
-}
-
-// isLate is late, with mu held.
-func (b *Backend) isLate(key string) bool {
-	until, ok := b.lateUntil[key]
-	if ok && !time.Now().Before(until) {
-		delete(b.lateUntil, key)
-		ok = false
-	}
-	return ok
+	return now
 }
 
 // pause waits a little after some lost swaps.
@@ -259,6 +253,9 @@ func (a *batch) try(ctx context.Context, arrivals int) (done bool, err error) {
 		return false, a.b.failed(ctx, err)
 	}
 	st.sent, st.read, st.took = sent, st.Now, a.b.claims.clock.Since(sent)
+	if a.same++; st.Version != a.version || st.Last != a.last {
+		a.version, a.last, a.same = st.Version, st.Last, 1
+	}
 	return a.swap(ctx, st)
 }
 
@@ -290,6 +287,9 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 	version, err := a.b.store.Swap(ctx, a.key, c)
 	if err != nil || version == "" {
 		return false, a.b.failed(ctx, err)
+	}
+	if err := c.possible(a.key, version); err != nil {
+		return false, err
 	}
 	r.State = r.after(c, version)
 	if len(all) > 0 {

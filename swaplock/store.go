@@ -96,7 +96,7 @@ type State struct {
 	Content
 	Records map[string]time.Time // when the leases in records end, by ID
 	Soon    time.Duration        // look at the line again after so long, unless 0: a record may end before its time
-	// Seen is anything that the store has to know of this State when it is swapped. The Change has it.
+	// Seen is anything that the store has to know of this State when it is swapped, or nil. The Change has it.
 	Seen any
 
 	// Of an Arriver or a Messenger:
@@ -132,7 +132,7 @@ type Content struct {
 // Change describes a swap: its conditions first. All conditions and all effects are one atomic step.
 type Change struct {
 	If     string    // the version of the key is still this; "" if there is nothing
-	Seen   any       // as in the State; a Swap that has won sets it to that of the new version
+	Seen   any       // as in the State
 	IfLast int64     // Last is still this, unless 0: nobody has arrived since the Read
 	Ended  time.Time // the lease of the holder ends at this very time still, unless zero
 	Before time.Time // the store's clock is before this, unless zero
@@ -144,6 +144,9 @@ type Change struct {
 	Drop     []string // removes the records of these IDs
 	Arrivals int      // removes so many of the first arrivals: the document has them from now on
 	News     []News   // for those who Watch in other processes
+
+	// Next is set by a Swap that has won to the State.Seen of the new version, unless Seen is nil.
+	Next any
 }
 
 // News describes the effect of a swap on one claim, for a Watch to deliver as it is. It is not a
@@ -224,6 +227,7 @@ type Arrival struct {
 	Waits    bool          // it may wait
 	Full     bool          // if it holds the lock, no other can
 	Free     bool          // this process has left the line empty, and not been there since: the lock may be free
+	Unseen   bool          // this process knows nothing of the line: the lock may be free, or new to the store
 
 	Token int64     // the larger of Last + 1 and At in µs since 1970
 	At    time.Time // when it arrived

@@ -35,12 +35,13 @@ type Line struct {
 	Claims     []*Claim // in order of arrival, so their tokens rise
 	Last       int64    // the largest token drawn
 	Mark       string
-	MarkedBy   string // the ID of the claim that wrote Mark
-	Tombstones Tombstones
+	MarkedBy   string               // the ID of the claim that wrote Mark
+	Tombstones map[string]Tombstone // by the IDs of claims
 
 	byID       map[string]*Claim // nil while the line is short
 	total      int64             // Σ weight of all claims
 	nextExpiry time.Duration     // no claim expires earlier
+	sweepAt    int               // the number of tombstones at which the next one sweeps
 }
 
 // Claim is one place in a line.

@@ -17,14 +17,14 @@ var ForgetEvery = time.Hour
 
 // Blank reports whether l is as good as the line of a key that was never used.
 func (l *Line) Blank() bool {
-	return len(l.Claims) == 0 && l.Last == 0 && l.Mark == "" && len(l.Tombstones.ByID) == 0
+	return len(l.Claims) == 0 && l.Last == 0 && l.Mark == "" && len(l.Tombstones) == 0
 }
 
 // Idle reports whether l may be forgotten. It purges.
 func (l *Line) Idle(s *Step) bool {
 	l.Purge(s)
-	l.Tombstones.Sweep(s)
-	return len(l.Claims) == 0 && l.Mark == "" && len(l.Tombstones.ByID) == 0 &&
+	l.Sweep(s)
+	return len(l.Claims) == 0 && l.Mark == "" && len(l.Tombstones) == 0 &&
 		s.Wall.UnixMicro()-l.Last > IdleFor.Microseconds()
 }
 
@@ -65,7 +65,7 @@ func (l *Line) Describe(s *Step, key string) driver.Line {
 	for _, c := range l.Claims {
 		reason := ""
 		if c.Noticed && !c.Lingering {
-			reason = l.Tombstones.ByID[c.ID].Gone.Reason
+			reason = l.Tombstones[c.ID].Gone.Reason
 		}
 		d.Claims = append(d.Claims, driver.Standing{
 			Claim: driver.Claim{

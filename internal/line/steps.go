@@ -30,7 +30,7 @@ func (l *Line) Enter(s *Step, c driver.Claim) (*Claim, error) {
 
 // refusal says why c may not join, or returns nil.
 func (l *Line) refusal(s *Step, c *driver.Claim) error {
-	if gone, ok := l.Tombstones.find(s, c.ID); ok {
+	if gone, ok := l.barred(s, c.ID); ok {
 		return gone
 	}
 	if l.find(c.ID) != nil {
@@ -62,14 +62,14 @@ func (l *Line) Notice(s *Step, c *Claim) error {
 	if !c.Noticed {
 		return nil
 	}
-	gone := l.Tombstones.ByID[c.ID].Gone
+	gone := l.Tombstones[c.ID].Gone
 	gone.Left = c.Expires - s.Mono
 	return gone
 }
 
 // Gone says why the claim with id is not in line, if anybody knows.
 func (l *Line) Gone(s *Step, id string) error {
-	gone, _ := l.Tombstones.find(s, id)
+	gone, _ := l.barred(s, id)
 	return gone
 }
 
@@ -84,7 +84,7 @@ func (l *Line) Leave(s *Step, t *driver.Ticket, e driver.Exit) error {
 		err = l.Gone(s, t.ID)
 	}
 	if e.Tombstone {
-		l.Tombstones.put(s, t.ID, s.Mono+clampTTL(t.TTL), errLeft)
+		l.bar(s, t.ID, s.Mono+clampTTL(t.TTL), errLeft)
 	}
 	if c == nil {
 		return err
@@ -129,7 +129,7 @@ func (l *Line) Break(s *Step, token int64, how driver.Break) (*Claim, error) {
 	}
 	if how.Notice > 0 && c.Granted && !c.Lingering {
 		l.giveNotice(s, c, clampTTL(how.Notice), max(delay, 0))
-		l.Tombstones.put(s, c.ID, c.Expires+c.LockDelay+c.TTL, driver.GoneError{Reason: how.Reason, Broken: true})
+		l.bar(s, c.ID, c.Expires+c.LockDelay+c.TTL, driver.GoneError{Reason: how.Reason, Broken: true})
 		return c, nil
 	}
 	c.Noticed = false
@@ -144,7 +144,7 @@ func (l *Line) Break(s *Step, token int64, how driver.Break) (*Claim, error) {
 	} else {
 		l.remove(s, c)
 	}
-	l.Tombstones.put(s, c.ID, until, driver.GoneError{Reason: how.Reason, Broken: true})
+	l.bar(s, c.ID, until, driver.GoneError{Reason: how.Reason, Broken: true})
 	return c, nil
 }
 
@@ -167,11 +167,11 @@ func (l *Line) Adopt(s *Step, t *driver.Ticket, by *driver.Claim) (*Claim, error
 		if c == nil || !c.Granted {
 			return nil, l.Gone(s, t.ID)
 		}
-		l.Tombstones.put(s, t.ID, s.Mono+clampTTL(by.TTL), driverutil.Adopted)
+		l.bar(s, t.ID, s.Mono+clampTTL(by.TTL), driverutil.Adopted)
 		l.rename(c, by)
 		if c.Noticed {
-			old := l.Tombstones.ByID[t.ID]
-			l.Tombstones.put(s, by.ID, old.Until, old.Gone)
+			old := l.Tombstones[t.ID]
+			l.bar(s, by.ID, old.Until, old.Gone)
 		}
 	}
 	c.renew(s, by.TTL)

@@ -216,7 +216,7 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 		return "", failed(key, err)
 	}
 	s.sweep(key, v, next)
-	c.Seen = next
+	c.Next = next
 	return next.Version, nil
 }
 

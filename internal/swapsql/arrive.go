@@ -187,10 +187,12 @@ func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*s
 		full, open = 1, lease
 	}
 	insert := []any{[]byte(key), a.Span, []byte(a.ID), lease, text, full, open, a.Capacity}
-	if a.Free {
-		arg := batchArg{Span: a.Span, Lease: lease, Tail: text, Full: full, Capacity: a.Capacity}
+	if a.Free || a.Unseen {
+		arg := batchArg{
+			Span: a.Span, Lease: lease, Tail: text, Full: full, Capacity: a.Capacity, Unseen: a.Unseen,
+		}
 		p, sent, err := s.takeInBatch(ctx, key, a.ID, arg)
-		if !sent && err == nil {
+		if !sent && err == nil && (a.Free || s.d.kind == sqlite) { // a server would be asked twice where no row is
 			p, err = s.take(ctx, key, len(text), insert)
 		}
 		if p != nil || err != nil {

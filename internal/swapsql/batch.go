@@ -17,14 +17,23 @@ import (
 // nobody has locked, so it waits for nobody, and returns what it has done; the rest goes by statements of their own.
 const (
 	// Each row is looked up by its key: the planner would read the whole table for a condition that it thinks is rare.
-	takeManySQL = `WITH b AS (SELECT l.lock_key, v.*, n.now FROM (SELECT {now} AS now) n, json_to_recordset(?::json)
-	AS v (k text, i text, n int, span bigint, lease bigint, tail text, f int, capacity bigint),
-	LATERAL (SELECT lock_key FROM fencelock_swap f WHERE lock_key = decode(v.k, 'hex') AND line = '' AND arrivals = ''
-		AND mark = '' AND version < n.now AND last < n.now FOR UPDATE SKIP LOCKED) l)
-UPDATE fencelock_swap f SET version = b.now, last = b.now + b.span - 1, holder = decode(b.i, 'escape'),
+	// Rows that are not there are made in the order of their keys: two batches that make the same ones wait for each
+	// other then, and never in a circle.
+	takeManySQL = `WITH v AS MATERIALIZED (SELECT decode(a.k, 'hex') AS lock_key, a.*, n.now
+FROM (SELECT {now} AS now) n, json_to_recordset(?::json) AS a (k text, i text, n int, span bigint, lease bigint,
+	tail text, f int, capacity bigint, unseen boolean)),
+taken AS (UPDATE fencelock_swap f SET version = b.now, last = b.now + b.span - 1, holder = decode(b.i, 'escape'),
 	expires = b.now + b.lease, came = b.now, open_until = (b.now + b.lease) * b.f, capacity = b.capacity,
 	arrivals = '{"token":' || b.now || ',"at":' || b.now || b.tail
-FROM b WHERE f.lock_key = b.lock_key RETURNING b.n, b.now`
+FROM (SELECT v.* FROM v, LATERAL (SELECT 1 FROM fencelock_swap f WHERE f.lock_key = v.lock_key AND line = ''
+	AND arrivals = '' AND mark = '' AND version < v.now AND last < v.now FOR UPDATE SKIP LOCKED) l) b
+WHERE f.lock_key = b.lock_key RETURNING b.n, b.now),
+made AS (INSERT INTO fencelock_swap (lock_key, version, last, mark, marked_by, holder, expires, renewals, line,
+	arrivals, came, open_until, capacity, news)
+SELECT lock_key, now, now + span - 1, '', '', decode(i, 'escape'), now + lease, 0, '',
+	'{"token":' || now || ',"at":' || now || tail, now, (now + lease) * f, capacity, ''
+FROM v WHERE unseen ORDER BY lock_key ON CONFLICT (lock_key) DO NOTHING RETURNING lock_key)
+SELECT n, now FROM taken UNION ALL SELECT n, now FROM made JOIN v ON v.lock_key = made.lock_key`
 	freeManySQL = `WITH b AS (SELECT l.lock_key, v.* FROM json_to_recordset(?::json)
 	AS v (k text, n int, number bigint, taken int, last bigint, before bigint),
 	LATERAL (SELECT lock_key FROM fencelock_swap f WHERE lock_key = decode(v.k, 'hex') AND f.version = v.number
@@ -77,6 +86,7 @@ type batchArg struct {
 	Tail     string `json:"tail,omitempty"`
 	Full     int64  `json:"f"`
 	Capacity int64  `json:"capacity,omitempty"`
+	Unseen   bool   `json:"unseen,omitempty"`
 	Number   int64  `json:"number,omitempty"`
 	Taken    int64  `json:"taken"`
 	Last     int64  `json:"last,omitempty"`

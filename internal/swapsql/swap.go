@@ -77,7 +77,7 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	free := leavesFree(c)
 	if free {
 		if done, err := s.freeInBatch(ctx, key, v.number, int64(taken), c); done || err != nil {
-			c.Seen = nil
+			c.Next = ends(nil)
 			return version{number: v.number + 1}.String(), err
 		}
 	}
@@ -97,7 +97,7 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (newVe
 	for i := range at {
 		at[i] -= taken
 	}
-	c.Seen = at
+	c.Next = at
 	return version{v.number + 1, v.opening}.String(), nil
 }
 

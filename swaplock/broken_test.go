@@ -277,6 +277,22 @@ var brokenStores = []struct {
 			}
 		}
 	}},
+	{"List changes the keys", false, "Key/LinesTakesPrefixesAsBytes", "", func(s *brokenStore) {
+		s.list = func(ctx context.Context, prefix string) iter.Seq2[swaplock.Keyed, error] {
+			return func(yield func(swaplock.Keyed, error) bool) {
+				for k, err := range s.toy.List(ctx, prefix) {
+					if k.Key = strings.TrimSpace(k.Key); !yield(k, err) {
+						return
+					}
+				}
+			}
+		}
+	}},
+	{"news of another key", false, "Wake/WakeAll", "", func(s *brokenStore) {
+		s.watch = func(ctx context.Context, w func() map[string]string, hear func(string, []swaplock.News)) error {
+			return s.toy.Watch(ctx, w, func(key string, news []swaplock.News) { hear(strings.TrimSuffix(key, "."), news) })
+		}
+	}},
 	{"upper case is lower case", false, "Key/KeysAreBytes", "", func(s *brokenStore) { s.underOtherKeys(strings.ToLower) }},
 	{"keys are cut", false, "Key/LongestKey", "", func(s *brokenStore) {
 		s.underOtherKeys(func(key string) string { return key[:min(len(key), 255)] })

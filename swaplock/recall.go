@@ -70,7 +70,7 @@ func (cs *claims) recall(key string, how recall) *State {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	st := cs.lines[key]
-	if st == nil || how == never || (how == enters) != st.empty() {
+	if st == nil || st == crowded || how == never || (how == enters) != st.empty() {
 		return nil
 	}
 	delete(cs.lines, key)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
@@ -116,4 +118,227 @@ func TestBreakWhoseReplyWasLostIsUnavailable(t *testing.T) {
 		<-l.Context().Done()
 		w.is(l.Err(), fencelock.ErrBroken)
 	})
+}
+
+const lockDelay = 20 * time.Second
+
+// However a lease ends without a release, nobody is granted the key for LockDelay after the
+// holder has been told, also when the holder tidies up with Release.
+func TestLockDelayFollowsALoss(t *testing.T) {
+	ends := map[string]struct {
+		opt   fencelock.Option
+		cause error
+		lose  func(w *world, c *fencelock.Client)
+	}{
+		"expired": {fencelock.TTL(10 * time.Second), fencelock.ErrExpired, func(w *world, _ *fencelock.Client) {
+			time.Sleep(time.Minute)
+			w.store.meddle(only(down, "renew", "leave"), nil)
+		}},
+		"max hold": {fencelock.MaxHold(time.Minute), fencelock.ErrMaxHold, func(*world, *fencelock.Client) {}},
+		"stalled":  {fencelock.Progress(time.Minute), fencelock.ErrStalled, func(*world, *fencelock.Client) {}},
+		"closed": {fencelock.TTL(10 * time.Second), fencelock.ErrClosed, func(w *world, c *fencelock.Client) {
+			ok(w.T, c.Close())
+		}},
+	}
+	for name, end := range ends {
+		for _, released := range []bool{false, true} {
+			if released {
+				name += ", then released"
+			}
+			runInWorld(t, name, func(t *testing.T, w *world) {
+				a, b := w.client(nil), w.client(nil)
+				l := w.lock(a, "k", fencelock.LockDelay(lockDelay), end.opt)
+				end.lose(w, a)
+				<-l.Context().Done()
+				w.is(context.Cause(l.Context()), fencelock.ErrLost, end.cause)
+				told := time.Now()
+				w.store.heal()
+				if released {
+					w.is(l.Release(bg), fencelock.ErrLost)
+				}
+				x := w.lock(b, "k")
+				if apart := time.Since(told); apart < lockDelay || apart > lockDelay+fencelock.DefaultTTL+time.Second {
+					t.Errorf("the key was granted %v after the loss", apart)
+				}
+				w.release(x)
+			})
+		}
+	}
+}
+
+func TestReleaseHasNoLockDelay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k", fencelock.LockDelay(lockDelay), fencelock.TTL(5*time.Second))
+		time.Sleep(time.Hour) // it is renewed in time, though its delay is longer than its TTL
+		ok(t, l.Err())
+		w.release(l)
+		w.free("k")
+	})
+}
+
+// Close does not wait for the delay of a lease that was lost.
+func TestCloseLeavesALockDelayToTheStore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		l := w.lock(c, "k", fencelock.LockDelay(lockDelay), fencelock.MaxHold(time.Second))
+		<-l.Context().Done()
+		begun := time.Now()
+		ok(t, c.Close())
+		tookAtMost(t, begun, 0)
+		w.taken("k")
+		time.Sleep(lockDelay + fencelock.DefaultTTL)
+		w.free("k")
+	})
+}
+
+func TestLockDelayThatCannotBe(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.MaxTTL = time.Minute
+		c := w.client(nil)
+		for _, opts := range [][]fencelock.Option{
+			{fencelock.LockDelay(-1)},
+			{fencelock.LockDelay(31 * time.Second)}, // with the TTL of 30 s
+			{fencelock.NoRenewal(), fencelock.TTL(time.Minute), fencelock.LockDelay(time.Second)},
+		} {
+			_, err := c.TryLock(bg, "k", opts...)
+			w.is(err, fencelock.ErrInvalid)
+		}
+		l := w.lock(c, "k", fencelock.LockDelay(lockDelay))
+		_, err := c.Detach(bg, l)
+		w.is(err, fencelock.ErrInvalid)
+		_, err = c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.LockDelay(lockDelay))
+		w.is(err, fencelock.ErrInvalid)
+		w.release(l)
+
+		// ZooKeeper says only then how long its leases are.
+		w.store.shorten = 4 * time.Second
+		_, err = c.Lock(bg, "k", fencelock.LockDelay(lockDelay))
+		w.is(err, fencelock.ErrInvalid)
+		w.store.shorten = 0
+		w.free("k")
+	})
+}
+
+// With a delay nobody is granted the key before it is over, though the holder hears of the
+// break at once.
+func TestBreakWithALockDelay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(nil)
+		l := w.lock(a, "k", fencelock.LockDelay(time.Hour)) // the Break has another
+		next := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		start := time.Now()
+		must(t, b.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy", Delay: lockDelay}))
+		w.is(l.Err(), fencelock.ErrBroken)
+		w.is(l.Release(bg), fencelock.ErrBroken)
+		line, err := b.Line(bg, "k")
+		ok(t, err)
+		if h := line.Claims; len(h) != 2 || !h[0].Lingering || h[0].Token != l.Token() || h[0].Left != lockDelay {
+			t.Errorf("the line is %+v", line)
+		}
+		n := w.got(next.wait())
+		took(t, start, lockDelay)
+		if n.Token() <= l.Token() {
+			t.Errorf("token %v after %v", n.Token(), l.Token())
+		}
+		w.release(n)
+		w.release(w.got(behind.wait()))
+	})
+}
+
+// Without a LockDelay of its own, a Break leaves that of the lease, however often it is sent.
+func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.client(nil), w.client(&fencelock.Options{Trace: func(context.Context) string { return "t" }})
+		opts := []fencelock.Option{fencelock.LockDelay(lockDelay), fencelock.Note("nightly")}
+		for _, c := range []*fencelock.Client{a, b} {
+			l := w.lock(c, "k", opts...)
+			next := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+			begun := time.Now()
+			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
+			line, err := a.Line(bg, "k")
+			must(t, err)
+			if s := line.Claims[0]; !s.Lingering || s.Note != "nightly" {
+				t.Errorf("the line shows %+v", s)
+			}
+			w.release(w.got(next.wait()))
+			if took := time.Since(begun); took < lockDelay {
+				t.Errorf("the next one was granted after %v; want %v", took, lockDelay)
+			}
+			l = w.lock(c, "k", opts...)
+			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Delay: -1}))
+			w.free("k")
+			l = w.lock(c, "k", opts...)
+			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{}))
+			must(t, b.Break(bg, "k", l.Token(), fencelock.Break{})) // sent again
+			w.taken("k")
+			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Delay: -1}))
+			w.free("k")
+		}
+		w.release(w.lock(b, "k", fencelock.LockDelay(time.Second), fencelock.Note(strings.Repeat("n", limit.Note))))
+	})
+}
+
+func TestLockDelayOfABreakThatCannotBe(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.store.info.MinTTL, w.store.info.MaxTTL = time.Second, time.Minute
+		c := w.client(nil)
+		l := w.lock(c, "k")
+		refused := func(says string, delay time.Duration) {
+			t.Helper()
+			err := c.Break(bg, "k", l.Token(), fencelock.Break{Delay: delay})
+			w.is(err, fencelock.ErrInvalid)
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("it does not say %q: %v", says, err)
+			}
+		}
+		refused("at most 1m0s", time.Hour)
+		w.store.info.Linger = false
+		other := w.client(nil)
+		w.is(other.Break(bg, "k", l.Token(), fencelock.Break{Delay: time.Second}), fencelock.ErrInvalid)
+		ok(t, l.Err())
+		w.taken("k")
+		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Delay: time.Millisecond}))
+		time.Sleep(time.Second - time.Millisecond)
+		w.taken("k")
+		time.Sleep(time.Millisecond)
+		w.free("k")
+	})
+}
+
+// A program released its lock while the store was away for a moment, and closed its Client. The
+// key stayed closed for the rest of the lease and the delay, as after a loss.
+func TestCloseSendsWhatIsOwedInSpiteOfALockDelay(t *testing.T) {
+	for name, owe := range map[string]func(w *world, c *fencelock.Client){
+		"a release": func(w *world, c *fencelock.Client) {
+			l := w.lock(c, "k", fencelock.LockDelay(lockDelay))
+			w.store.meddle(down, nil)
+			w.is(l.Release(bg), fencelock.ErrUnavailable)
+		},
+		"the place of a call that was cancelled": func(w *world, c *fencelock.Client) {
+			holder := w.lock(c, "k", fencelock.MinHold(0))
+			ctx, cancel := context.WithCancel(bg)
+			waits := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k", fencelock.LockDelay(lockDelay)) })
+			w.release(holder)
+			w.store.meddle(down, nil)
+			cancel()
+			if l, err := waits.wait(); err == nil {
+				w.is(l.Release(bg), fencelock.ErrUnavailable)
+			}
+		},
+		"the place of a call whose request got no answer": func(w *world, c *fencelock.Client) {
+			w.store.meddle(nil, down)
+			w.is(errOf(c.Lock(bg, "k", fencelock.LockDelay(lockDelay), fencelock.Wait(time.Second))), fencelock.ErrUnavailable)
+		},
+	} {
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			c := w.client(nil)
+			owe(w, c)
+			time.Sleep(700 * time.Millisecond) // some Leaves have failed, and none is under way
+			w.store.heal()
+			ok(t, c.Close())
+			w.free("k")
+		})
+	}
 }

@@ -91,3 +91,151 @@ func TestNotesOfReleasedClaimsAreBounded(t *testing.T) {
 		a.do("POST", "/v1/acquire", refused).ok(t)
 	})
 }
+
+const wish = `"key":"k","ttl":"20s","request_id":"wish-of-mine"`
+
+// A client used one request_id for the share of a reader and then for the whole lock. It was shown
+// the grant of its share as an exclusive one, beside another reader.
+func TestRequestIDIsForOneRequest(t *testing.T) {
+	for name, wishes := range map[string][2]string{
+		"a reader, then a writer":   {`"kind":"shared"`, `"kind":"exclusive"`},
+		"a writer, then a reader":   {`"kind":"exclusive"`, `"kind":"shared"`},
+		"5 permits, then 9":         {`"kind":"permits","size":9,"permits":5`, `"kind":"permits","size":9,"permits":9`},
+		"of 9 permits, then of 8":   {`"kind":"permits","size":9,"permits":5`, `"kind":"permits","size":8,"permits":5`},
+		"a permit, then the lock":   {`"kind":"permits","size":9`, `"kind":"exclusive"`},
+		"the lock, then a permit":   {`"kind":"exclusive"`, `"kind":"permits","size":9`},
+		"a permit, then a share":    {`"kind":"permits","size":1`, `"kind":"shared"`},
+		"the default, then a share": {`"stay":false`, `"kind":"shared"`},
+	} {
+		for _, kept := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, kept %v", name, kept), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					if kept {
+						w.store = plain{w.store}
+					}
+					a, b := w.server(nil), w.server(nil)
+					first := fmt.Sprintf("{%s,%s}", wish, wishes[0])
+					second := fmt.Sprintf(`{%s,"wait":"5s",%s}`, wish, wishes[1])
+					h := a.do("POST", "/v1/acquire", first).ok(t)
+					r := a.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+					if r.text("request_id") != "wish-of-mine" || r.text("key") != "k" {
+						t.Errorf("the problem is about %v", r.answer)
+					}
+					b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+					if !kept { // otherwise the lease stays with its server
+						b.do("POST", "/v1/acquire", first).ok(t)
+					}
+					if again := a.do("POST", "/v1/acquire", first).ok(t); again.text("token") != h.text("token") {
+						t.Errorf("the first request again: %v", again.answer)
+					}
+					a.verb("renew", h).ok(t)
+					a.verb("release", h).ok(t)
+				})
+			})
+		}
+	}
+}
+
+// The same while the first request waits: it goes on waiting in its place.
+func TestRequestIDOfAWaitIsForOneRequest(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			if kept {
+				w.store = plain{w.store}
+			}
+			a, b := w.server(nil), w.server(nil)
+			holder := a.acquire("k")
+			waits := a.begin("/v1/acquire", fmt.Sprintf(`{%s,"wait":"1m","kind":"shared"}`, wish))
+			second := fmt.Sprintf(`{%s,"wait":"1m"}`, wish)
+			a.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+			a.do("POST", "/v1/once", fmt.Sprintf(`{%s,"wait":"1m","slot":"1h"}`, wish)).is(t, 409, "request-id-reused")
+			b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
+			waits.stillWaits(t)
+			time.Sleep(10 * time.Second) // longer than a place is kept without its client
+			waits.stillWaits(t)
+			a.verb("release", holder).ok(t)
+			a.verb("release", waits.wait(t).ok(t)).ok(t)
+		})
+	}
+}
+
+// A request waits at one server, is repeated at another one, and its wait at the first one is over: its claim has
+// left the line. The repeated one had no lock, and is not told to stop its work.
+func TestWaitThatIsOverElsewhereIsNotCalledALoss(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.server(nil), w.server(nil)
+		holder := a.acquire("k")
+		first := a.begin("/v1/acquire", fmt.Sprintf(`{%s,"wait":"10s"}`, wish))
+		again := b.begin("/v1/acquire", fmt.Sprintf(`{%s,"wait":"1m"}`, wish))
+		time.Sleep(15 * time.Second)
+		first.wait(t).is(t, 409, "not-acquired")
+		r := again.wait(t).is(t, 410, "lost")
+		if text := r.text("detail"); !strings.Contains(text, "was not granted") || strings.Contains(text, "Stop the work") {
+			t.Errorf("it is told: %s", text)
+		}
+		a.verb("release", holder).ok(t)
+		a.verb("release", a.acquire("k")).ok(t)
+	})
+}
+
+// leave names a request by its request_id alone, and ends it whatever it is for.
+func TestLeaveEndsARequestOfAnyKind(t *testing.T) {
+	for _, kind := range []string{`"kind":"shared"`, `"kind":"permits","size":9,"permits":5`, `"kind":"exclusive"`} {
+		inWorld(t, func(w *world) {
+			a, b := w.server(nil), w.server(nil)
+			a.do("POST", "/v1/acquire", fmt.Sprintf("{%s,%s}", wish, kind)).ok(t)
+			b.do("POST", "/v1/leave", `{"key":"k","request_id":"wish-of-mine"}`).ok(t)
+			a.verb("release", a.acquire("k")).ok(t)
+		})
+	}
+}
+
+// A client used one request_id for acquire and then for once. Both are for an exclusive lock: it
+// was shown the lease of the one as that of the other, which never notes its slot.
+func TestRequestIDIsForAcquireOrForOnce(t *testing.T) {
+	bodies := map[string]string{
+		"/v1/acquire": fmt.Sprintf(`{%s,"wait":"10s","note":"slot=ever of mine"`, wish),
+		"/v1/once":    fmt.Sprintf(`{%s,"wait":"10s","slot":"1h"`, wish),
+	}
+	for first, second := range map[string]string{"/v1/acquire": "/v1/once", "/v1/once": "/v1/acquire"} {
+		for _, stay := range []string{"}", `,"stay":true}`} {
+			for i := range 4 {
+				kept, waits := i&1 > 0, i&2 > 0
+				t.Run(fmt.Sprintf("%s first, kept %v, waits %v, second %s", first, kept, waits, stay), func(t *testing.T) {
+					inWorld(t, func(w *world) {
+						if kept {
+							w.store = plain{w.store}
+						}
+						a, b := w.server(nil), w.server(nil)
+						var holder result
+						if waits {
+							holder = a.acquire("k")
+						}
+						begun := a.begin(first, bodies[first]+`,"stay":true}`)
+						for _, s := range []*local{a, b} {
+							s.do("POST", second, bodies[second]+stay).is(t, 409, "request-id-reused")
+						}
+						if waits {
+							begun = a.begin(first, bodies[first]+"}")
+							a.verb("release", holder).ok(t)
+						}
+						h := begun.wait(t).ok(t)
+						a.verb("renew", h).ok(t)
+						a.verb("release", h).ok(t)
+						time.Sleep(time.Minute)
+						a.do("POST", second, bodies[second]+stay).is(t, 409, "request-id-reused")
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestLeaveEndsARequestOfOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a, b := w.server(nil), w.server(nil)
+		a.do("POST", "/v1/once", fmt.Sprintf(`{%s,"slot":"1h"}`, wish)).ok(t)
+		b.do("POST", "/v1/leave", `{"key":"k","request_id":"wish-of-mine"}`).ok(t)
+		a.verb("release", a.acquire("k")).ok(t)
+	})
+}

@@ -150,3 +150,115 @@ func postgresAnswers(ctx context.Context, s *Server) error {
 	}
 	return fmt.Errorf("an unknown answer %q", answer)
 }
+
+// PgBouncer starts a PgBouncer in transaction pooling in front of a PostgreSQL server,
+// and stops it when the test ends. It lets everybody in; Config adds lines to its
+// section [pgbouncer].
+func PgBouncer(tb TB, behind *Server, opts ...Option) *Server {
+	tb.Helper()
+	return forTest(always(pgBouncer(behind)))(tb, opts...)
+}
+
+// StartPgBouncer is PgBouncer for commands: dir must exist, and the caller stops it.
+func StartPgBouncer(ctx context.Context, dir string, behind *Server, opts ...Option) (*Server, error) {
+	return start(ctx, pgBouncer(behind), dir, opts)
+}
+
+func pgBouncer(behind *Server) kind {
+	return kind{
+		name:    "pgbouncer",
+		program: "pgbouncer",
+		install: "on Debian run: apt-get install pgbouncer; elsewhere see https://www.pgbouncer.org/install.html",
+		prepare: func(s *Server) error { return writePgBouncerConfig(s, behind) },
+		args:    func(s *Server) []string { return []string{filepath.Join(s.dir, "pgbouncer.ini")} },
+		ready:   postgresAnswers,
+		url:     postgresURL,
+		users:   []string{"postgres", "nobody"},
+	}
+}
+
+// PgBouncerKeepsStatements reports whether the PgBouncer of this machine can tell the prepared
+// statements of its clients apart: 1.21 is the first that does, if max_prepared_statements says so.
+func PgBouncerKeepsStatements(tb TB) bool {
+	tb.Helper()
+	out, err := exec.Command(program("pgbouncer"), "--version").Output()
+	var major, minor int
+	if err == nil {
+		_, err = fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor)
+	}
+	if err != nil {
+		tb.Fatalf("pgbouncer --version: %q, %v", out, err)
+	}
+	return major > 1 || minor >= 21
+}
+
+func writePgBouncerConfig(s, behind *Server) error {
+	target := fmt.Sprintf("* = host=127.0.0.1 port=%d user=%s", behind.port, postgresUser)
+	if behind.opts.password != "" {
+		target += " password='" + strings.ReplaceAll(behind.opts.password, "'", "''") + "'"
+	}
+	return s.writeConfig("pgbouncer.ini",
+		"[databases]",
+		target,
+		"[pgbouncer]",
+		"listen_addr = 127.0.0.1",
+		fmt.Sprintf("listen_port = %d", s.port),
+		"unix_socket_dir =",
+		"auth_type = any",
+		"pool_mode = transaction",
+		"max_client_conn = 500",
+		"default_pool_size = 20",
+	)
+}
+
+// Pgpool starts a Pgpool-II in front of a primary and its standby for a test. It sends reads to the
+// standby, and lets everybody in. It needs trust at the servers.
+func Pgpool(tb TB, primary, standby *Server, opts ...Option) *Server {
+	tb.Helper()
+	return forTest(always(pgpool(primary, standby)))(tb, opts...)
+}
+
+func pgpool(primary, standby *Server) kind {
+	return kind{
+		name:    "pgpool",
+		program: "pgpool",
+		install: "on Debian run: apt-get install pgpool2; elsewhere see https://www.pgpool.net/",
+		prepare: func(s *Server) error {
+			return s.writeConfig("pgpool.conf",
+				"backend_clustering_mode = 'streaming_replication'",
+				"listen_addresses = '127.0.0.1'",
+				fmt.Sprintf("port = %d", s.port),
+				"pcp_listen_addresses = ''",
+				fmt.Sprintf("pcp_port = %d", s.port), // not listened on
+				fmt.Sprintf("socket_dir = '%s'", s.dir),
+				fmt.Sprintf("pcp_socket_dir = '%s'", s.dir),
+				"backend_hostname0 = '127.0.0.1'",
+				fmt.Sprintf("backend_port0 = %d", primary.port),
+				"backend_weight0 = 0",
+				"backend_hostname1 = '127.0.0.1'",
+				fmt.Sprintf("backend_port1 = %d", standby.port),
+				"backend_weight1 = 1",
+				"load_balance_mode = on",
+				"delay_threshold = 0",
+				"sr_check_period = 0",
+				"sr_check_user = '"+postgresUser+"'",
+				"health_check_period = 0",
+				"failover_on_backend_error = off",
+				"enable_pool_hba = off",
+				"allow_clear_text_frontend_auth = off",
+				"num_init_children = 24",
+				"max_pool = 1",
+				fmt.Sprintf("pid_file_name = '%s'", filepath.Join(s.dir, "pgpool.pid")),
+				fmt.Sprintf("logdir = '%s'", s.dir),
+				fmt.Sprintf("memqcache_oiddir = '%s'", s.dir),
+			)
+		},
+		args: func(s *Server) []string {
+			file := func(name string) string { return filepath.Join(s.dir, name) }
+			return []string{"-n", "-f", file("pgpool.conf"), "-a", file("pool_hba.conf"), "-F", file("pcp.conf")}
+		},
+		ready: postgresAnswers,
+		url:   postgresURL,
+		users: []string{"postgres", "nobody"},
+	}
+}

@@ -3,6 +3,9 @@
 package doctor_test
 
 import (
+	"database/sql"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +14,8 @@ import (
 	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/sqllock"
 	"github.com/fencelock/fencelock/storeurl"
 )
 
@@ -46,4 +51,113 @@ func finds(t *testing.T, b driver.Backend, ttl time.Duration, want ...string) do
 		}
 	}
 	return r
+}
+
+// Most of the time a test here waits for a server, or for a network that is slow on purpose.
+func TestMain(m *testing.M) {
+	testserver.Parallel("6")
+	os.Exit(m.Run())
+}
+
+var until = steps.Eventually
+
+func config(t *testing.T, s *testserver.Server, pairs ...string) {
+	t.Helper()
+	for _, pair := range pairs {
+		name, value, _ := strings.Cut(pair, " ")
+		_, err := s.Ask("CONFIG", "SET", name, value)
+		must(t, err)
+	}
+}
+
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	g := testserver.RedisSentinel(t, testserver.Config("min-replicas-to-write 1"))
+	var addrs []string
+	for _, s := range g.Sentinels {
+		addrs = append(addrs, s.Addr())
+		_, err := s.Ask("SENTINEL", "SET", g.Name, "down-after-milliseconds", "30000")
+		must(t, err)
+	}
+	s := open(t, "redis+sentinel://"+strings.Join(addrs, ",")+"/"+g.Name+"/0")
+	failover := s.Failover(t.Context())
+	steps.Same(t, "a failover takes", failover, 32*time.Second)
+	r, err := doctor.Check(t.Context(), s.Backend, &doctor.Options{Failover: failover, Requests: 20, For: 100 * time.Millisecond})
+	must(t, err)
+	// Slow requests add to the advice.
+	if text := fmt.Sprint(r.Findings); !strings.Contains(text, "failover-time") || r.Advice.TTL < 50*time.Second {
+		t.Errorf("the report is %+v; want failover-time, and a TTL that outlives a failover of %v", r, failover)
+	}
+}
+
+// TestRedisWithARenamedCommand: an administrator has taken CONFIG away from everybody. No right gives it back.
+func TestRedisWithARenamedCommand(t *testing.T) {
+	t.Parallel()
+	always := testserver.Config("appendfsync always")
+	s := testserver.Redis(t, testserver.Persist(true), always, testserver.Config(`rename-command CONFIG ""`))
+	byHand(t, "note redis-unreadable", "remove rename-command CONFIG from redis.conf", time.Minute, func() driver.Backend {
+		return open(t, s.URL()).Backend
+	}, func() { s = testserver.Redis(t, testserver.Persist(true), always) })
+}
+
+// database opens the database of a URL for the test itself, with a function that runs
+// statements there.
+func database(t *testing.T, url string) (db *sql.DB, run func(statements ...string)) {
+	t.Helper()
+	u, err := storeurl.Parse(url, storeurl.Source{})
+	must(t, err)
+	db, err = u.SQL()
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db, func(statements ...string) {
+		t.Helper()
+		for _, s := range statements {
+			_, err := db.Exec(s)
+			must(t, err)
+		}
+	}
+}
+
+func TestPgBouncer(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t, testserver.Config("fsync = on", "idle_in_transaction_session_timeout = '10min'"))
+	finds(t, open(t, testserver.PgBouncer(t, s).URL()).Backend, time.Minute,
+		"note postgres-pooler", "warning postgres-listen")
+	statement := testserver.PgBouncer(t, s, testserver.Config("pool_mode = statement"))
+	finds(t, open(t, statement.URL()).Backend, time.Minute, "warning postgres-pooler", "warning postgres-listen")
+	session := testserver.PgBouncer(t, s, testserver.Config("pool_mode = session"))
+	finds(t, open(t, session.URL()).Backend, time.Minute, "warning postgres-listen")
+
+	db, _ := database(t, s.URL())
+	finds(t, sqllock.New(db, sqllock.Postgres, nil), time.Minute, "note postgres-listen")
+	db.SetMaxOpenConns(1)
+	finds(t, sqllock.New(db, sqllock.Postgres, nil), time.Minute, "note postgres-listen", "note postgres-pooler")
+}
+
+// onFile opens a database that has a table of the program, and so keeps its journal mode.
+func onFile(t *testing.T, path, pragmas string) driver.Backend {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&"+pragmas)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	_, err = db.Exec("CREATE TABLE IF NOT EXISTS own (x)")
+	must(t, err)
+	b := sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true})
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// TestBothStoresOfABridgeAreExamined: a bridge is held in both, so a bad setting of either endangers it.
+func TestBothStoresOfABridgeAreExamined(t *testing.T) {
+	t.Parallel()
+	old, new := testserver.Redis(t, testserver.Persist(true)), testserver.Redis(t, testserver.Persist(true))
+	store := open(t, "bridge:"+old.URL()+","+new.URL())
+	config(t, old, "appendfsync always")
+	config(t, new, "appendfsync always", "maxmemory 100mb", "maxmemory-policy allkeys-lru")
+	finds(t, store.Backend, time.Minute, "error redis-eviction")
+	found := found(t, store.Backend, time.Minute)
+	steps.Same(t, "it was found at", found[0].Server, "the new store (redis)")
+	if text := store.Warning(t.Context()); !strings.Contains(text, "allkeys-lru") {
+		t.Errorf("a command that begins warns of %q; want the eviction", text)
+	}
 }

@@ -4,12 +4,15 @@ package sql_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock"
+	"github.com/fencelock/fencelock/swaplock"
 )
 
 // stepLaws are the laws of what a claim goes through. The others are about keys, limits and
@@ -69,5 +72,27 @@ func TestLawsWithLibPQ(t *testing.T) {
 		laws(t, func(t *testing.T) driver.Backend {
 			return s.new(t, s.open(t), &sqllock.Options{CreateTables: true, Listen: pqListen(s.dsn)})
 		})
+	})
+}
+
+// losing loses every other swap, as if another process had written first.
+type losing struct{ *swapsql.Store }
+
+func (s losing) Swap(ctx context.Context, key string, c *swaplock.Change) (string, error) {
+	if rand.IntN(2) == 0 {
+		return "", ctx.Err()
+	}
+	return s.Store.Swap(ctx, key, c)
+}
+
+// Where swaps are lost, others are asked by messages to do the step.
+func TestSwapAnswersAsTheModelSaysWhenSwapsAreLost(t *testing.T) {
+	each(t, []kind{postgres, pgBouncer, mariaDB}, func(t *testing.T, s *store) {
+		use(t, s.backend(t), "tables")
+		drivertest.Model(t, func(t *testing.T) driver.Backend {
+			b := swaplock.New(losing{swapStore(s.open(t), s.dialect)})
+			t.Cleanup(func() { b.Close() })
+			return b
+		}, 1, 2)
 	})
 }

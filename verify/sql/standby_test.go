@@ -1,8 +1,11 @@
 package sql_test
 
 import (
+	"database/sql"
 	"errors"
 	"net/url"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,4 +93,102 @@ func staleStandby(t *testing.T) {
 			t.Errorf("Release by %s: %v", name, err)
 		}
 	}
+}
+
+// reads returns what a pooler takes for a read that does not know that these functions write.
+func reads(writes string) func(statement string) bool {
+	known := regexp.MustCompile(writes)
+	return func(text string) bool {
+		return regexp.MustCompile(`^(SELECT|WITH)\b`).MatchString(text) && !known.MatchString(text)
+	}
+}
+
+// TestReadsAreAnsweredByAStandby: a pooler sends reads to a standby that does not hear of what the
+// primary does any more. A waiter sees its own grant all the same, and no hand-over costs a lease.
+func TestReadsAreAnsweredByAStandby(t *testing.T) {
+	t.Parallel()
+	t.Run("Postgres", func(t *testing.T) {
+		t.Parallel()
+		primary := testserver.Postgres(t, testserver.Config("wal_level = replica", "max_wal_senders = 4"))
+		link := faultproxy.Start(t, primary.Addr(), faultproxy.Framer{})
+		standby := testserver.PostgresStandby(t, primary, link.Addr())
+		s := &store{kind: postgres, on: primary}
+		db, read := s.openDSN(t, primary.URL()), s.openDSN(t, standby.URL())
+		use(t, s.backendOn(t, db), "n")
+		until(t, "the standby has the line", func() bool {
+			var n int
+			return read.QueryRow("SELECT count(*) FROM fencelock_swap").Scan(&n) == nil && n == 1
+		})
+		link.Close()
+
+		// A pooler knows a statement that writes by its words, and by volatile functions if it knows these.
+		writes := `\b(DELETE FROM|UPDATE|INSERT INTO)\b|txid_current`
+		known := testserver.SplitReads(t, primary, standby, reads(writes+"|clock_timestamp"))
+		unknown := testserver.SplitReads(t, primary, standby, reads(writes))
+		t.Run("VolatileFunctionsAreKnown", func(t *testing.T) {
+			s.handOversAt(t, db, known.Addr())
+			if n := known.FromStandby(); n != 0 { // the time of the server makes each statement one for the primary
+				t.Errorf("the standby has answered %d statements of a hand-over; want none", n)
+			}
+		})
+		t.Run("OnlyWritesAreKnown", func(t *testing.T) { s.handOvers(t, db, unknown) })
+		t.Run("LineIsNotThatOfTheStandby", func(t *testing.T) {
+			holder := s.backendOn(t, db)
+			held := hold(t, holder, claim("m"))
+			dsn := strings.Replace(s.on.URL(), s.on.Addr(), unknown.Addr(), 1) + "&default_query_exec_mode=exec"
+			line, err := s.backendOn(t, s.openDSN(t, dsn)).Line(soon(t), "m")
+			if err == nil && len(line.Claims) == 0 {
+				t.Error("the line of a lock that is held is empty; want its claim, or an error")
+			}
+			leave(t, holder, held)
+		})
+		// The other server takes writes, so that only the state of the line tells that it is old.
+		run(t, read, "SELECT pg_promote()")
+		t.Run("OldCopyThatTakesWrites", func(t *testing.T) { s.handOvers(t, db, unknown) })
+	})
+}
+
+// handOvers has three clients behind p take a lock from one another. A busy server may take longer than Release
+// waits, and then the Client goes on behind: what counts is that the next one has it long before a lease is over.
+func (s *store) handOvers(t *testing.T, db *sql.DB, p *testserver.Splitter) {
+	t.Helper()
+	s.handOversAt(t, db, p.Addr())
+	if p.FromStandby() == 0 {
+		t.Error("the standby has answered nothing; this test shows nothing")
+	}
+}
+
+func (s *store) handOversAt(t *testing.T, db *sql.DB, addr string) {
+	t.Helper()
+	dsn := strings.Replace(s.on.URL(), s.on.Addr(), addr, 1) + "&default_query_exec_mode=exec"
+	var clients []*fencelock.Client
+	for range 3 {
+		c := testclient.New(t, s.backendOn(t, s.openDSN(t, dsn)), &fencelock.Options{TTL: 10 * time.Minute})
+		t.Cleanup(func() { c.Close() })
+		clients = append(clients, c)
+	}
+	givesBack := func(l *fencelock.Lease) {
+		t.Helper()
+		if err := l.Release(steps.Soon(t)); err != nil && !errors.Is(err, fencelock.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	held, err := clients[0].Lock(steps.Soon(t), "n")
+	must(t, err)
+	for i := range 6 {
+		var next *fencelock.Lease
+		granted := behind(func() (err error) {
+			next, err = clients[(i+1)%len(clients)].Lock(steps.Soon(t), "n")
+			return err
+		})
+		until(t, "a client waits", func() bool {
+			return inLine(t, s.backendOn(t, db), "n") == 2
+		})
+		givesBack(held)
+		if err := <-granted; err != nil {
+			t.Fatalf("hand-over %d: %v", i, err)
+		}
+		held = next
+	}
+	givesBack(held)
 }

@@ -2,14 +2,17 @@ package sql_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/driver/record"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/sqllock"
 	"github.com/fencelock/fencelock/swaplock"
@@ -113,5 +116,103 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			leave(t, again, granted(t, again, w))
 			empty(t, again)
 		})
+	}
+}
+
+// TestDamagedRowsAreAnErrorNotAPanic puts texts and numbers into the tables that no step writes. Whatever is
+// answered, nobody crashes, and no second claim is let in.
+func TestDamagedRowsAreAnErrorNotAPanic(t *testing.T) {
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
+		for _, damage := range []string{
+			"line = 'x'", `line = '{"format":2}'`, `line = '{"format":1,"claims":[{"id":7}]}'`, "arrivals = 'x'",
+			"last = 9223372036854775807, version = version + 1", "last = 9223372036854775000, version = version + 1",
+			"last = -1, version = version + 1",
+		} {
+			use(t, b, "k")
+			holder := hold(t, b, claim("k"))
+			s.do(t, "UPDATE fencelock_swap SET open_until = 0, "+damage)
+			ctx := soon(t)
+			ticket, err := b.Enter(ctx, claim("k"))
+			if err == nil && ticket.Granted || err != nil && !permanent(err) {
+				t.Errorf("%s: Enter answered %+v, %v; want ErrPermanent", damage, ticket, err)
+			}
+			b.Renew(ctx, []driver.Ticket{holder})
+			brief, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			b.Await(brief, holder)
+			cancel()
+			b.Line(ctx, "k")
+			for range b.Lines(ctx, "") {
+			}
+			b.Break(ctx, "k", holder.Token, driver.Break{})
+			b.Leave(ctx, holder, driver.Exit{Mark: "m"})
+			b.Leave(ctx, driver.Ticket{Claim: holder.Claim}, driver.Exit{Tombstone: true})
+			s.do(t, "DELETE FROM fencelock_swap")
+			s.do(t, "DELETE FROM fencelock_lease")
+		}
+	})
+}
+
+// TestRowsDeletedByHandWakeTheNext: an operator with an SQL shell deletes the row of the line. Those who waited
+// enter again.
+func TestRowsDeletedByHandWakeTheNext(t *testing.T) {
+	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
+		holder, w := hold(t, b, claim("k")), wait(t, b, claim("k"))
+		s.do(t, "DELETE FROM fencelock_swap")
+		gone(t, "Leave of the deleted claim", b.Leave(soon(t), holder, driver.Exit{}))
+		until(t, "who waits is told that its claim is gone", func() bool {
+			_, err := b.Await(soon(t), w)
+			return driver.Gone(err)
+		})
+		use(t, b, "k")
+	})
+}
+
+// TestHistoryOfOlderTables has tables that were made before the history. Who may create tables
+// creates it, and others are told how.
+func TestHistoryOfOlderTables(t *testing.T) {
+	each(t, all, func(t *testing.T, s *store) {
+		ctx := context.Background()
+		maker := s.polling(t)
+		must(t, maker.Leave(ctx, hold(t, maker, claim("k")), driver.Exit{}))
+		s.do(t, "DROP TABLE fencelock_history")
+
+		entries := []record.Entry{{Key: "k", Token: 1, Owner: "somebody"}}
+		keep := record.Bounds{Keep: 10, For: time.Hour}
+		b := s.new(t, s.open(t), nil)
+		_, err := b.History(ctx, "k", 1)
+		for what, err := range map[string]error{"History": err, "Record": b.Record(ctx, entries, keep)} {
+			if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), s.schemaCommand()) {
+				t.Errorf("%s without its table answered %v; want %s", what, err, s.schemaCommand())
+			}
+		}
+		if s.dialect != sqllock.SQLite {
+			must(t, b.Leave(ctx, hold(t, b, claim("another")), driver.Exit{})) // a lock needs no history
+		}
+		if s.dialect != sqllock.SQLite {
+			ddl, err := sqllock.Schema(s.dialect, nil) // as the error says
+			must(t, err)
+			s.script(t, ddl)
+		}
+		b = s.polling(t)
+		must(t, b.Record(ctx, entries, keep))
+		got, err := b.History(ctx, "k", 10)
+		must(t, err)
+		if len(got) != 1 || got[0] != entries[0] {
+			t.Errorf("the history is %+v; want %+v", got, entries)
+		}
+	})
+}
+
+// script runs DDL.
+func (s *store) script(t testing.TB, ddl string) {
+	t.Helper()
+	if s.dialect == sqllock.Postgres {
+		s.do(t, ddl)
+		return
+	}
+	for text := range strings.SplitSeq(ddl, ";\n") {
+		if strings.Contains(text, "CREATE TABLE") {
+			s.do(t, text)
+		}
 	}
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/history"
+	"github.com/fencelock/fencelock/internal/terminal"
 	"github.com/fencelock/fencelock/lab"
 )
 
@@ -139,4 +143,222 @@ func (k tokens) cell(text string) string {
 		return k[token]
 	})
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(unhurried(text))
+}
+
+// A theme has the colours of light or dark pages, those of verify/cmd/pictures.
+type theme struct {
+	name                    string
+	paper, ink, muted, rule string
+	holds, waits, lost      string
+}
+
+var themes = []theme{
+	{"light", "#ffffff", "#1f2328", "#59636e", "#d1d9e0", "#1a7f37", "#8c959f", "#cf222e"},
+	{"dark", "#0d1117", "#f0f6fc", "#9198a1", "#3d444d", "#3fb950", "#767e88", "#ff7b72"},
+}
+
+// The sizes of a picture: it is never wider than a page, and readable on a telephone.
+const (
+	width  = 600
+	left   = 44 // of the first step
+	lane   = 34
+	header = 34
+)
+
+// drawing draws one experiment: the scheme above, fencelock below. A column is a step of the
+// table, and a line shows the beliefs of a client.
+type drawing struct {
+	theme
+	strings.Builder
+}
+
+func draw(t theme, r lab.Result) string {
+	d := &drawing{theme: t}
+	y := d.run(r.Scheme, 8, "✗", d.lost)
+	y = d.run(r.Ours, y+10, "✓", d.holds)
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" `+
+		`font-family="Inter, system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif" font-size="18">`+"\n"+
+		`<rect width="%d" height="%d" rx="8" fill="%s"/>`+"\n%s</svg>\n", width, y, width, y, width, y, d.paper, d.String())
+}
+
+func (d *drawing) add(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
+
+func (d *drawing) text(x, y int, colour, text string) {
+	d.add(`<text x="%d" y="%d" text-anchor="middle" fill="%s">%s</text>`, x, y, colour, text)
+}
+
+// run draws a run below y, and returns where it ends.
+func (d *drawing) run(r lab.Run, y int, sign, colour string) int {
+	step := (width - left - 12) / max(len(r.Steps), 6)
+	actors := []string{"A", "B"}
+	if slices.ContainsFunc(r.Steps, func(s lab.Step) bool { return s.Actor == "C" }) {
+		actors = append(actors, "C")
+	}
+	end := y + header + lane*len(actors)
+	d.add(`<text x="20" y="%d" text-anchor="middle" font-weight="700" fill="%s">%s</text>`, y+22, colour, sign)
+	for i, a := range actors {
+		d.text(20, y+header+lane*i+22, d.ink, a)
+	}
+	for i, beliefs := range r.Beliefs() {
+		x, s := left+step*i, r.Steps[i]
+		numbered, broke := d.muted, ""
+		if len(s.Broke) > 0 {
+			numbered, broke = d.lost, "⚠"
+		}
+		d.text(x+step/2, y+22, numbered, fmt.Sprint(i+1)+broke)
+		d.add(`<path d="M%d %dV%d" stroke="%s"/>`, x, y+6, end, d.rule)
+		for n, a := range actors {
+			d.cell(x, y+header+lane*n, step, beliefs[a], s.Actor == a)
+		}
+	}
+	return end + 8
+}
+
+// cell draws what a client believes at the end of a step, with a dot if the step is its own.
+func (d *drawing) cell(x, y, step int, b lab.Belief, acts bool) {
+	middle := y + 16
+	switch b {
+	case lab.Holds:
+		d.add(`<path d="M%d %dh%d" stroke="%s" stroke-width="14"/>`, x, middle, step, d.holds)
+	case lab.Clashes:
+		d.add(`<path d="M%d %dh%d" stroke="%s" stroke-width="22"/>`, x, middle, step, d.lost)
+	case lab.Stopped:
+		d.add(`<path d="M%d %dh%d" stroke="%s" stroke-width="14" stroke-dasharray="3 6"/>`, x, middle, step, d.waits)
+	case lab.Waits:
+		d.add(`<path d="M%d %dh%d" stroke="%s" stroke-width="5" stroke-dasharray="6 5"/>`, x, middle, step, d.waits)
+	}
+	if acts {
+		d.add(`<circle cx="%d" cy="%d" r="5" fill="%s" stroke="%s" stroke-width="2"/>`, x+step/2, middle, d.paper, d.ink)
+	}
+}
+
+// pictureName is the file of a picture, as docs/lab.md names it.
+func pictureName(number int, t theme) string {
+	return fmt.Sprintf("images/lab/%02d-%s.svg", number, t.name)
+}
+
+// checkPictures compares the pictures of docs/lab.md with what was played, or writes them.
+func checkPictures(t *testing.T, all []lab.Experiment, played []lab.Result) {
+	t.Helper()
+	for i, e := range all {
+		for _, theme := range themes {
+			name := filepath.Join("..", "..", "..", "docs", filepath.FromSlash(pictureName(e.Number, theme)))
+			got := draw(theme, played[i])
+			if *updateGolden {
+				steps.Must(t, os.WriteFile(name, []byte(got), 0o600))
+			}
+			if want, err := os.ReadFile(name); err != nil || string(want) != got {
+				t.Errorf("%s differs from what is played: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestWrapKeepsToItsColumns(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int
+		want []string
+	}{
+		{"", 10, []string{""}},
+		{"takes the lock", 20, []string{"takes the lock"}},
+		{"takes the lock", 10, []string{"takes the", "lock"}},
+		{"takes the lock", 9, []string{"takes the", "lock"}},
+		{"1795264791914992", 7, []string{"1795264", "7919149", "92"}},
+		{"a 1795264791914992", 7, []string{"a", "1795264", "7919149", "92"}},
+		{"拿到锁，写入", 6, []string{"拿到", "锁，写", "入"}},
+		{"拿到锁，写入", 8, []string{"拿到锁，", "写入"}},
+		{"到期限时得到通知", 7, []string{"到期限", "时得到", "通知"}},
+		{"执行 EXPIRE 就", 12, []string{"执行 EXPIRE", "就"}},
+		{"（旧的）写", 6, []string{"（旧", "的）写"}},
+		{"x → y", 4, []string{"x →", "y"}},
+	} {
+		got := wrap(c.text, c.most)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%q in %d columns: %q, want %q", c.text, c.most, got, c.want)
+		}
+		for _, line := range got {
+			if terminal.Columns(line) > c.most {
+				t.Errorf("%q is wider than %d", line, c.most)
+			}
+		}
+	}
+}
+
+// What is shown of a run is in columns, whatever the language.
+func TestRunIsShownInColumns(t *testing.T) {
+	r := lab.Run{Steps: []lab.Step{
+		{Actor: "A", Text: lab.Text{EN: "takes the lock", ZH: "拿到锁"}, Calls: []string{"SET lock A → OK"},
+			Holds: []lab.Text{{EN: "A holds", ZH: "A 持有"}}},
+		{Text: lab.Text{EN: "30s pass", ZH: "过了 30 秒"}},
+		{Actor: "C", Text: lab.Text{EN: "comes and goes, and comes and goes again", ZH: "来了又走，走了又来，来了又走，走了又来"},
+			Broke: []history.Rule{history.Exclusion}},
+	}}
+	for l, want := range map[lab.Lang]string{
+		lab.English: `
+   client A                        client B                        the store holds
+1  takes the lock                                                  A holds
+     SET lock A → OK
+2  ~ 30s pass                                                      –
+3                                  C: comes and goes, and comes    –
+                                   and goes again
+   ^^^ BROKEN I1: two are inside at once
+`,
+		lab.Chinese: `
+   客户端 A                        客户端 B                        存储里有
+1  拿到锁                                                          A 持有
+     SET lock A → OK
+2  ~ 过了 30 秒                                                    –
+3                                  C: 来了又走，走了又来，来了又   –
+                                   走，走了又来
+   ^^^ 出事 I1: 两个同时持有
+`,
+	} {
+		var b strings.Builder
+		showRun(&b, r, l)
+		if got := "\n" + b.String(); got != want {
+			t.Errorf("%s:%s\nwant:%s", l, got, want)
+		}
+	}
+}
+
+func TestWhatDidNotGoAsToldIsSaid(t *testing.T) {
+	e := lab.All()[3]
+	var b strings.Builder
+	broken := lab.Run{Violations: []history.Violation{{Rule: history.Exclusion}}}
+	r := lab.Result{Ours: broken}
+	if r.AsTold(e) || (lab.Result{Scheme: broken, Ours: broken}).AsTold(e) || !(lab.Result{Scheme: broken}).AsTold(e) {
+		t.Error("AsTold is wrong")
+	}
+	steps.Must(t, showPlay(&b, e, r, lab.English))
+	if want := "NOT as told: the scheme broke nothing (told: I1), fencelock broke I1.\n"; !strings.HasSuffix(b.String(), want) {
+		t.Errorf("got %s", b.String())
+	}
+}
+
+func TestLabSpeaksTheLanguageOfTheLocale(t *testing.T) {
+	for _, c := range []struct {
+		asked, all, messages, lang string
+		want                       lab.Lang
+	}{
+		{"", "", "", "", lab.English},
+		{"", "", "", "zh_CN.UTF-8", lab.Chinese},
+		{"", "", "zh_CN.UTF-8", "en_US.UTF-8", lab.Chinese},
+		{"", "C", "", "zh_CN.UTF-8", lab.English},
+		{"", "zh_TW", "en_US", "en_US", lab.Chinese},
+		{"", "de_DE", "", "zh_CN", lab.English},
+		{"en", "zh_CN", "", "", lab.English},
+		{"zh", "", "", "", lab.Chinese},
+	} {
+		t.Setenv("LC_ALL", c.all)
+		t.Setenv("LC_MESSAGES", c.messages)
+		t.Setenv("LANG", c.lang)
+		if got, err := language(c.asked); got != c.want || err != nil {
+			t.Errorf("%+v: %v %v", c, got, err)
+		}
+	}
+	var own *failure
+	if _, err := language("fr"); !errors.As(err, &own) || own.code != exitUsage {
+		t.Errorf("--lang fr: %v", err)
+	}
 }

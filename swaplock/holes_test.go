@@ -220,6 +220,34 @@ func TestMessageOfAClientThatHasGivenUpIsNotDone(t *testing.T) {
 	})
 }
 
+// A client asks for a place by a message, and a long line arrives behind that. The next swap sees the message, and not
+// the end of the line, where the place is.
+func TestMessageBeforeALongLineKeepsTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		b := opened(t, s)
+		line := []driver.Ticket{entered(t, b, exclusive("holder", time.Hour))}
+		join := func(n int) {
+			for range n {
+				line = append(line, entered(t, b, exclusive(fmt.Sprint("waiter", len(line)), time.Hour)))
+			}
+		}
+		join(3)
+		ask := &swaplock.Arrival{Message: true, Claim: []byte(`{"enter":{"id":"asks","owner":"far","ttl":"1h0m0s"}}`)}
+		if p, err := s.Arrive(t.Context(), "k", ask); p == nil || err != nil {
+			t.Fatal(p, err)
+		}
+		join(40)
+		for _, w := range line {
+			left(t, b, awaited(t, b, w))
+		}
+		l, err := b.Line(t.Context(), "k")
+		if err != nil || len(l.Claims) != 1 || l.Claims[0].Owner != "far" {
+			t.Errorf("the line is %+v, error %v; want the claim that has asked", l, err)
+		}
+	})
+}
+
 // A process leaves a line empty and enters it again seconds later, without a read. Its lease is whole.
 func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

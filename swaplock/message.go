@@ -61,7 +61,9 @@ func (r *reading) obey(s *line.Step) error {
 			return driver.Permanent(fmt.Errorf("a message among the arrivals cannot be read: %w", err))
 		}
 		if m.Enter != nil {
-			r.admit(s, &r.Arrivals[i], m.Enter)
+			if err := r.admit(s, &r.Arrivals[i], m.Enter); err != nil {
+				return err
+			}
 			continue
 		}
 		id := string(m.Leave + m.Lend)
@@ -83,13 +85,18 @@ func (r *reading) obey(s *line.Step) error {
 }
 
 // admit has a claim join that asks for it by a message, unless its client has given up since.
-func (r *reading) admit(s *line.Step, a *Arrival, d *claim) {
+func (r *reading) admit(s *line.Step, a *Arrival, d *claim) error {
 	c := d.claim(r.key).Claim
-	if r.Now.Sub(a.At) < driverutil.Lease(&c, false) {
-		if own, err := r.Enter(s, c); err == nil { // else the client finds out why it may not join
-			own.Node = d.Node
-		}
+	switch {
+	case r.Now.Sub(a.At) >= driverutil.Lease(&c, false):
+		return nil
+	case r.More:
+		return errPart // its place is behind the arrivals that were not read
 	}
+	if own, err := r.Enter(s, c); err == nil { // else the client finds out why it may not join
+		own.Node = d.Node
+	}
+	return nil
 }
 
 // asRead reports whether the claim with id is as it was read.

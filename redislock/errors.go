@@ -42,16 +42,13 @@ func (b *Backend) failed(ctx context.Context, doing, key string, err error) erro
 	return reply.Explain(what, b.transport.cluster == nil, err)
 }
 
-// errHasLeft is the answer to a claim that has left.
-var errHasLeft = driver.GoneError{Reason: "it has left"}
-
 // parseGone reads what gone in script/claim.lua answers.
 func parseGone(answer string) driver.GoneError {
 	switch {
 	case strings.HasPrefix(answer, "xb"), strings.HasPrefix(answer, "xn"):
 		return driver.GoneError{Reason: answer[2:], Broken: true}
 	case strings.HasPrefix(answer, "xl"):
-		return errHasLeft
+		return driver.GoneError{Reason: "it has left"}
 	case strings.HasPrefix(answer, "xa"):
 		return driverutil.Adopted
 	}

@@ -24,7 +24,6 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	if len(e.Mark) > limit.Mark {
 		return driver.Permanent(fmt.Errorf("redis: %s %q: a mark has at most %d bytes, not %d",
 			leaving, t.Key, limit.Mark, len(e.Mark)))
-
 	}
 	sent := time.Now()
 	got := b.transport.do(ctx, b.leaveRequest(t, e))
@@ -66,7 +65,6 @@ func (b *Backend) Break(ctx context.Context, key string, token int64, how driver
 	if token < 0 || len(how.Reason) > limit.Note {
 		return driver.Permanent(fmt.Errorf(
 			"redis: %s %q: a token is not negative, and a reason has at most %d bytes", breaking, key, limit.Note))
-
 	}
 	arg := lingerArg(how.Delay)
 	if how.Delay < 0 {

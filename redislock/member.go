@@ -122,7 +122,6 @@ func ballotRefusal(doing, key string, answer any) error {
 				"redis: this server is a member of a quorum with %s: give all programs the same ballot.Membership, by "+
 					"skew=, quarantine= (the maxttl) and durable= in a redlock URL; or change it with "+
 					"fencelock init --change", s[1:]))
-
 		}
 	}
 	return badAnswer(doing, key, answer)

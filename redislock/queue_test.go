@@ -160,6 +160,8 @@ func TestRepeatsAreCounted(t *testing.T) {
 			faultproxy.Pass: false, faultproxy.DropRequest: true, faultproxy.DropAnswer: true, faultproxy.LateRequest: true,
 		} {
 			t.Run(fmt.Sprintf("%s, fate %d", way, action), func(t *testing.T) {
+				tr := newTransport(c, &Options{})
+				must(t, tr.do(t.Context(), &request{script: one, key: "a"}).err) // asks the server for its role
 				sent := 0
 				p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 					if r.Args()[0] != "evalsha" {
@@ -170,7 +172,6 @@ func TestRepeatsAreCounted(t *testing.T) {
 					}
 					return action
 				})
-				tr := newTransport(c, &Options{})
 				rs := []*request{{script: one, key: "a"}, {script: other, key: "b"}}
 				switch way {
 				case "direct":

@@ -101,16 +101,11 @@ func (c *call) finish(confirmed error) {
 		}
 	}
 	for i, r := range slices.Backward(c.requests) { // Go runs the goroutine next that was woken last
-		switch {
-		case err != nil:
-			r.err = err
-		default:
-			r.answer = answers[i]
-			if r.err = lockError(answers[i]); r.err != nil {
-				r.answer = nil
-			} else if r.durable {
-				r.err = confirmed
-			}
+		if r.err = err; err == nil {
+			r.answer, r.err = lockAnswer(answers[i])
+		}
+		if r.err == nil && r.durable {
+			r.err = confirmed
 		}
 		if r.done != nil {
 			close(r.done)
@@ -126,12 +121,12 @@ func (e scriptError) Error() string { return string(e) }
 // RedisError makes it an error of the server.
 func (scriptError) RedisError() {}
 
-// lockError returns the error in the answer for one lock.
-func lockError(answer any) error {
+// lockAnswer returns the answer for one lock, or the error that is in its place.
+func lockAnswer(answer any) (any, error) {
 	if text, ok := answer.(string); ok && strings.HasPrefix(text, "e") {
-		return scriptError(text[1:])
+		return nil, scriptError(text[1:])
 	}
-	return nil
+	return answer, nil
 }
 
 // join puts requests together that one call can carry: of one script, and with as many arguments. A Cluster refuses

@@ -128,9 +128,9 @@ func (t *transport) wait(ctx context.Context, r *request) *request {
 	case <-r.done:
 		return r
 	default:
-		r.left.Store(true)
-		return &request{err: ctx.Err()}
 	}
+	r.left.Store(true)
+	return &request{err: ctx.Err()}
 }
 
 // queueFor returns the queue of the server that has the keys of r, or nil if r goes alone. While a Cluster

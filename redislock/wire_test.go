@@ -75,12 +75,18 @@ func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 		defer mu.Unlock()
 		return len(swallowed) == 2
 	})
-	// Meanwhile both requests time out, and are sent again.
-	for end := time.Now().Add(5 * nearTimeout); time.Now().Before(end); {
-		start := time.Now()
-		leave(t, b, hold(t, b, mutex("key")))
-		tookAtMost(t, start, time.Second)
+	// Meanwhile both requests time out, and are sent again. So many others are under way that they gather.
+	var others sync.WaitGroup
+	for i := range 4 * maxDirect {
+		others.Go(func() {
+			for end := time.Now().Add(5 * nearTimeout); time.Now().Before(end); {
+				start := time.Now()
+				leave(t, b, hold(t, b, mutex(fmt.Sprint("key ", i))))
+				tookAtMost(t, start, time.Second)
+			}
+		})
 	}
+	others.Wait()
 	cancel()
 	group.Wait()
 }

@@ -2,15 +2,19 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 func TestPageHasAPlaceForEverythingThatIsMeasured(t *testing.T) {
@@ -133,5 +137,162 @@ func TestNumbersAreShortAndWhole(t *testing.T) {
 		if got := short(x); got != want {
 			t.Errorf("short(%v) = %q, want %q", x, got, want)
 		}
+	}
+}
+
+func TestJainIsOneWhenAllGetTheSame(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		got  []int64
+		want float64
+	}{
+		{"all the same", []int64{7, 7, 7, 7}, 1},
+		{"one gets everything", []int64{12, 0, 0, 0}, 0.25},
+		{"half get everything", []int64{3, 3, 0, 0}, 0.5},
+		{"two to one", []int64{2, 1}, 0.9},
+		{"alone", []int64{5}, 1},
+		{"nobody gets anything", []int64{0, 0}, 0},
+		{"nobody is there", nil, 0},
+	} {
+		if got := jain(tt.got); math.Abs(got-tt.want) > 1e-12 {
+			t.Errorf("%s: jain(%v) = %v, want %v", tt.name, tt.got, got, tt.want)
+		}
+	}
+}
+
+func TestPercentileIsAValueThatWasMeasured(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
+	}
+	for _, tt := range []struct {
+		sorted  []time.Duration
+		p, want float64
+	}{
+		{hundred, 50, 50},
+		{hundred, 99, 99},
+		{hundred, 99.5, 100},
+		{hundred, 100, 100},
+		{hundred, 0, 1},
+		{[]time.Duration{3}, 50, 3},
+		{[]time.Duration{3}, 99, 3},
+		{[]time.Duration{3, 9}, 50, 3},
+		{[]time.Duration{3, 9}, 51, 9},
+	} {
+		if got := percentile(tt.sorted, tt.p); got != tt.want {
+			t.Errorf("percentile of %d values at %v = %v, want %v", len(tt.sorted), tt.p, got, tt.want)
+		}
+	}
+	if got := percentile(nil, 50); !math.IsNaN(got) {
+		t.Errorf("percentile of nothing = %v, want NaN", got)
+	}
+}
+
+func TestMedianIsTheMiddle(t *testing.T) {
+	for _, tt := range []struct {
+		xs   []float64
+		want float64
+	}{
+		{[]float64{5, 1, 3}, 3},
+		{[]float64{4, 1, 3, 2}, 2.5},
+		{[]float64{9}, 9},
+	} {
+		before := append([]float64(nil), tt.xs...)
+		if got := median(tt.xs); got != tt.want {
+			t.Errorf("median(%v) = %v, want %v", tt.xs, got, tt.want)
+		}
+		if tt.xs[0] != before[0] {
+			t.Errorf("median changed its argument to %v", tt.xs)
+		}
+	}
+	if got := median(nil); !math.IsNaN(got) {
+		t.Errorf("median of nothing = %v, want NaN", got)
+	}
+}
+
+func TestRatioIsTakenWithinEachRound(t *testing.T) {
+	// The machine is ten times slower in the second round, for both.
+	table := results{
+		{Peer: "a", Round: 0, Values: Values{"rate": 20}}, {Peer: "b", Round: 0, Values: Values{"rate": 10}},
+		{Peer: "a", Round: 1, Values: Values{"rate": 2}}, {Peer: "b", Round: 1, Values: Values{"rate": 1}},
+		{Peer: "a", Round: 2, Values: Values{"rate": 30}}, {Peer: "b", Round: 2, Values: Values{"rate": 10}},
+	}
+	steps.Same(t, "the ratio", table.ratio("a", "b", "rate"), 2)
+	steps.Same(t, "the median", table.value("a", "rate"), 20)
+	if got := table.ratio("a", "nobody", "rate"); !math.IsNaN(got) {
+		t.Errorf("the ratio to nobody is %v, want NaN", got)
+	}
+}
+
+func TestGuardCountsWhatMustNotHappen(t *testing.T) {
+	one, two := visitor{goroutine: 1}, visitor{goroutine: 2}
+	var g guard
+	now := time.Now()
+	g.enter(one, 5, now)
+	g.leave(one)
+	g.enter(two, 6, now)
+	g.leave(two)
+	if n := g.violations(); n != 0 {
+		t.Errorf("one after the other, with tokens that rise: %v violations", n)
+	}
+	g.enter(one, 6, now)
+	if n := g.violations(); n != 1 {
+		t.Errorf("a token that does not rise: %v violations in all", n)
+	}
+	g.enter(two, 7, now)
+	if n := g.violations(); n != 2 {
+		t.Errorf("a second one inside: %v violations in all", n)
+	}
+}
+
+func TestGuardMeasuresHandOversToWhoWaited(t *testing.T) {
+	here, there := visitor{process: 1, goroutine: 1, clock: true}, visitor{process: 2, goroutine: 1, clock: true}
+	var g guard
+	before := time.Now().Add(-time.Second)
+	g.enter(here, 1, before)
+	g.leave(here)
+	if d := g.enter(there, 2, before); d <= 0 || d > time.Minute {
+		t.Errorf("to one who waited: %v", d)
+	}
+	g.leave(there)
+	steps.Same(t, "to one who came later", g.enter(here, 3, time.Now().Add(time.Second)), 0)
+}
+
+func TestWorkersSeeALockThatExcludesNobody(t *testing.T) {
+	open := &library[struct{}]{
+		lock:   func(context.Context, string) (none struct{}, err error) { return none, nil },
+		unlock: func(context.Context, string, struct{}) error { return nil },
+		token:  func(struct{}) int64 { return 1 },
+	}
+	g := new(guard)
+	ws := onOneKey(open, 8, "k", g)
+	ws.start()
+	testserver.Eventually(t, time.Minute, "two are inside at once", func() bool { return g.violations() > 0 })
+	steps.Must(t, ws.stop())
+	if ws.violations() == 0 {
+		t.Error("eight goroutines with one token and no lock broke nothing")
+	}
+}
+
+func TestReleaseSaysWhetherTheLockWasLost(t *testing.T) {
+	for _, lost := range []error{nil, errors.New("lost")} {
+		renewed := make(chan bool, 1)
+		l := &library[int]{
+			lock:   func(context.Context, string) (int, error) { return 7, nil },
+			unlock: func(context.Context, string, int) error { return nil },
+			ttl:    3 * time.Millisecond,
+			extend: func(_ context.Context, held int) error {
+				select {
+				case renewed <- held == 7:
+				default:
+				}
+				return lost
+			},
+		}
+		held, err := l.Hold(t.Context(), "k")
+		if err != nil || !<-renewed {
+			t.Fatalf("it renews another lock: %v", err)
+		}
+		steps.Is(t, "released with", l.Release(t.Context(), held), lost)
 	}
 }

@@ -84,12 +84,17 @@ WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
 	readMost = 8 << 10
 	listSQL  = `{sure}SELECT {hex}lock_key{/hex} FROM fencelock_swap
 WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone} ORDER BY lock_key LIMIT 200`
-	purgeSQL  = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
+	purgeSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
+	// What nobody needs is looked for without a lock, and deleted by its key, some rows at a time: MariaDB and MySQL
+	// lock each row that a DELETE looks at until it has ended, and hours of a busy program leave millions.
+	idleSQL = `SELECT {hex}lock_key{/hex} FROM fencelock_swap WHERE lock_key > ? AND last < ?
+	AND length(line) + length(arrivals) = 0 AND length(mark) = 0 AND {alone} ORDER BY lock_key LIMIT 1000`
 	forgetSQL = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) + length(arrivals) = 0
-	AND length(mark) = 0 AND {alone}`
+	AND length(mark) = 0 AND lock_key IN (?%s) AND {alone}`
 	staleSQL = `SELECT {hex}lock_key{/hex} FROM fencelock_swap WHERE last < ?
 	AND length(line) + length(arrivals) > 0 AND {alone} LIMIT 200`
-	forgetLeasesSQL = `DELETE FROM fencelock_lease WHERE ending <= {now} AND {alone}`
+	overSQL = `SELECT {hex}of_key{/hex}, {hex}id{/hex} FROM fencelock_lease
+	WHERE ending <= {now} AND {alone} LIMIT 1000`
 )
 
 // readSomeSQL reads one byte more than readMost, so that it shows whether there are others.
@@ -200,16 +205,60 @@ func anyID(n int) string { return "id = ?" + strings.Repeat(" OR id = ?", n-1) }
 
 // Forget removes the lines and the leases that nobody needs.
 func (s *Store) Forget(ctx context.Context, last int64) (stale []string, err error) {
-	if _, err := s.write(ctx, "forget idle lines", "", forgetSQL, last); err != nil {
+	if err = s.forgetLines(ctx, last); err != nil {
 		return nil, err
 	}
-	if _, err = s.write(ctx, "forget leases", "", forgetLeasesSQL); err != nil {
+	if err = s.forgetLeases(ctx); err != nil {
 		return nil, err
 	}
 	if err = s.forgetBindings(ctx); err != nil {
 		return nil, err
 	}
 	return s.keys(ctx, "list idle lines", staleSQL, last)
+}
+
+func (s *Store) forgetLines(ctx context.Context, last int64) error {
+	for from := ""; ; {
+		keys, err := s.keys(ctx, "list idle lines", idleSQL, []byte(from), last)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		for some := range slices.Chunk(keys, mostAtOnce) {
+			args := []any{last}
+			for _, key := range some {
+				args = append(args, []byte(key))
+			}
+			text := strings.Replace(forgetSQL, "%s", strings.Repeat(", ?", len(some)-1), 1)
+			if _, err := s.write(ctx, "forget idle lines", "", text, args...); err != nil {
+				return err
+			}
+		}
+		from = keys[len(keys)-1]
+	}
+}
+
+// forgetLeases removes those that have ended: none of them begins again.
+func (s *Store) forgetLeases(ctx context.Context) error {
+	for {
+		ended := map[string][]string{}
+		q := s.statement("list leases", "", overSQL)
+		q.Keeps = false
+		q.Begin = func() { clear(ended) }
+		q.Row = func(scan func(to ...any) error) error {
+			var key, id []byte
+			err := scan(s.bytes(&key), s.bytes(&id))
+			ended[string(key)] = append(ended[string(key)], string(id))
+			return err
+		}
+		if _, err := s.conns.Run(ctx, q); err != nil || len(ended) == 0 {
+			return err
+		}
+		for key, ids := range ended {
+			if err := s.Purge(ctx, key, ids); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // List yields the lines whose keys begin with prefix, in the order of bytes.

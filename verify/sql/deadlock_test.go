@@ -142,6 +142,54 @@ func TestRenewalsNeverDeadlock(t *testing.T) {
 	})
 }
 
+// TestBatchesOfNewKeysNeverDeadlock: two processes are the first on the same keys, and each makes many of them in one
+// statement, while somebody else has inserted one of them and not yet committed. The server does not look for deadlocks, so one would end with the calls.
+func TestBatchesOfNewKeysNeverDeadlock(t *testing.T) {
+	eachServer(t, []kind{postgres.with("Patient", "deadlock_timeout=10min")}, func(t *testing.T, s *store) {
+		bs := []*sqllock.Backend{s.polling(t), s.polling(t)}
+		for _, b := range bs {
+			use(t, b, "k")
+		}
+		first, second := s.begin(t), s.begin(t)
+		insert := func(by *session, key string) {
+			by.do("INSERT INTO fencelock_swap VALUES (?, 1, 0, '', '', '', 0, 0, '', '', 0, 0, 0, '')", key)
+		}
+		const held = 5 // four statements, and a batch, so that all others go in batches
+		for i := range held {
+			insert(first, fmt.Sprint("held", i))
+		}
+		insert(second, "k40")
+		var calls sync.WaitGroup
+		enter := func(b *sqllock.Backend, key string) {
+			calls.Go(func() {
+				ticket, err := b.Enter(soon(t), reader(key))
+				well(t, key, err)
+				well(t, key, b.Leave(soon(t), ticket, driver.Exit{}))
+			})
+		}
+		for i := range held {
+			for n, b := range bs {
+				enter(b, fmt.Sprint("held", i))
+				s.settled(t, len(bs)*i+n+1)
+			}
+		}
+		for i := range 64 {
+			enter(bs[0], fmt.Sprint("k", i))
+			enter(bs[1], fmt.Sprint("k", 63-i))
+		}
+		enter(bs[0], "k64") // the newest goroutine may run first
+		enter(bs[1], "k65")
+		until(t, "all statements wait, also the second batches", func() bool {
+			return ask[int](t, s, "SELECT count(*) FROM pg_locks WHERE NOT granted") == len(bs)*(held+1)
+		})
+		second.end()
+		first.end()
+		calls.Wait()
+		empty(t, bs[0])
+		s.sane(t)
+	})
+}
+
 // TestManyNewKeysAtOnce is what makes INSERT … ON DUPLICATE KEY UPDATE deadlock: many
 // clients that are the first on one key. They all wait for one who has inserted it and not
 // yet committed: he is then here, or thinks better of it.

@@ -12,6 +12,7 @@ package sql_test
 //verify:fault MariaDB | deadlock | TestDeadlockIsTriedAgain/MariaDB
 //verify:fault MariaDB | deadlock | TestManyNewKeysAtOnce
 //verify:fault MariaDB | deadlock | TestRenewalsNeverDeadlock
+//verify:fault MariaDB | idle lines are removed while others lock | TestForgettingHoldsUpNoLock
 //verify:fault MariaDB | kill -9 in mid-commit | TestKilledAtAnyMomentNothingIsTorn
 //verify:fault MariaDB | kill -9 in mid-commit | TestServerRestartKeepsClaims
 //verify:fault MariaDB | lock wait time-out | TestLockTimeoutIsTriedAgain/MariaDB
@@ -47,8 +48,10 @@ package sql_test
 //verify:fault PostgreSQL | answers as the model does | TestLawsOnOneConnection
 //verify:fault PostgreSQL | answers as the model does | TestLawsUnderAwkwardSettings
 //verify:fault PostgreSQL | connection cut before and after a step | TestAnswerLost
+//verify:fault PostgreSQL | deadlock | TestBatchesOfNewKeysNeverDeadlock
 //verify:fault PostgreSQL | deadlock | TestDeadlockIsTriedAgain
 //verify:fault PostgreSQL | deadlock | TestRenewalsNeverDeadlock
+//verify:fault PostgreSQL | idle lines are removed while others lock | TestForgettingHoldsUpNoLock
 //verify:fault PostgreSQL | kill -9 in mid-commit | TestKilledAtAnyMomentNothingIsTorn
 //verify:fault PostgreSQL | kill -9 in mid-commit | TestServerRestartKeepsClaims
 //verify:fault PostgreSQL | lock wait time-out | TestLockTimeoutIsTriedAgain

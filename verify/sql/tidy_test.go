@@ -58,6 +58,49 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 	})
 }
 
+// TestForgettingHoldsUpNoLock: a program locks each order once, so there are many idle lines, and a transaction of
+// somebody else has one of them. What removes the lines waits for that, and has no other row locked meanwhile.
+func TestForgettingHoldsUpNoLock(t *testing.T) {
+	each(t, []kind{postgres, mariaDB}, func(t *testing.T, s *store) {
+		b := s.polling(t)
+		for i := range 10 {
+			use(t, b, fmt.Sprint("idle", i))
+		}
+		prefixed := "'%c' || lock_key"
+		if s.dialect == sqllock.MySQL {
+			prefixed = "CONCAT('%c', lock_key)"
+		}
+		for i := range 8 {
+			s.do(t, fmt.Sprintf("INSERT INTO fencelock_swap SELECT "+prefixed+", version, last, mark, marked_by, holder, "+
+				"expires, renewals, line, arrivals, came, open_until, capacity, news FROM fencelock_swap", 'q'+i))
+		}
+		s.do(t, "UPDATE fencelock_swap SET last = last - 90000000000")
+		use(t, b, "busy")
+		use(t, b, "zealous")
+		tx, err := s.db.BeginTx(soon(t), nil)
+		must(t, err)
+		defer tx.Rollback()
+		run(t, tx, "SELECT 1 FROM fencelock_swap WHERE lock_key = 'idle7' FOR UPDATE")
+		forgotten := behind(func() error {
+			return second(swapStore(s.open(t), s.dialect).Forget(soon(t), time.Now().Add(-24*time.Hour).UnixMicro()))
+		})
+		waits := "SELECT count(*) FROM pg_locks WHERE NOT granted"
+		if s.dialect == sqllock.MySQL {
+			waits = "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+		}
+		until(t, "the row is waited for", func() bool { return ask[int](t, s, waits) > 0 })
+		use(t, b, "busy")
+		use(t, b, "zealous")
+		well(t, "COMMIT", tx.Commit())
+		well(t, "Forget", <-forgotten)
+		left := column[string](t, s.db, s.sql("SELECT {name} FROM fencelock_swap"))
+		slices.Sort(left)
+		if want := []string{"busy", "zealous"}; !slices.Equal(left, want) {
+			t.Errorf("%d lines are left, such as %.200q; want %q", len(left), left, want)
+		}
+	})
+}
+
 // TestTombstonesAreForgotten: each write of a line leaves out those that are over.
 func TestTombstonesAreForgotten(t *testing.T) {
 	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {

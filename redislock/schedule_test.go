@@ -273,6 +273,9 @@ func (w *twins) enter() {
 	c := w.claim()
 	c.TTL, c.LockDelay, c.Span, c.NoWait = w.seconds(20), w.sometimes(w.seconds(8)), 1+w.r.Int64N(3), w.r.IntN(4) == 0
 	c.WaitTTL = w.sometimes(c.TTL / 2)
+	if w.r.IntN(8) == 0 {
+		c.After = w.rule.Last + w.r.Int64N(5e6)
+	}
 	if again := w.r.IntN(8); again == 0 && len(w.claims) > 0 { // of one in line, perhaps with another weight
 		if k := w.pick(); w.rule.Find(k.ID) != nil {
 			c.ID, c.LockDelay = k.ID, k.LockDelay
@@ -304,11 +307,15 @@ func (w *twins) change(n int, k *driver.Ticket) {
 		err := renew(w, w.b, *k)
 		w.same(err, w.rule.Renew(w.now(), k))
 	case 7, 8:
-		e := driver.Exit{Linger: w.sometimes(w.seconds(8)), Tombstone: w.r.IntN(4) == 0}
-		if w.r.IntN(4) == 0 {
+		var e driver.Exit
+		switch w.r.IntN(6) {
+		case 0:
+			e.IfWaiting = true
+		case 1:
 			e.Mark = fmt.Sprint(w.r.IntN(100))
-		} else if w.r.IntN(4) == 0 {
-			e.IfWaiting, e.Linger = true, 0
+			fallthrough
+		case 2:
+			e.Linger, e.Tombstone = w.sometimes(w.seconds(8)), w.r.IntN(2) == 0
 		}
 		w.did("leave %d by %+v", k.Token, e)
 		err := w.b.Leave(ctx, *k, e)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -244,6 +247,26 @@ func (s *dirStore) Watch(
 
 func TestDirectoryAnswersAsTheModel(t *testing.T) {
 	drivertest.ModelInBubbles(t, views(&dirStore{dir: t.TempDir()}), seeds(2)...)
+}
+
+// The laws never call Forget.
+func TestDirectoryForgetsWhatIsIdle(t *testing.T) {
+	s := &dirStore{dir: t.TempDir()}
+	b := opened(t, s)
+	for key, e := range map[string]*driver.Exit{"held": nil, "idle": {}, "marked": {Mark: "kept"}} {
+		c := exclusive(key, time.Hour)
+		c.Key = key
+		if ticket := entered(t, b, c); e != nil {
+			steps.Must(t, b.Leave(t.Context(), ticket, *e))
+		}
+	}
+	stale, err := s.Forget(t.Context(), math.MaxInt64)
+	steps.Must(t, err)
+	keys, err := s.keys("")
+	steps.Must(t, err)
+	if fmt.Sprint(stale, keys) != "[held] [held marked]" {
+		t.Errorf("%q are to be looked at, and %q are kept", stale, keys)
+	}
 }
 
 // The page for those who write a store has this one whole.

@@ -91,49 +91,35 @@ func BenchmarkLongLine(b *testing.B) {
 	})
 }
 
-// BenchmarkKeys is 64 goroutines that take and give back a lock each.
+// BenchmarkKeys is 64 goroutines that take and give back a lock each, the same one or a new one each time.
 func BenchmarkKeys(b *testing.B) {
 	benchmarks(b, func(b *testing.B, s *store) {
 		be := s.polling(b)
-		var left atomic.Int64
-		left.Store(int64(b.N))
-		var all sync.WaitGroup
-		b.ResetTimer()
-		for i := range 64 {
-			all.Go(func() {
-				c := claim(fmt.Sprint("orders/", i))
-				for left.Add(-1) >= 0 {
-					t, err := be.Enter(b.Context(), c)
-					if err == nil {
-						err = be.Leave(b.Context(), t, driver.Exit{})
-					}
-					if err != nil {
-						b.Error(err)
-						return
-					}
+		for _, keys := range []string{"Same", "New"} {
+			b.Run(keys, func(b *testing.B) {
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				var all sync.WaitGroup
+				for i := range 64 {
+					all.Go(func() {
+						c := claim(fmt.Sprint("orders/", i))
+						for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+							if keys == "New" {
+								c = claim(fmt.Sprint("orders/", b.N, "/", n))
+							}
+							t, err := be.Enter(b.Context(), c)
+							if err == nil {
+								err = be.Leave(b.Context(), t, driver.Exit{})
+							}
+							if err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
 				}
+				all.Wait()
 			})
 		}
-		all.Wait()
 	})
-}
-
-// BenchmarkLine is a line of which the first one leaves and enters again behind the others.
-func BenchmarkLine(b *testing.B) {
-	for _, n := range []int{10, 100, 500} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			benchmarks(b, func(b *testing.B, s *store) {
-				be := s.polling(b)
-				line := make(chan driver.Ticket, n+1)
-				for range n {
-					line <- enter(b, be, claim("k"))
-				}
-				for b.Loop() {
-					leave(b, be, <-line)
-					line <- enter(b, be, claim("k"))
-				}
-				leaveAll(b, be)
-			})
-		})
-	}
 }

@@ -16,7 +16,9 @@ import (
 // queue inside of it. All methods may be called from many goroutines at once.
 //
 // A Client that holds nothing has no goroutine, no timer and no connection of
-// its own.
+// its own. Its backend may keep some from the first grant until Close, such as a
+// subscription to Redis: a program that makes a Client for each request runs out
+// of connections unless it closes each.
 type Client struct {
 	backend  driver.Backend
 	info     storeInfo
@@ -40,8 +42,8 @@ type Client struct {
 // New returns a Client on b. It does no I/O. Options are copied.
 //
 // The Client takes over b: Close closes it. Close never closes the store's client
-// that the backend was made from: that client stays the user's own. A Client that holds
-// nothing has nothing to close, so a program that ends need not close it.
+// that the backend was made from: that client stays the user's own. A program that ends
+// and holds nothing need not close it.
 //
 // The error is ErrInvalid with what is wrong: a bad value in o or in the options of the
 // backend, or a backend that another Client owns already. Only memlock.Store may have

@@ -86,9 +86,9 @@ func (s *store) Traits() swaplock.Traits {
 }
 
 // Message adds a message.
-func (s *store) Message(ctx context.Context, key string, m []byte) error {
-	_, err := s.bucket.publish(ctx, "note."+names.Escape(key)+"."+rand.Text(), m)
-	return err
+func (s *store) Message(ctx context.Context, key string, m []byte) (added bool, err error) {
+	_, err = s.bucket.publish(ctx, "note."+names.Escape(key)+"."+rand.Text(), m)
+	return err == nil, err
 }
 
 // Swap swaps, and tells those who Watch. What they do not hear is found by a look.

@@ -47,6 +47,11 @@ func (s distant) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*
 	return s.toy.Arrive(ctx, key, a)
 }
 
+func (s distant) Message(ctx context.Context, key string, m []byte) (bool, error) {
+	defer s.travel()()
+	return s.toy.Message(ctx, key, m)
+}
+
 func (s distant) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
 	defer s.travel()()
 	return s.toy.Renew(ctx, ls)
@@ -437,12 +442,9 @@ func (s *dying) Read(ctx context.Context, key string, n int) (swaplock.State, er
 
 func (s *dying) Swap(context.Context, string, *swaplock.Change) (string, error) { return "", nil }
 
-func (s *dying) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
-	p, err := s.toy.Arrive(ctx, key, a)
-	if a.Message {
-		s.dead.Store(true)
-	}
-	return p, err
+func (s *dying) Message(ctx context.Context, key string, m []byte) (bool, error) {
+	s.dead.Store(true)
+	return s.toy.Message(ctx, key, m)
 }
 
 // The message of a client that has died is found by those who wait, long before a lease ends.

@@ -105,7 +105,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		j := &job{ctx: ctx, f: leave, id: t.ID}
 		switch e {
 		case driver.Exit{}:
-			j.recalls, j.asks = leaves, func() *Arrival {
+			j.recalls, j.asks = leaves, func() []byte {
 				return note(t.ID, message{Leave: text(t.ID), Token: t.Token})
 			}
 		case driver.Exit{Mark: e.Mark}:

@@ -105,7 +105,7 @@ func plain(id string) bool {
 var errOpens = errors.New("the line is open")
 
 // asks is a message that has others put c into line.
-func (b *Backend) asks(c *driver.Claim) *Arrival {
+func (b *Backend) asks(c *driver.Claim) []byte {
 	if c.NoWait {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (b *Backend) join(
 		}
 		return err
 	}
-	j := &job{ctx: ctx, f: f, asks: func() *Arrival { return b.asks(c) }, id: c.ID}
+	j := &job{ctx: ctx, f: f, asks: func() []byte { return b.asks(c) }, id: c.ID}
 	if a == nil {
 		j.recalls = enters
 	}

@@ -52,6 +52,11 @@ func (s cut) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (p *sw
 	return p, err
 }
 
+func (s cut) Message(ctx context.Context, key string, m []byte) (added bool, err error) {
+	err = cutting(func() (err error) { added, err = s.losing.Message(ctx, key, m); return err })
+	return added, err
+}
+
 func (s cut) Renew(ctx context.Context, ls []swaplock.Lease) (alive []bool, err error) {
 	err = cutting(func() (err error) { alive, err = s.losing.Renew(ctx, ls); return err })
 	return alive, err

@@ -206,7 +206,7 @@ func TestMessageOfAClientThatHasGivenUpIsNotDone(t *testing.T) {
 		s := notes{toy, toy, 0}
 		for _, id := range []string{"late", "soon"} {
 			m := `{"enter":{"id":"` + id + `","owner":"a client","ttl":"1m0s"}}`
-			if err := s.Message(t.Context(), "k", []byte(m)); err != nil {
+			if added, err := s.Message(t.Context(), "k", []byte(m)); !added || err != nil {
 				t.Fatal(err)
 			}
 			if id == "late" {
@@ -233,9 +233,9 @@ func TestMessageBeforeALongLineKeepsTheOrder(t *testing.T) {
 			}
 		}
 		join(3)
-		ask := &swaplock.Arrival{Message: true, Claim: []byte(`{"enter":{"id":"asks","owner":"far","ttl":"1h0m0s"}}`)}
-		if p, err := s.Arrive(t.Context(), "k", ask); p == nil || err != nil {
-			t.Fatal(p, err)
+		const ask = `{"enter":{"id":"asks","owner":"far","ttl":"1h0m0s"}}`
+		if added, err := s.Message(t.Context(), "k", []byte(ask)); !added || err != nil {
+			t.Fatal(added, err)
 		}
 		join(40)
 		for _, w := range line {

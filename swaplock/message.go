@@ -22,30 +22,23 @@ type message struct {
 	TTL   driverutil.Duration `json:"ttl,omitempty"`   // of the record
 }
 
-// note is m, for the claim with id, as an arrival; nil if a store might spell it in another way.
-func note(id string, m message) *Arrival {
+// note is m, for the claim with id, as it is sent; nil if a store might spell it in another way.
+func note(id string, m message) []byte {
 	text, err := json.Marshal(&m)
 	if err != nil || !plain(id) {
 		return nil
 	}
-	return &Arrival{Message: true, Claim: text}
+	return text
 }
 
 // append has others do the step of j, if that can be.
 func (b *Backend) append(ctx context.Context, key string, j *job) error {
-	if j.asks == nil || j.appended {
+	if b.messenger == nil || j.asks == nil || j.appended {
 		return nil
 	}
 	var err error
-	switch j.other = j.asks(); {
-	case j.other == nil:
-	case b.arriver != nil:
-		var p *Place
-		p, err = b.arriver.Arrive(ctx, key, j.other)
-		j.appended = p != nil
-	case b.messenger != nil:
-		err = b.messenger.Message(ctx, key, j.other.Claim)
-		j.appended = err == nil
+	if j.other = j.asks(); j.other != nil {
+		j.appended, err = b.messenger.Message(ctx, key, j.other)
 	}
 	return b.failed(ctx, err)
 }
@@ -110,6 +103,6 @@ func (r *reading) asRead(id string) bool {
 }
 
 // has reports whether the message m waits among the arrivals.
-func (r *reading) has(m *Arrival) bool {
-	return slices.ContainsFunc(r.Arrivals, func(a Arrival) bool { return a.Message && bytes.Equal(a.Claim, m.Claim) })
+func (r *reading) has(m []byte) bool {
+	return slices.ContainsFunc(r.Arrivals, func(a Arrival) bool { return a.Message && bytes.Equal(a.Claim, m) })
 }

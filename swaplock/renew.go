@@ -104,7 +104,7 @@ func (b *Backend) lend(ctx context.Context, key string, rs []*firstRenewal) {
 }
 
 // asks is a message for others to do the step.
-func (f *firstRenewal) asks() *Arrival {
+func (f *firstRenewal) asks() []byte {
 	return note(f.ID, message{Lend: text(f.ID), Token: f.token, TTL: driverutil.Duration(f.TTL)})
 }
 

@@ -28,14 +28,14 @@ type job struct {
 	f   stepFunc
 	// asks returns what has others do the step, if swaps come too late, or nil. Once it is sent f, with r.appended,
 	// finds done what it wants, or returns errPart.
-	asks     func() *Arrival
-	other    *Arrival // what asks has returned, if it was sent
-	appended bool     // other is among the arrivals
-	after    int      // other is sent only after so many lost swaps of this very job
-	looks    bool     // f changes nothing
-	recalls  recall   // f may run on the line as it was seen last
-	id       string   // of the claim that f is about, if it looks or has other
-	err      error    // the answer, once done is closed
+	asks     func() []byte
+	other    []byte // what asks has returned, if it was sent
+	appended bool   // other is among the arrivals
+	after    int    // other is sent only after so many lost swaps of this very job
+	looks    bool   // f changes nothing
+	recalls  recall // f may run on the line as it was seen last
+	id       string // of the claim that f is about, if it looks or has other
+	err      error  // the answer, once done is closed
 	done     chan struct{}
 }
 
@@ -277,7 +277,7 @@ func (a *batch) swap(ctx context.Context, st State) (done bool, err error) {
 	case err != nil:
 		return false, err
 	case c == nil:
-		if a.b.messenger == nil || len(r.Arrivals) == 0 { // else what the messages do is not written down
+		if a.b.arriver != nil || len(r.Arrivals) == 0 { // else what the messages do is not written down
 			a.b.doubt(a.b.claims.seen(a.key, r))
 		}
 		return true, nil
@@ -355,7 +355,7 @@ func (a *batch) done(r *reading) bool {
 	}
 	for _, j := range a.jobs {
 		switch {
-		case j.looks && a.b.messenger != nil && len(r.Arrivals) > 0 && !r.asRead(j.id):
+		case j.looks && a.b.arriver == nil && len(r.Arrivals) > 0 && !r.asRead(j.id):
 			return false // messages may be younger than the document that was read, which a swap shows
 		case j.looks:
 		case !j.appended || j.err != nil || !r.asRead(j.id):

@@ -180,6 +180,8 @@ type Keyed struct {
 // The line of a key is its document and, behind that, its arrivals. Whoever swaps next may move
 // the first arrivals into the document (Change.Arrivals).
 type Arriver interface {
+	Messenger
+
 	// Arrive adds a to the arrivals of key if it may, and returns its place, else nil. It costs one
 	// request. A free lock is taken by it alone.
 	//
@@ -192,10 +194,6 @@ type Arriver interface {
 	//     arrivals.
 	//
 	// The store sets Token and At, and Last becomes Token + Span - 1.
-	//
-	// A message is something that whoever swaps next does for a client whose own swaps come too
-	// late. It has only a Claim, and the store sets At. It is added if there is a document or an
-	// arrival, and changes nothing else.
 	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
 
 	// Withdraw takes a, with the Token and At that it has got, out of the arrivals, if it is there and the store's
@@ -204,15 +202,15 @@ type Arriver interface {
 	Withdraw(ctx context.Context, key string, a *Arrival) (done bool, err error)
 }
 
-// Messenger is optional, for a store that is not an Arriver: one in which many clients can add something to a
-// key without a condition. A client whose swaps come too late then leaves a message, which the next client to swap
-// does for it. Without that, a client far from the store starves while others swap all the time.
+// Messenger is optional: a store in which many clients can add something to a key without a condition. A client whose
+// swaps come too late then leaves a message, which the next client to swap does for it. Without that, a client far from
+// the store starves while others swap all the time.
 type Messenger interface {
-	// Message adds m, a JSON object, behind the other messages of key. The version stays the same. From
-	// then on Read returns all messages of the key as State.Arrivals, in the order in which they came,
-	// with Message, Claim and At, however many arrivals it was asked for; and a swap removes the first
-	// ones (Change.Arrivals). A message that was removed is never returned again.
-	Message(ctx context.Context, key string, m []byte) error
+	// Message adds m, a JSON object, to the end of the arrivals of key, as a Claim with Message and At. It may refuse
+	// to if there is neither document nor arrival. The version stays the same. A store that is no Arriver has
+	// no other arrivals; it returns all of them from then on, however many it was asked for, and none again that a
+	// swap has removed (Change.Arrivals).
+	Message(ctx context.Context, key string, m []byte) (added bool, err error)
 }
 
 // Arrival is a claim that has arrived and is not in the document yet, or a message.

@@ -219,9 +219,9 @@ func (s notes) Read(ctx context.Context, key string, _ int) (swaplock.State, err
 	return s.Store.Read(ctx, key, -1)
 }
 
-func (s notes) Message(ctx context.Context, key string, m []byte) error {
+func (s notes) Message(ctx context.Context, key string, m []byte) (bool, error) {
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 	time.Sleep(s.way)
 	defer time.Sleep(s.way)
@@ -229,7 +229,7 @@ func (s notes) Message(ctx context.Context, key string, m []byte) error {
 	defer s.toy.mu.Unlock()
 	k, now := s.toy.key(key)
 	k.arrivals = append(slices.Clip(k.arrivals), swaplock.Arrival{Message: true, Claim: m, At: now})
-	return nil
+	return true, nil
 }
 
 // records counts the records of all keys.
@@ -242,6 +242,16 @@ func (s *toy) records() (n int) {
 	return n
 }
 
+func (s *toy) Message(ctx context.Context, key string, m []byte) (added bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, now := s.key(key); ctx.Err() == nil && len(k.content.Document)+len(k.arrivals) > 0 {
+		k.arrivals = append(slices.Clip(k.arrivals), swaplock.Arrival{Message: true, Claim: m, At: now})
+		added = true
+	}
+	return added, ctx.Err()
+}
+
 func (s *toy) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -251,13 +261,6 @@ func (s *toy) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swa
 	k, now := s.key(key)
 	c := &k.content
 	free := len(c.Document)+len(k.arrivals) == 0
-	if a.Message {
-		if free {
-			return nil, nil
-		}
-		k.arrivals = append(slices.Clip(k.arrivals), swaplock.Arrival{Message: true, Claim: a.Claim, At: now})
-		return &swaplock.Place{}, nil
-	}
 	same := func(b swaplock.Arrival) bool { return b.ID == a.ID }
 	if !free && (!a.Waits || !now.Before(c.Open) || c.Capacity != a.Capacity ||
 		bytes.Contains(c.Document, []byte(`"`+a.ID+`"`)) || slices.ContainsFunc(k.arrivals, same)) {

@@ -177,9 +177,6 @@ func readVersion(text string) (v version, err error) {
 
 // Arrive takes a free lock, or puts a claim behind all others, by one statement.
 func (s *Store) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
-	if a.Message {
-		return s.leaveMessage(ctx, key, a)
-	}
 	text := tail(a)
 	lease := ttl(swaplock.Lease{TTL: a.TTL})
 	full, open := int64(0), int64(0)
@@ -293,14 +290,11 @@ func (s *Store) taken(now int64, tail int, opening int64) *swaplock.Place {
 	}
 }
 
-// leaveMessage adds a message to the arrivals, if there is a line.
-func (s *Store) leaveMessage(ctx context.Context, key string, a *swaplock.Arrival) (*swaplock.Place, error) {
-	text := ascii(fmt.Appendf(nil, `,"message":true,"claim":%s}`+"\n", a.Claim))
+// Message adds a message to the arrivals, if there is a line.
+func (s *Store) Message(ctx context.Context, key string, m []byte) (added bool, err error) {
+	text := ascii(fmt.Appendf(nil, `,"message":true,"claim":%s}`+"\n", m))
 	n, err := s.write(ctx, "leave a message in the line of", key, messageSQL, text, []byte(key))
-	if n == 0 || err != nil {
-		return nil, err
-	}
-	return &swaplock.Place{}, nil
+	return n > 0, err
 }
 
 // Withdraw takes a claim that waits out of the arrivals.

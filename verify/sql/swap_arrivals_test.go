@@ -202,13 +202,13 @@ func TestMessageSaysWhenItCame(t *testing.T) {
 		x := newArrivals(t, s)
 		x.add("holder", 1)
 		before := x.read(16, false, "holder")
-		m := &swaplock.Arrival{Message: true, Claim: []byte(`{"leave":"nobody"}`)}
-		if p, err := x.st.Arrive(soon(t), "k", m); p == nil || err != nil {
+		const m = `{"leave":"nobody"}`
+		if added, err := x.st.Message(soon(t), "k", []byte(m)); !added || err != nil {
 			t.Fatalf("the message was not added: %v", err)
 		}
 		st := x.read(16, false, "holder", "")
 		got := st.Arrivals[1]
-		if !got.Message || string(got.Claim) != string(m.Claim) || got.At.Before(before.Now) || got.At.After(st.Now) {
+		if !got.Message || string(got.Claim) != m || got.At.Before(before.Now) || got.At.After(st.Now) {
 			t.Errorf("between %v and %v came %+v", before.Now, st.Now, got)
 		}
 	})

@@ -126,13 +126,11 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 			steps.OK(t, err)
 			next <- l
 		}()
-		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
+		steps.Eventually(t, key+" has a waiter", func() bool {
 			l, err := client.Line(t.Context(), key)
 			steps.Must(t, err)
-			if len(l.Claims) == 2 {
-				break
-			}
-		}
+			return len(l.Claims) == 2
+		})
 		if !holds() {
 			t.Errorf("%s: the holder does not hold while another waits", key)
 		}

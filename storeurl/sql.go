@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -36,11 +34,11 @@ func (u *URL) SQL() (*sql.DB, error) {
 	case "sqlite", "local":
 		return u.sqliteDB()
 	case "postgres", "postgresql":
-		config, err := u.postgresConfig(&Config{Prepare: true})
+		config, err := u.postgresConfig(&Config{})
 		if err != nil {
 			return nil, err
 		}
-		return stdlib.OpenDB(*config), nil
+		return sql.OpenDB(postgresConnector(config)), nil
 	case "mysql", "mariadb":
 		return u.mysqlDB()
 	}

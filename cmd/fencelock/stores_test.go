@@ -285,9 +285,9 @@ func listenTLS(t *testing.T, c tls.Certificate) *listener {
 // command must not be ended for a lease that is renewed in time.
 func TestStoreWithShortLeases(t *testing.T) {
 	t.Parallel()
-	short := testserver.ZooKeeper(t, testserver.Config("maxSessionTimeout=3000"))
+	short := testserver.ZooKeeper(t, testserver.Config("maxSessionTimeout=6000"))
 	s := newStage(t, "zk://"+short.Addr())
-	s.must("run", "job", "--", "sleep", "4")
-	p := s.wants(0, "run", "--ttl", "20", "job", "--", "sleep", "4")
+	s.must("run", "job", "--", "sleep", "7")
+	p := s.wants(0, "run", "--ttl", "20", "job", "--", "true")
 	p.wantLine(`"job" has a shorter lease than --ttl 20s`)
 }

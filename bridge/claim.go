@@ -95,10 +95,32 @@ func (t *table) find(k *driver.Ticket) *claim {
 	return t.byRef[driverutil.Ref(k.Key, k.ID)]
 }
 
+// bar returns the claim of a ticket that a Leave bars, or nil.
+func (t *table) bar(k *driver.Ticket) *claim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.byRef[driverutil.Ref(k.Key, k.ID)]
+	if c != nil {
+		c.bar()
+	}
+	return c
+}
+
 func (t *table) drop(c *driver.Claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.byRef, driverutil.Ref(c.Key, c.ID))
+}
+
+// abandon drops a claim of which an Enter has left nothing, unless it is barred: a repeated Enter would begin one that
+// is not.
+func (t *table) abandon(c *driver.Claim) {
+	ref := driverutil.Ref(c.Key, c.ID)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if cl := t.byRef[ref]; cl != nil && !cl.isBarred() {
+		delete(t.byRef, ref)
+	}
 }
 
 // forgetAfter is how long after its lease a claim is remembered that nobody has left.

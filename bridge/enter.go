@@ -36,7 +36,7 @@ func (b *Backend) Enter(ctx context.Context, d driver.Claim) (driver.Ticket, err
 	case err == nil:
 		return b.enterNew(ctx, c, d, t)
 	case isNew && settled(err):
-		b.claims.drop(&d)
+		b.claims.abandon(&d)
 	case driver.Gone(err):
 		b.giveUp(c, d.TTL)
 	}
@@ -93,7 +93,7 @@ func (b *Backend) enterNew(ctx context.Context, c *claim, d driver.Claim, t driv
 	if left := b.old.Leave(ctx, old, driver.Exit{}); left != nil && !driver.Gone(left) {
 		return driver.Ticket{}, b.old.failed(driverutil.Unsettled(left))
 	}
-	b.claims.drop(&d)
+	b.claims.abandon(&d)
 	return driver.Ticket{}, b.new.failed(err)
 }
 

@@ -14,10 +14,11 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 	if err := b.ready(ctx); err != nil {
 		return err
 	}
-	c := b.claims.find(&t)
-	if c != nil && e.Tombstone && !e.IfWaiting {
-		c.bar()
+	find := b.claims.find
+	if e.Tombstone && !e.IfWaiting {
+		find = b.claims.bar
 	}
+	c := find(&t)
 	if c == nil { // it has left, or was not entered here: each store has what it has
 		c = &claim{Claim: t.Claim, inNew: present, held: true}
 		new, old := b.leave(ctx, c, t, e)
@@ -155,6 +156,12 @@ func (c *claim) bar() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.barred = true
+}
+
+func (c *claim) isBarred() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.barred
 }
 
 // worse returns the error that says less: an unknown outcome before a claim that is gone, and

@@ -177,7 +177,7 @@ func (u *URL) sessions() (*sql.DB, error) {
 	if u.format == "shedlock" || !slices.Contains(onPostgres, u.Scheme) {
 		return u.SQL()
 	}
-	config, err := u.postgresConfig(&Config{})
+	config, err := u.postgresConfig(&Config{Prepare: true})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,7 +61,7 @@ func openPostgres(_ context.Context, u *URL, c *Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(newConnector(postgresConnector(config)))
+	db := sql.OpenDB(newConnector(stdlib.GetConnector(*config)))
 	o := &sqllock.Options{CreateTables: true}
 	if c.maxConns() > 1 {
 		o.Listen = Listen(config, db)
@@ -126,8 +125,9 @@ func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
 	if u.password != "" {
 		o.Password = u.password
 	}
-	if c.maxConns() == 1 && u.settings["default_query_exec_mode"] == "" {
-		o.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip from the first statement on
+	if !c.Prepare && u.settings["default_query_exec_mode"] == "" {
+		// One round trip from the first statement on, also through a pooler.
+		o.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	if c.Dial != nil {
 		o.DialFunc = c.Dial
@@ -136,31 +136,6 @@ func (u *URL) postgresConfig(c *Config) (*pgx.ConnConfig, error) {
 		o.RuntimeParams["application_name"] = "fencelock"
 	}
 	return o, nil
-}
-
-// postgresConnector opens connections that prepare statements as config says, but none that leads to a pooler: in
-// transaction mode another session would run them. After such a connection all others are without prepared statements.
-func postgresConnector(config *pgx.ConnConfig) sqldriver.Connector {
-	prepares := config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
-	var pooled atomic.Bool
-	begin := func(_ context.Context, o *pgx.ConnConfig) error {
-		if prepares && pooled.Load() {
-			o.DefaultQueryExecMode = pgx.QueryExecModeExec
-		}
-		return nil
-	}
-	check := func(ctx context.Context, conn *pgx.Conn) error {
-		if conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
-			return nil
-		}
-		err := unpooled(ctx, conn)
-		if errors.Is(err, errPooler) {
-			pooled.Store(true)
-			err = sqldriver.ErrBadConn // the pool opens another one
-		}
-		return err
-	}
-	return stdlib.GetConnector(*config, stdlib.OptionBeforeConnect(begin), stdlib.OptionAfterConnect(check))
 }
 
 // choosesSchema names the setting of a connection that decides in which schema its tables

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -34,11 +36,11 @@ func (u *URL) SQL() (*sql.DB, error) {
 	case "sqlite", "local":
 		return u.sqliteDB()
 	case "postgres", "postgresql":
-		config, err := u.postgresConfig(&Config{})
+		config, err := u.postgresConfig(&Config{Prepare: true})
 		if err != nil {
 			return nil, err
 		}
-		return sql.OpenDB(postgresConnector(config)), nil
+		return stdlib.OpenDB(*config), nil
 	case "mysql", "mariadb":
 		return u.mysqlDB()
 	}

@@ -19,11 +19,12 @@ type Config struct {
 	// DialTimeout bounds each attempt to connect. Zero is the default of the client library.
 	DialTimeout time.Duration
 	// MaxConns bounds the connections to a database server. Zero means 2. PostgreSQL has one more
-	// for notifications while somebody waits or holds, but with 1 it has none, and is polled. With
-	// more than 1, it prepares statements, unless there is a pooler before it: a process that asks
-	// often costs the server half. With 1, a client of Redis keeps one connection open between
-	// requests, and one for notifications.
+	// for notifications while somebody waits or holds, but with 1 it has none, and is polled.
+	// With 1, a client of Redis keeps one connection open between requests, and one for notifications.
 	MaxConns int
+	// Prepare lets PostgreSQL prepare statements. It saves time in a process that asks often,
+	// and not every pooler allows it.
+	Prepare bool
 	// SessionTimeout is ZooKeeper's: a crashed process keeps its locks for as long. Zero is
 	// the default of zklock.
 	SessionTimeout time.Duration

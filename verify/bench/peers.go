@@ -210,7 +210,7 @@ func at(url func(Env) string) func(Env) (store, error) {
 		if err != nil {
 			return store{}, err
 		}
-		s, err := u.Open(context.Background(), storeurl.Config{MaxConns: poolSize})
+		s, err := u.Open(context.Background(), storeurl.Config{MaxConns: poolSize, Prepare: true})
 		if err != nil {
 			return store{}, err
 		}

@@ -3,7 +3,6 @@
 package storeurl_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"database/sql"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,10 +21,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
-	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/storeurl"
@@ -104,49 +100,6 @@ func TestNobodyListensThroughAPooler(t *testing.T) {
 			var channels int
 			if err := db.QueryRow("SELECT count(*) FROM pg_listening_channels()").Scan(&channels); err != nil || channels > 0 {
 				t.Errorf("a session that others use listens to %d channels, %v", channels, err)
-			}
-		})
-	}
-}
-
-// A program opened PostgreSQL by its URL. Without a pooler each statement was parsed and planned each time, which is
-// half of the server's work. Behind PgBouncer before 1.21 no statement may be prepared: another session would run it.
-func TestStatementsArePreparedWithoutAPooler(t *testing.T) {
-	server := testserver.Postgres(t)
-	front := testserver.PgBouncer(t, server, testserver.Config("default_pool_size = 3"))
-	for _, tt := range []struct {
-		name, addr string
-		prepared   bool
-	}{{"directly", server.Addr(), true}, {"behind a pooler", front.Addr(), false}} {
-		t.Run(tt.name, func(t *testing.T) {
-			var texts atomic.Int64
-			p := faultproxy.Start(t, tt.addr, faultproxy.Postgres)
-			p.Handle(func(r *faultproxy.Request) faultproxy.Action {
-				texts.Add(int64(bytes.Count(r.Data, []byte("UPDATE fencelock_swap"))))
-				return faultproxy.Pass
-			})
-			u, err := storeurl.Parse(strings.Replace(server.URL(), server.Addr(), p.Addr(), 1), storeurl.Source{})
-			steps.Must(t, err)
-			store, err := u.Open(steps.Soon(t), storeurl.Config{MaxConns: 3})
-			steps.Must(t, err)
-			defer store.Close()
-			c, err := fencelock.New(store.Backend, nil)
-			steps.Must(t, err)
-			var workers sync.WaitGroup
-			for i := range 9 {
-				workers.Go(func() {
-					for range 20 {
-						lease, err := c.Lock(steps.Soon(t), fmt.Sprint("key", i))
-						if err == nil {
-							err = lease.Release(steps.Soon(t))
-						}
-						steps.Well(t, fmt.Sprint("key", i), err)
-					}
-				})
-			}
-			workers.Wait()
-			if n := texts.Load(); (n < 60) != tt.prepared {
-				t.Errorf("180 locks sent the text of a statement that changes a line %d times; prepared: %v", n, tt.prepared)
 			}
 		})
 	}

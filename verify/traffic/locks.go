@@ -117,7 +117,7 @@ const quick = 2 * time.Second
 // config opens a store for leases of ttl.
 func config(via string, ttl time.Duration, as ballot.Membership) storeurl.Config {
 	return storeurl.Config{
-		Dial: dialer(via), DialTimeout: quick, MaxConns: 4, Membership: as,
+		Dial: dialer(via), DialTimeout: quick, MaxConns: 4, Prepare: true, Membership: as,
 		// As short as the lease allows: a crashed process keeps its locks for all of it.
 		SessionTimeout: ttl * 3 / 2,
 	}

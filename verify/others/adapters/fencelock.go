@@ -36,7 +36,7 @@ func openFencelock(scheme, path string) func(string, time.Duration, func(string)
 		if err != nil {
 			return nil, err
 		}
-		s, err := u.Open(context.Background(), storeurl.Config{MaxConns: 4, SessionTimeout: ttl})
+		s, err := u.Open(context.Background(), storeurl.Config{MaxConns: 4, Prepare: true, SessionTimeout: ttl})
 		if err != nil {
 			return nil, err
 		}

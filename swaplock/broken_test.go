@@ -73,7 +73,7 @@ func (s *brokenStore) reads(f func(st *swaplock.State)) {
 // swaps changes what is swapped, some time after it was sent: others come between.
 func (s *brokenStore) swaps(f func(key string, c *swaplock.Change)) {
 	s.swap = func(ctx context.Context, key string, c *swaplock.Change) (string, error) {
-		time.Sleep(time.Millisecond) // real time: how far away the store is
+		time.Sleep(time.Millisecond) // real time: none, the laws are played in bubbles
 		wrong := *c
 		f(key, &wrong)
 		return s.toy.Swap(ctx, key, &wrong)

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -92,12 +93,25 @@ func TestFirstCopyThatArrivesLate(t *testing.T) {
 			must(t, err)
 			must(t, warm.Release(t.Context()))
 
-			// A wait that ran out.
+			// A wait that was given up.
 			held, err := holder.Lock(t.Context(), "waited")
 			must(t, err)
 			arrive := s.next(t, "waited")
-			if _, err := other.Lock(t.Context(), "waited", fencelock.Wait(time.Second)); !errors.Is(err, fencelock.ErrNotAcquired) {
-				t.Errorf("the wait ended with %v; want ErrNotAcquired", err)
+			ctx, giveUp := context.WithCancel(t.Context())
+			defer giveUp()
+			waited := make(chan error, 1)
+			go func() {
+				_, err := other.Lock(ctx, "waited")
+				waited <- err
+			}()
+			steps.Eventually(t, "what was sent again waits in line", func() bool {
+				line, err := holder.Line(t.Context(), "waited")
+				must(t, err)
+				return len(line.Claims) == 2
+			})
+			giveUp()
+			if err := <-waited; !errors.Is(err, context.Canceled) {
+				t.Errorf("a Lock that was canceled ended with %v", err)
 			}
 			must(t, held.Release(t.Context()))
 			arrive()

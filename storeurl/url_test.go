@@ -41,6 +41,8 @@ var namesNoStore = map[string]string{
 	"u:s3cret@unix(run/x)/db":                       "one absolute path of a socket in socket",
 	"unix://h/run/x":                                "does not name a socket; write unix:///path/redis.sock?db=0",
 	"unix://u:s3cret/x@/run/x":                      "percent-encode",
+	"sqlite:///srv/C#/locks.db":                     "write a # as %23, a ? as %3F and a % as %25",
+	"sqlite:///srv/100%/locks.db":                   "write a # as %23",
 	"unix:///run/x?db=x":                            "not the number of a database",
 	"rediss:///?socket=/run/x":                      "is not encrypted; write unix://",
 	"mysql://h/db?socket=/run/x":                    "names a host and a socket",

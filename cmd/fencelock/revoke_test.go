@@ -42,7 +42,7 @@ func (s *stage) traps(flags ...string) *proc {
 func TestCommandUnderNoticeEndsByItself(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []string{"", "HUP"} {
-		t.Run(signal, func(t *testing.T) {
+		t.Run("signal="+signal, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {
 				flags := []string{"--ttl", "9s"} // it hears by a renewal, if it has no alarms yet
 				if signal != "" {

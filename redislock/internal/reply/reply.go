@@ -92,6 +92,9 @@ func Begins(any []string, text string) bool {
 // script has others in front: ERR Error running script (call to f_…): @user_script:16: … A script's own error may stand
 // behind a code and the script's name.
 func Text(err error) string {
+	if err == nil { // spares an allocation
+		return ""
+	}
 	if refused := redis.Error(nil); !errors.As(err, &refused) {
 		return ""
 	}

@@ -54,6 +54,8 @@ func startTraffic(t *testing.T, g *group, ttl time.Duration, keys []string, o *O
 	}
 	for _, key := range keys {
 		l.keys[key] = &watched{inside: make(map[*fencelock.Lease]time.Time)}
+	}
+	for _, key := range keys {
 		for i := range workers {
 			l.group.Go(func() { l.work(clients[i%len(clients)], key) })
 		}

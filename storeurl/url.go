@@ -182,8 +182,8 @@ func parseRaw(raw string, from Source) (*url.URL, error) {
 	rest, err := url.Parse(socketAsParameter(raw))
 	if err != nil || rest.Fragment != "" || strings.Contains(raw, "#") || rest.ForceQuery {
 		if strings.HasPrefix(raw, "sqlite:") {
-			return nil, fmt.Errorf("the URL in %s cannot be read; in the name of a file write a # as %%23, a ? as %%3F "+
-				"and a %% as %%25", from.Name)
+			return nil, fmt.Errorf("the URL in %s cannot be read; in the name of a file write a # as %%23, a ? as "+
+				"%%3F and a %% as %%25", from.Name)
 		}
 		return nil, fmt.Errorf("the URL in %s cannot be read; percent-encode special characters of a password, or "+
 			"put it into %s; if a host of several has a port, write that of the last one too", from.Name, EnvPassword)

@@ -86,12 +86,13 @@ func TestSignalReachesABackgroundJobAndNoDaemon(t *testing.T) {
 func TestNameThatIsNotLockedIsNotSaidToStay(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--on-loss", "ignore", "n", "--", "sh", "-c",
+	holder := s.start("fencelock", "run", "-v", "--on-loss", "ignore", "n", "--", "sh", "-c",
 		`echo $$ >pid; until [ -e lost ]; do sleep 0.02; done
 		sh -c 'until [ -e enough ]; do sleep 0.02; done' & exit 3`)
 	s.pid("pid")
 	s.must("break", "n", "--yes", "--token", token(t, s))
 	s.must("run", "-w", "50", "n", "--", "true")
+	holder.says("was lost: ", "runs on without it")
 	s.touch("lost")
 	holder.says("run on")
 	if said := holder.err.String(); strings.Contains(said, "stays locked") {

@@ -1,11 +1,13 @@
 package swaplock_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -224,14 +226,18 @@ func TestFarClientGetsItsShare(t *testing.T) {
 	for _, tt := range []struct {
 		what             string
 		capacity, weight int64
-	}{{"mutex", driver.RW, driver.RW}, {"semaphore", 3, 1}, {"readers", driver.RW, 1}} {
+		n                int
+	}{
+		{"mutex", driver.RW, driver.RW, 4}, {"semaphore", 3, 1, 4}, {"readers", driver.RW, 1, 4},
+		{"crowd", driver.RW, driver.RW, 32},
+	} {
 		for _, messages := range []bool{false, true} {
 			t.Run(fmt.Sprint(tt.what, "/messages=", messages), func(t *testing.T) {
 				c := exclusive("", time.Minute)
 				c.Capacity, c.Weight = tt.capacity, tt.weight
 				var alone, far, near int64
-				synctest.Test(t, func(t *testing.T) { alone, _ = share(t, c, 0, messages) })
-				synctest.Test(t, func(t *testing.T) { far, near = share(t, c, 3, messages) })
+				synctest.Test(t, func(t *testing.T) { alone, _ = share(t, c, tt.n, 0, messages) })
+				synctest.Test(t, func(t *testing.T) { far, near = share(t, c, tt.n, 3, messages) })
 				t.Logf("%d grants far away, %d near; %d far away and alone", far, near, alone)
 				if 2*far < min(near, alone) {
 					t.Errorf("%d grants far away, and %d near, or %d far away and alone", far, near, alone)
@@ -241,9 +247,9 @@ func TestFarClientGetsItsShare(t *testing.T) {
 	}
 }
 
-// share has four goroutines of each process take c for some seconds, and counts their grants in the
+// share has n goroutines of each process take c for some seconds, and counts their grants in the
 // process far away, and in each near one. The store has messages, or arrivals.
-func share(t *testing.T, c driver.Claim, nearby int, messages bool) (far, near int64) {
+func share(t *testing.T, c driver.Claim, n, nearby int, messages bool) (far, near int64) {
 	toy := newToy()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
@@ -260,7 +266,7 @@ func share(t *testing.T, c driver.Claim, nearby int, messages bool) (far, near i
 		defer b.Close()
 		backends = append(backends, b)
 	}
-	return steps.Share(ctx, t, c, backends...)
+	return steps.Share(ctx, t, c, n, backends...)
 }
 
 // A process gives its lock up. Its swap is lost, because another has broken the claim that would be
@@ -283,11 +289,23 @@ func TestLostSwapTellsNobody(t *testing.T) {
 // short wants a document of a few claims.
 func short(t *testing.T, s *toy, when string) {
 	t.Helper()
+	if n := written(t, s); n > 16 {
+		t.Fatalf("%s the document has %d claims", when, n)
+	}
+}
+
+// written returns how many claims the document has.
+func written(t *testing.T, s *toy) int {
+	t.Helper()
 	st, err := s.Read(t.Context(), "k", -1)
 	var doc struct{ Claims []any }
-	if err != nil || len(st.Document) > 0 && json.Unmarshal(st.Document, &doc) != nil || len(doc.Claims) > 16 {
-		t.Fatalf("%s the document has %d claims and %d bytes, error %v", when, len(doc.Claims), len(st.Document), err)
+	if err == nil && len(st.Document) > 0 {
+		err = json.Unmarshal(st.Document, &doc)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(doc.Claims)
 }
 
 // A swap writes only the first claims of a long line, and yet all are granted in their order.
@@ -311,6 +329,75 @@ func TestLongLineHasAShortDocument(t *testing.T) {
 		left(t, b, awaited(t, b, quit))
 		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) > 0 {
 			t.Errorf("the line is %+v, error %v", l, err)
+		}
+	})
+}
+
+// come has n claims enter at once, and returns their tickets.
+func come(t *testing.T, b driver.Backend, n int) []driver.Ticket {
+	t.Helper()
+	tickets := make([]driver.Ticket, n)
+	var all sync.WaitGroup
+	for i := range tickets {
+		all.Go(func() {
+			var err error
+			if tickets[i], err = b.Enter(t.Context(), exclusive(fmt.Sprint("come", i), time.Hour)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	slices.SortFunc(tickets, func(x, y driver.Ticket) int { return cmp.Compare(x.Token, y.Token) })
+	return tickets
+}
+
+// A hundred jobs of one process are started by the same clock. They do not enter the line one by one, and are granted
+// in the order of their tokens; what the document has is no longer than a crowd.
+func TestCrowdEntersTogether(t *testing.T) {
+	for _, n := range []int{100, 400} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newDistant(newToy(), time.Millisecond)
+				b := opened(t, s)
+				holder := entered(t, b, exclusive("holder", time.Hour))
+				s.requests.Store(0)
+				line := come(t, b, n)
+				if got := s.requests.Load(); n == 100 && got > 20 {
+					t.Errorf("%d claims cost %d requests; want 8 of their own, and a step of the others", n, got)
+				}
+				if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 1+n {
+					t.Fatalf("%d claims are in line, error %v; want %d", len(l.Claims), err, 1+n)
+				}
+				if got := written(t, s.toy); got > 300 {
+					t.Errorf("the document has %d claims; want about 256", got)
+				}
+				left(t, b, holder)
+				for i, ticket := range line {
+					if ticket = awaited(t, b, ticket); i > 0 && ticket.Token <= line[i-1].Token {
+						t.Fatalf("claim %d has token %d, and the one before it %d", i, ticket.Token, line[i-1].Token)
+					}
+					left(t, b, ticket)
+				}
+			})
+		})
+	}
+}
+
+// beaten loses every swap, as if another process had written first.
+type beaten struct{ *toy }
+
+func (beaten) Swap(ctx context.Context, _ string, _ *swaplock.Change) (string, error) {
+	return "", ctx.Err()
+}
+
+// Each swap of a crowd comes too late, as others swap all the time. Its claims arrive one by one then.
+func TestCrowdWhoseSwapsAreLostArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		entered(t, opened(t, s), exclusive("holder", time.Hour))
+		line := come(t, opened(t, beaten{s}), 100)
+		if l, err := opened(t, s).Line(t.Context(), "k"); err != nil || len(l.Claims) != 1+len(line) {
+			t.Fatalf("%d claims are in line, error %v; want %d", len(l.Claims), err, 1+len(line))
 		}
 	})
 }

@@ -36,6 +36,7 @@ type Backend struct {
 
 	mu        sync.Mutex
 	queues    map[string][]*job    // the steps that wait, of keys of which one is under way
+	enters    map[string]int       // Enters under way
 	lateUntil map[string]time.Time // keys whose swaps come too late, for how long that is believed
 	watching  bool
 	forgetAt  time.Time // when what is old is forgotten next
@@ -61,6 +62,7 @@ func New(store Store) *Backend {
 	b.claims.clock.Start()
 	b.messenger, _ = store.(Messenger)
 	b.queues, b.lateUntil = make(map[string][]*job), make(map[string]time.Time)
+	b.enters = make(map[string]int)
 	b.forgetAt = time.Now().Add(rand.N(line.ForgetEvery)) // also a process that lives for a second may have its turn
 	return b
 }

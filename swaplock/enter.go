@@ -12,8 +12,9 @@ import (
 )
 
 // Enter joins the line of c.Key, or finds the claim with c.ID there and starts its lease again. In a store that is an
-// Arriver it costs one request if the lock is free or its line is full. Else it costs a step; mostly one request if
-// this process has left the line empty within ten seconds and nobody has been there since.
+// Arriver it costs one request if the lock is free or its line is full; where many claims of this process enter the
+// line of a mutex at once, most of them share a step. Else it costs a step; mostly one request if this process has left
+// the line empty within ten seconds and nobody has been there since.
 func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	if err := c.Validate(b.info); err != nil {
 		return driver.Ticket{}, err
@@ -24,10 +25,19 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	o, known := b.claims.enter(driverutil.Ref(c.Key, c.ID))
 	a := b.arrival(&c)
 	var t *driver.Ticket
-	err := errOpens
-	for mayOpen := a != nil && a.Waits; errors.Is(err, errOpens); mayOpen = false {
+	err, how := errArrives, joins
+	if a != nil && a.Waits {
+		how = opens
+	}
+	if a != nil && a.Full {
+		defer b.entering(c.Key, -1)
+		if b.entering(c.Key, 1) > few {
+			t, err = b.join(ctx, o, &c, a, withOthers)
+		}
+	}
+	for ; errors.Is(err, errArrives); how = joins {
 		if t, err = b.arrive(ctx, o, &c, a); t == nil && err == nil {
-			t, err = b.join(ctx, o, &c, a, mayOpen)
+			t, err = b.join(ctx, o, &c, a, how)
 		}
 	}
 	if err != nil {
@@ -101,8 +111,35 @@ func plain(id string) bool {
 	return true
 }
 
-// errOpens says that a claim may arrive now.
-var errOpens = errors.New("the line is open")
+// joining says what a step does with a claim that could arrive.
+type joining int
+
+const (
+	joins      joining = iota // puts it into line
+	opens                     // opens a long line for it: to join that would read and write all of it
+	withOthers                // puts it into line with others, in one swap, or lets it arrive
+)
+
+const (
+	// few is how many claims of one process and key may arrive one by one at once.
+	few = 8
+	// mostTries is how often others may swap first before a claim arrives that would have gone with others.
+	mostTries = 5
+)
+
+// entering counts the claims of this process that are about to enter the line of key.
+func (b *Backend) entering(key string, more int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.enters[key] + more
+	if b.enters[key] = n; n == 0 {
+		delete(b.enters, key)
+	}
+	return n
+}
+
+// errArrives says that a claim should arrive by itself.
+var errArrives = errors.New("the claim should arrive")
 
 // asks is a message that has others put c into line.
 func (b *Backend) asks(c *driver.Claim) []byte {
@@ -115,17 +152,21 @@ func (b *Backend) asks(c *driver.Claim) []byte {
 }
 
 // join puts c into line by a step, or, where swaps come too late, has it arrive and looks whether it
-// waits. If it mayOpen a long line, it does, and returns errOpens: to join it would read and write all of it.
+// waits. It returns errArrives if c should arrive by itself.
 func (b *Backend) join(
-	ctx context.Context, o *own, c *driver.Claim, a *Arrival, mayOpen bool,
+	ctx context.Context, o *own, c *driver.Claim, a *Arrival, how joining,
 ) (*driver.Ticket, error) {
 	var t driver.Ticket
 	var seen *reading
+	tries := 0
 	f := func(r *reading, s *line.Step) error {
+		tries++
 		switch {
-		case mayOpen && r.opensFor(c):
+		case how == opens && r.opensFor(c):
 			r.opens = true
-			return errOpens
+			return errArrives
+		case how == withOthers && (tries > mostTries || len(r.Claims) >= mostJobs):
+			return errArrives
 		case r.More:
 			return errPart
 		}
@@ -141,7 +182,10 @@ func (b *Backend) join(
 		}
 		return err
 	}
-	j := &job{ctx: ctx, f: f, asks: func() []byte { return b.asks(c) }, id: c.ID}
+	j := &job{ctx: ctx, f: f, id: c.ID}
+	if how != withOthers {
+		j.asks = func() []byte { return b.asks(c) }
+	}
 	if a == nil {
 		j.recalls = enters
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -187,13 +188,8 @@ func (a *batch) run() error {
 		if n == patience {
 			a.b.late(a.key, true)
 		}
-		for _, j := range a.jobs {
-			if n != max(j.after, patience) {
-				continue
-			}
-			if err := a.b.append(ctx, a.key, j); err != nil {
-				return err
-			}
+		if err := a.append(ctx, n); err != nil {
+			return err
 		}
 		done, err := a.try(ctx, arrivals)
 		if errors.Is(err, errPart) { // no swap was lost
@@ -208,6 +204,19 @@ func (a *batch) run() error {
 		return driver.Refused(impossible(a.key, "Swap or Purge does nothing, and nobody else has swapped"))
 	}
 	return errBusy
+}
+
+// append has others do those steps that have lost so many swaps.
+func (a *batch) append(ctx context.Context, lost int) error {
+	errs := make([]error, len(a.jobs))
+	var all sync.WaitGroup
+	for i, j := range a.jobs {
+		if lost == max(j.after, patience) {
+			all.Go(func() { errs[i] = a.b.append(ctx, a.key, j) })
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // patience is after how many lost swaps a step has others do it, and lateFor how long the steps of its key

@@ -9,15 +9,15 @@ import (
 	"github.com/fencelock/fencelock/driver"
 )
 
-// Share has four goroutines of each backend take claims like c, one turn after another until ctx ends. It
+// Share has n goroutines of each backend take claims like c, one turn after another until ctx ends. It
 // returns how many turns the first backend had, and each of the others on average.
-func Share(ctx context.Context, t testing.TB, c driver.Claim, backends ...driver.Backend) (first, other int64) {
+func Share(ctx context.Context, t testing.TB, c driver.Claim, n int, backends ...driver.Backend) (first, other int64) {
 	t.Helper()
 	var turns [2]atomic.Int64
 	var all sync.WaitGroup
 	for i, b := range backends {
 		count := &turns[min(i, 1)]
-		for range 4 {
+		for range n {
 			all.Go(func() {
 				for ctx.Err() == nil {
 					if err := takeTurn(ctx, b, Another(c), count); err != nil && ctx.Err() == nil {

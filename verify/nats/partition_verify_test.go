@@ -193,7 +193,7 @@ func share(t *testing.T, c driver.Claim, nearby int) (far, near int64) {
 	for range nearby {
 		backends = append(backends, here.open(t))
 	}
-	return steps.Share(ctx, t, c, backends...)
+	return steps.Share(ctx, t, c, 4, backends...)
 }
 
 // The seeds are the same each time: what they find stays found.

@@ -241,7 +241,9 @@ func (a *acquisition) next() step {
 	if lost := a.claim.endedForGood(); lost != nil {
 		return refuse(lost)
 	}
-	a.enterAnew()
+	if err := a.enterAnew(); err != nil {
+		return refuse(unavailable(a.ctx, driverutil.Unsettled(err)))
+	}
 	return step{outcome: outcomeGone}
 }
 
@@ -412,14 +414,19 @@ func (a *acquisition) renewGrant() step {
 }
 
 // enterAnew replaces a claim that ended while it waited by a new one, which joins the line
-// behind all others, and behind the old one until its Leave has arrived.
-func (a *acquisition) enterAnew() {
-	a.leaveOld(a.claim)
+// behind all others, and behind the old one until its Leave has arrived. A try does not wait for
+// that, so it ends if the Leave has no answer.
+func (a *acquisition) enterAnew() error {
+	err := a.leaveOld(a.claim)
 	a.claim = a.newClaim()
 	a.answered = false // what the store said of the line is out of date
 	if a.queue != nil {
 		a.queue.replaceClaim(a.claim)
 	}
+	if a.try {
+		return err
+	}
+	return nil
 }
 
 // takeNamed gets the grant of the call's named claim, which giveUp has found. It waits no longer

@@ -3,6 +3,7 @@ package fencelock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -333,4 +334,39 @@ func TestFrontThatGivesUpLeavesItsPlaceToTheNext(t *testing.T) {
 			t.Errorf("the claim %s was replaced by %s", a, b)
 		}
 	})
+}
+
+// A try is granted, and the answer to its first renewal comes after the lease. Its own claim, which the store has
+// still, is not who holds the key.
+func TestTryIsNotRefusedByItsOwnClaim(t *testing.T) {
+	for _, left := range []bool{true, false} {
+		t.Run(fmt.Sprint("left=", left), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+				entered := false
+				w.store.meddle(func(_ context.Context, step string) error {
+					if step == "leave" && !left {
+						return errDown
+					}
+					return nil
+				}, func(_ context.Context, step string) error {
+					switch {
+					case step == "enter" && !entered:
+						time.Sleep(3900 * time.Millisecond)
+						entered = true
+					case step == "renew":
+						time.Sleep(7 * time.Second)
+					}
+					return nil
+				})
+				l, err := c.TryLock(bg, "k")
+				if left {
+					w.release(w.got(l, err))
+					return
+				}
+				w.is(err, fencelock.ErrUnavailable)
+				w.not(err, fencelock.ErrNotAcquired)
+			})
+		})
+	}
 }

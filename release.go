@@ -238,17 +238,21 @@ func (cl *claim) tryLeave() {
 
 // leaveOld takes a claim out of the line that has ended, in the background, unless the store cannot
 // have it. One that a reading did not find leaves before another one enters: a store that lags behind
-// may have served the reading, and the new claim would wait behind the old one for a TTL.
-func (a *acquisition) leaveOld(old *claim) {
-	if !old.unseen() {
+// may have served the reading, and the new claim would wait behind the old one for a TTL. So does that
+// of a try, which the old one would refuse. The error says that nobody knows whether it has left.
+func (a *acquisition) leaveOld(old *claim) error {
+	if !old.unseen() && !a.try {
 		old.leaveIfEntered()
-		return
+		return nil
 	}
 	t, e, _ := old.beginLeave(driver.Exit{})
 	now := a.c.clock.Now()
-	if err := a.c.sendLeave(a.call(now, leaveTimeout(t.TTL)), &t, e); !leaveDecided(err) {
-		old.leaveLater(now, 0, driver.Exit{})
+	err := a.c.sendLeave(a.call(now, leaveTimeout(t.TTL)), &t, e)
+	if leaveDecided(err) {
+		return nil
 	}
+	old.leaveLater(now, 0, driver.Exit{})
+	return err
 }
 
 // giveUp takes the call's claim out of the line: now, if the caller has time and the store

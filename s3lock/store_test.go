@@ -180,14 +180,14 @@ func TestRenewalThatIsUnderWayOutlivesAPurge(t *testing.T) {
 	for _, renewed := range []bool{false, true} {
 		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
 			held := make(chan struct{})
-			holder := views(holdsLease{b, held})(t)
+			holder := views(holds{b, "/lease/", held})(t)
 			ticket := steps.Hold(t, holder, lasting("k", 5*time.Second))
 			if renewed {
 				close(held)
 				time.Sleep(2 * time.Second)
 				steps.OK(t, steps.Renew(t, holder, ticket))
 				held = make(chan struct{})
-				holder = views(holdsLease{b, held})(t)
+				holder = views(holds{b, "/lease/", held})(t)
 			}
 			time.Sleep(2 * time.Second) // within one second, the lease is long enough
 			renewal := make(chan error)
@@ -235,14 +235,58 @@ func TestSwapKeepsARenewalThatIsUnderWay(t *testing.T) {
 	})
 }
 
-// holdsLease holds each PUT of a lease back.
-type holdsLease struct {
+// An Enter is sent again, and starts the lease of its claim again by a swap. The swap is under way while another
+// process finds that the lease has ended.
+func TestSwapThatRenewsIsUnderWayWhileTheLeaseIsEnded(t *testing.T) {
+	for _, part := range []string{"/line/", "/"} {
+		t.Run(part, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
+				claim, until, comes := lasting("k", 10*time.Second), make(chan struct{}), make(chan struct{})
+				first := steps.Hold(t, open(), claim)
+				time.Sleep(9 * time.Second)
+				again := views(holds{b, part, until})(t)
+				entered := make(chan driver.Ticket)
+				go func() {
+					ticket, err := again.Enter(t.Context(), claim)
+					steps.OK(t, err)
+					entered <- ticket
+				}()
+				synctest.Wait() // the first PUT is on its way
+				time.Sleep(time.Second + late)
+				next := views(holds{b, "/line/", comes})(t)
+				taken := make(chan error)
+				go func() {
+					_, err := next.Enter(t.Context(), steps.NoWait(lasting("k", time.Minute)))
+					taken <- err
+				}()
+				synctest.Wait() // it has ended the lease, if it is not too late
+				close(until)
+				ticket := <-entered
+				close(comes)
+				err := <-taken
+				switch {
+				case ticket.Granted && ticket.Token == first.Token && err == nil:
+					t.Errorf("the claim got a lease of %v, and another holds the lock", ticket.Left)
+				case !ticket.Granted && err != nil:
+					t.Errorf("nobody holds the lock: %v", err)
+				}
+				if part == "/line/" {
+					steps.Same(t, "the lease was renewed first; granted", ticket.Granted, true)
+				}
+			})
+		})
+	}
+}
+
+// holds holds back each PUT with that in its name.
+type holds struct {
 	*bucket
+	part  string
 	until chan struct{}
 }
 
-func (h holdsLease) Put(ctx context.Context, name, etag string, body []byte) (s3lock.Object, error) {
-	if strings.Contains(name, "/lease/") {
+func (h holds) Put(ctx context.Context, name, etag string, body []byte) (s3lock.Object, error) {
+	if strings.Contains(name, h.part) {
 		<-h.until
 	}
 	return h.bucket.Put(ctx, name, etag, body)

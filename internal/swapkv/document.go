@@ -48,10 +48,15 @@ type leaseRef struct {
 // seen is a State.Seen: what a swap has to know of a reading.
 type seen struct {
 	standing
-	Version  string            // of the object of the line
-	Renewed  map[string]string // the versions of lease objects, by Lease
-	Ended    []string          // leases that have ended for good
+	Version  string             // of the object of the line
+	Renewed  map[string]renewal // leases with an object, by Lease
+	Ended    []string           // leases that have ended for good
 	Messages []message
+}
+
+type renewal struct {
+	Version string // of the object
+	End     time.Time
 }
 
 type message struct {
@@ -90,6 +95,19 @@ func (d *standing) of(id text) *leaseRef {
 		return &d.Leases[i]
 	}
 	return nil
+}
+
+// alive returns the lease of the claim with id, or nil if it was ended for good.
+func (v *seen) alive(id text) *leaseRef {
+	if ref := v.of(id); ref != nil && !slices.Contains(v.Ended, ref.Lease) {
+		return ref
+	}
+	return nil
+}
+
+// end says when the lease of ref ended as v was read.
+func (v *seen) end(ref *leaseRef) time.Time {
+	return driverutil.Later(ref.Until, v.Renewed[ref.Lease].End)
 }
 
 // extend has the lease of a claim end at until, or later.

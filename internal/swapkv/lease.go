@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
@@ -62,16 +61,39 @@ func (s *Store) writeLease(ctx context.Context, key, name, version string, l lea
 // end ends the lease of a claim for good, which has ended at that time when v was read. The store decides if its owner
 // has renewed it since.
 func (s *Store) end(ctx context.Context, key string, v *seen, id text, at time.Time) (ended bool, err error) {
-	ref := v.of(id)
-	if ref == nil || slices.Contains(v.Ended, ref.Lease) {
+	ref := v.alive(id)
+	if ref == nil {
 		return true, nil
 	}
-	l := lease{ID: id, Until: at, Ended: true}
-	version, err := s.writeLease(ctx, key, ref.Lease, v.Renewed[ref.Lease], l)
+	if ended, err = s.replaceLease(ctx, key, v, ref, lease{Until: at, Ended: true}); ended {
+		v.Ended = append(v.Ended, ref.Lease)
+	}
+	return ended, err
+}
+
+// replaceLease writes the object of ref if it is still the one that v has.
+func (s *Store) replaceLease(ctx context.Context, key string, v *seen, ref *leaseRef, l lease) (bool, error) {
+	l.ID = ref.ID
+	version, err := s.writeLease(ctx, key, ref.Lease, v.Renewed[ref.Lease].Version, l)
 	if version != "" {
-		v.Ended, v.Renewed[ref.Lease] = append(v.Ended, ref.Lease), version
+		v.Renewed[ref.Lease] = renewal{version, l.Until}
 	}
 	return version != "", err
+}
+
+// holder does to the holder's lease what c says, before c is swapped. Others may be about to end for good a lease that
+// lasts longer from then on: the swap alone would not stop them.
+func (s *Store) holder(ctx context.Context, key string, v *seen, c *swaplock.Change) (done bool, err error) {
+	if !c.Ended.IsZero() {
+		if ended, err := s.end(ctx, key, v, v.Holder, c.Ended); !ended || err != nil {
+			return false, err
+		}
+	}
+	ref := v.alive(text(c.Holder))
+	if ref == nil || !c.Expires.After(v.end(ref)) {
+		return true, nil
+	}
+	return s.replaceLease(ctx, key, v, ref, lease{Until: c.Expires})
 }
 
 // Purge ends those leases for good that have ended by now.
@@ -129,8 +151,8 @@ func (s *Store) renew(ctx context.Context, l *swaplock.Lease) (alive bool, err e
 		if err != nil || !end.After(now) {
 			return false, err
 		}
-		renewed := lease{ID: ref.ID, TTL: driverutil.Duration(l.TTL), Until: end}
-		version, err := s.writeLease(ctx, l.Key, ref.Lease, o.Version, renewed)
+		later := lease{ID: ref.ID, TTL: driverutil.Duration(l.TTL), Until: end}
+		version, err := s.writeLease(ctx, l.Key, ref.Lease, o.Version, later)
 		if version != "" || err != nil && !errors.Is(err, ErrConflict) {
 			return err == nil, err
 		}

@@ -97,7 +97,7 @@ func (s *Store) read(ctx context.Context, name string) (key string, v *seen, st 
 	st.Content = swaplock.Content{
 		Last: d.Last, Mark: string(d.Mark), MarkedBy: string(d.MarkedBy), Holder: string(d.Holder), Document: d.Line,
 	}
-	v = &seen{standing: d.standing, Version: o.Version, Renewed: map[string]string{}}
+	v = &seen{standing: d.standing, Version: o.Version, Renewed: map[string]renewal{}}
 	if err = s.leases(ctx, string(d.Key), v, &st, beside.Leases); err == nil {
 		err = s.messages(ctx, v, &st, beside.Messages)
 	}
@@ -146,7 +146,7 @@ func (s *Store) leases(
 	for i, ref := range v.Leases {
 		l := &read[i]
 		if l.Version != "" {
-			v.Renewed[ref.Lease] = l.Version
+			v.Renewed[ref.Lease] = renewal{l.Version, l.end}
 		}
 		if l.Ended {
 			v.Ended = append(v.Ended, ref.Lease)
@@ -184,7 +184,8 @@ func (s *Store) messages(ctx context.Context, v *seen, st *swaplock.State, names
 	return err
 }
 
-// Swap costs a Put, one more if the holder's lease has ended, and a renewal for each lease that is lent again.
+// Swap costs a Put, one more if the holder's lease has ended or if the lease of the new holder has to last longer, and
+// a renewal for each lease that is lent again.
 //
 // A store compares only the version, so Change.Before is compared here, and the Put may land later. Then the document
 // shows that nobody has taken the place of a claim that has ended meanwhile.
@@ -194,10 +195,8 @@ func (s *Store) Swap(ctx context.Context, key string, c *swaplock.Change) (strin
 	if err != nil || !c.Before.IsZero() && !now.Before(c.Before) {
 		return "", failed(key, err)
 	}
-	if !c.Ended.IsZero() {
-		if ended, err := s.end(ctx, key, v, v.Holder, c.Ended); !ended || err != nil {
-			return "", failed(key, err)
-		}
+	if done, err := s.holder(ctx, key, v, c); !done || err != nil {
+		return "", failed(key, err)
 	}
 	next := v.next(c)
 	for _, l := range c.Lend {
@@ -248,8 +247,8 @@ func (s *Store) sweep(key string, v, next *seen) {
 	}
 	for _, ref := range v.Leases {
 		stays := slices.ContainsFunc(next.Leases, func(r leaseRef) bool { return r.Lease == ref.Lease })
-		if renewed := v.Renewed[ref.Lease]; renewed != "" && !stays {
-			box.Remove(s.Client.LeaseName(key, ref.Lease), renewed)
+		if version := v.Renewed[ref.Lease].Version; version != "" && !stays {
+			box.Remove(s.Client.LeaseName(key, ref.Lease), version)
 		}
 	}
 }

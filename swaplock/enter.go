@@ -121,7 +121,8 @@ const (
 )
 
 const (
-	// few is how many claims of one process and key may arrive one by one at once.
+	// few is how many requests of one process and key are under way at once, where a claim needs one of its own: each
+	// may take a connection.
 	few = 8
 	// mostTries is how often others may swap first before a claim arrives that would have gone with others.
 	mostTries = 5

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -208,15 +207,16 @@ func (a *batch) run() error {
 
 // append has others do those steps that have lost so many swaps.
 func (a *batch) append(ctx context.Context, lost int) error {
-	errs := make([]error, len(a.jobs))
-	var all sync.WaitGroup
-	for i, j := range a.jobs {
+	var late []*job
+	for _, j := range a.jobs {
 		if lost == max(j.after, patience) {
-			all.Go(func() { errs[i] = a.b.append(ctx, a.key, j) })
+			late = append(late, j)
 		}
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	if late == nil {
+		return nil
+	}
+	return driverutil.Each(len(late), few, func(i int) error { return a.b.append(ctx, a.key, late[i]) })
 }
 
 // patience is after how many lost swaps a step has others do it, and lateFor how long the steps of its key

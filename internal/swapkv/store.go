@@ -184,8 +184,8 @@ func (s *Store) messages(ctx context.Context, v *seen, st *swaplock.State, names
 	return err
 }
 
-// Swap costs a Put, one more if the holder's lease has ended or if the lease of the new holder has to last longer, and
-// a renewal for each lease that is lent again.
+// Swap costs a Put, one more if the holder's lease has ended or lasts longer from then on, and a renewal for each lease
+// that is lent again.
 //
 // A store compares only the version, so Change.Before is compared here, and the Put may land later. Then the document
 // shows that nobody has taken the place of a claim that has ended meanwhile.

@@ -86,6 +86,9 @@ func ClusterThrough(
 		s, err := Start(filepath.Join(dir, fmt.Sprint(i)), func(o *server.Options) {
 			o.ServerName = fmt.Sprint("n", i)
 			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i], NoAdvertise: true}
+			// Servers tell each other of each other, and a route to what they tell would pass by through. Nobody
+			// listens there.
+			o.Cluster.Advertise = "127.0.0.1:1"
 			o.Routes = routes
 		})
 		if err != nil {

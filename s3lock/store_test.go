@@ -77,6 +77,36 @@ func TestNoLeaseEndsEarly(t *testing.T) {
 	}
 }
 
+// An operator ends a claim, and its Enter is sent again, by a store that counts whole seconds. It comes back neither
+// before its lease would have ended, nor after a Leave within a TTL, at no moment of a second.
+func TestIDStaysOutForItsWholeLease(t *testing.T) {
+	for phase := range 10 {
+		for what, out := range map[string]func(t *testing.T, b driver.Backend, ticket driver.Ticket) error{
+			"Break": func(t *testing.T, b driver.Backend, ticket driver.Ticket) error {
+				return b.Break(t.Context(), ticket.Key, ticket.Token, driver.Break{Reason: "out"})
+			},
+			"Leave": func(t *testing.T, b driver.Backend, ticket driver.Ticket) error {
+				return b.Leave(t.Context(), ticket, driver.Exit{Tombstone: true})
+			},
+			"Adopt": func(t *testing.T, b driver.Backend, ticket driver.Ticket) error {
+				return steps.ErrOf(b.(driver.Detacher).Adopt(t.Context(), ticket, lasting("k", 3*time.Second)))
+			},
+		} {
+			bubble(t, func(t *testing.T, _ *bucket, open func() driver.Backend) {
+				claim := lasting("k", 3*time.Second)
+				time.Sleep(time.Duration(phase) * time.Second / 10)
+				holder := open()
+				ticket := steps.Hold(t, holder, claim)
+				steps.OK(t, out(t, open(), ticket))
+				time.Sleep(2990 * time.Millisecond)
+				if got, err := holder.Enter(t.Context(), claim); !driver.Gone(err) {
+					t.Errorf("%s, %d tenths of a second in: the claim came back as %+v, error %v", what, phase, got, err)
+				}
+			})
+		}
+	}
+}
+
 func TestFreshProcessTakesADeadLockAtOnce(t *testing.T) {
 	for _, renewed := range []bool{false, true} {
 		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {

@@ -92,9 +92,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		}
 		found, asked := r.obeyed[t.ID]
 		missed = missed || asked && !found
-		lasting := t
-		lasting.TTL += b.grace // of a tombstone
-		err := r.Leave(s, &lasting, e)
+		err := r.Leave(s, &t, e)
 		if r.appended && (found || !missed && err == error(driver.GoneError{})) {
 			return nil // it has left by the message, maybe under notice
 		}

@@ -353,7 +353,7 @@ func (a *batch) apply(r *reading, s *line.Step) (*Change, error) {
 // new leases count.
 func (b *Backend) purge(r *reading, s *line.Step) {
 	r.Purge(s)
-	s.Mono += b.grace
+	s.Mono, s.Grace = s.Mono+b.grace, b.grace
 }
 
 // done reports whether nothing is left to do for the jobs, because they only look, or others do it.

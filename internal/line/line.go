@@ -60,9 +60,10 @@ type Claim struct {
 // Step is one step: when it happens, and whom it concerns. A step that runs again begins
 // with a new one.
 type Step struct {
-	Wall time.Time     // what tokens and people go by
-	Mono time.Duration // what leases end by: the time since a zero that the store keeps
-	News []News
+	Wall  time.Time     // what tokens and people go by
+	Mono  time.Duration // what leases end by: the time since a zero that the store keeps
+	Grace time.Duration // by how much Mono may be ahead of that
+	News  []News
 }
 
 // News is of a claim whose owner may be waiting: it holds the lock now, or it is gone, lingers, ends sooner than it

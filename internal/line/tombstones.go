@@ -36,13 +36,16 @@ func (l *Line) bar(s *Step, id string, until time.Duration, gone driver.GoneErro
 
 // Sweep forgets the tombstones that are over.
 func (l *Line) Sweep(s *Step) {
-	maps.DeleteFunc(l.Tombstones, func(_ string, t Tombstone) bool { return t.Until <= s.Mono })
+	maps.DeleteFunc(l.Tombstones, func(_ string, t Tombstone) bool { return t.over(s) })
 }
+
+// over reports whether t has surely ended.
+func (t *Tombstone) over(s *Step) bool { return t.Until <= s.Mono-s.Grace }
 
 // barred says why id may not enter.
 func (l *Line) barred(s *Step, id string) (gone driver.GoneError, ok bool) {
 	t, ok := l.Tombstones[id]
-	if !ok || t.Until <= s.Mono {
+	if !ok || t.over(s) {
 		return driver.GoneError{}, false
 	}
 	return t.Gone, true

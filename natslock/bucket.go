@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,9 +132,14 @@ func (b *bucket) LineNames(ctx context.Context, prefix string) iter.Seq2[string,
 		if err != nil {
 			yield("", err)
 		}
-		slices.SortFunc(all, func(a, b string) int { return strings.Compare(keyOf(a), keyOf(b)) })
+		byKey := make(map[string]string)
 		for _, name := range all {
-			if strings.HasPrefix(keyOf(name), prefix) && !yield(name, nil) {
+			if key := keyOf(name); strings.HasPrefix(key, prefix) {
+				byKey[key] = name
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(byKey)) {
+			if !yield(byKey[key], nil) {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package swaplock_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -251,4 +252,42 @@ func TestNewerFormatIsRefusedByName(t *testing.T) {
 	if st, _ := store.Read(t.Context(), "k", -1); string(st.Document) != doc {
 		t.Errorf("the document is %s", st.Document)
 	}
+}
+
+// halting loses each swap. It refuses the messages of one half of all claims, and the answers to the others are cut.
+type halting struct{ notes }
+
+func (halting) Swap(ctx context.Context, _ string, _ *swaplock.Change) (string, error) {
+	return "", ctx.Err()
+}
+
+func (s halting) Message(ctx context.Context, key string, m []byte) (bool, error) {
+	if bytes.Contains(m, []byte("refused")) {
+		return false, driver.Refused(errors.New("no room"))
+	}
+	if _, err := s.notes.Message(ctx, key, m); err != nil {
+		return false, err
+	}
+	return false, errCut
+}
+
+// The messages of several claims go at once. Nobody whose own may have been added hears that nothing has happened:
+// another process does what it says.
+func TestRefusalOfAnothersMessageIsNotOnesOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newToy()
+		entered(t, opened(t, s), exclusive("holder", time.Hour))
+		b := opened(t, halting{notes{newDistant(s, time.Millisecond), s, time.Millisecond}})
+		var all sync.WaitGroup
+		for i := range 10 {
+			id := []string{"cut", "refused"}[i%2]
+			all.Go(func() {
+				_, err := b.Enter(t.Context(), exclusive(fmt.Sprint(id, i), time.Hour))
+				if err == nil || id == "cut" && errors.Is(err, driver.ErrRefused) {
+					t.Errorf("Enter of %s%d answered %v", id, i, err)
+				}
+			})
+		}
+		all.Wait()
+	})
 }

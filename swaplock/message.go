@@ -36,10 +36,12 @@ func (b *Backend) append(ctx context.Context, key string, j *job) error {
 	if b.messenger == nil || j.asks == nil || j.appended {
 		return nil
 	}
-	var err error
-	if j.other = j.asks(); j.other != nil {
-		j.appended, err = b.messenger.Message(ctx, key, j.other)
+	j.other = j.asks()
+	if j.other == nil {
+		return nil
 	}
+	added, err := b.messenger.Message(ctx, key, j.other)
+	j.appended = added || err != nil && !driverutil.RefusedForNow(err) // all jobs of a batch end with one error
 	return b.failed(ctx, err)
 }
 

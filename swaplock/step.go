@@ -30,7 +30,7 @@ type job struct {
 	// finds done what it wants, or returns errPart.
 	asks     func() []byte
 	other    []byte // what asks has returned, if it was sent
-	appended bool   // other is among the arrivals
+	appended bool   // other is among the arrivals, or may be, if the job has ended
 	after    int    // other is sent only after so many lost swaps of this very job
 	looks    bool   // f changes nothing
 	recalls  recall // f may run on the line as it was seen last
@@ -216,7 +216,12 @@ func (a *batch) append(ctx context.Context, lost int) error {
 	if late == nil {
 		return nil
 	}
-	return driverutil.Each(len(late), few, func(i int) error { return a.b.append(ctx, a.key, late[i]) })
+	errs := make([]error, len(late))
+	_ = driverutil.Each(len(late), few, func(i int) error {
+		errs[i] = a.b.append(ctx, a.key, late[i])
+		return nil
+	})
+	return cmp.Or(errs...)
 }
 
 // patience is after how many lost swaps a step has others do it, and lateFor how long the steps of its key

@@ -167,7 +167,7 @@ func TestGrantIsHeardWithoutReadingTheLine(t *testing.T) {
 			b := s.backend(t)
 			use(t, b, "k")
 			quick, reads := 0, 0
-			for range 16 {
+			for rounds := 0; quick < 16 && rounds < 160; rounds++ {
 				holder, began := hold(t, a, claim("k")), time.Now()
 				w, last := wait(t, b, claim("k")), wait(t, c, claim("k"))
 				at := behind(func() driver.Ticket { return granted(t, b, w) })

@@ -208,7 +208,13 @@ var brokenStores = []struct {
 	{"news of a swap that was lost", false, "Concurrent/LeaveIfWaitingOrGrantNotBoth", "", func(s *brokenStore) {
 		s.swap = func(ctx context.Context, key string, c *swaplock.Change) (string, error) {
 			s.tell(key, c.News)
+			if st, _ := s.toy.Read(ctx, key, 0); st.Version != c.If {
+				return "", nil
+			}
 			time.Sleep(time.Millisecond)
+			if len(c.News) > 0 { // a claim that leaves at the same time is out by now
+				time.Sleep(time.Millisecond)
+			}
 			return s.toy.Swap(ctx, key, c)
 		}
 	}},

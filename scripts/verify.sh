@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/tests.bash
 
-parts=(stores every cut random models judges others observe reports)
+parts=(stores sequences every cut random models judges others observe reports)
 [ $# -gt 0 ] || set -- "${parts[@]}"
 
 missing=$(scripts/servers.sh gunicorn celery python3-redis php-cli php-pgsql php-symfony-lock tmux screen bindfs | tr '\n' ' ')
@@ -19,27 +19,37 @@ tags=(-tags=verify)
 flags=(-count=1)
 export FENCELOCK_SEED=${FENCELOCK_SEED:-random} # make test plays the same random sequences each time
 
-# stores runs the tests with the build tag verify of the packages that make test runs.
+# stores runs the tests with the build tag verify of the packages that make test runs, side by side. A package with a file
+# tier_verify_test.go, or another that has no test of its own, runs all of its tests: the file changes them.
 stores() {
-	local file folder names
-	git grep -l '^//go:build.*\bverify\b' -- '*_test.go' ':!verify/reports' | xargs -r -n1 dirname | sort -u | while read -r folder; do
-		names=$(git grep -l '^//go:build.*\bverify\b' -- "$folder/*_test.go" | xargs grep -ohE '^func Test[A-Za-z0-9_]+' |
-			sed 's/^func //' | paste -sd'|') || names='.*'
-		# Such a file changes what the tests of others do.
-		[ ! -e "$folder/tier_verify_test.go" ] || names='.*'
-		case $folder in
-		integrations/*) run "$folder" off "$folder" . -run "^($names)\$" ;;
-		*) run "$folder" '' . "./$folder" -run "^($names)\$" ;;
-		esac
-	done
-	# Laws that take long on a real store.
-	run 'long laws' '' . ./redislock ./etcdlock ./zklock ./verify/nats -run '^TestLaws(OfGroups)?$'
+	local folder file whole=() some=() names=
+	while read -r folder; do
+		if [ ! -e "$folder/tier_verify_test.go" ] && file=$(tagged "$folder" | xargs grep -ohE '^func Test[A-Za-z0-9_]+'); then
+			some+=("./$folder")
+			names+=$(sed 's/^func /|/' <<<"$file" | tr -d '\n')
+		else
+			whole+=("./$folder")
+		fi
+	done < <(tagged . | xargs -n1 dirname | sort -u)
+	some+=(./zklock) names+='|TestLaws|TestLawsOfGroups' # laws that take long on a real store
+	run 'stores, some tests' '' . "${some[@]}" -run "^(${names#|})\$" -skip "$by_the_hundred"
+	run 'stores, all tests' '' . "${whole[@]}"
 }
+
+# sequences plays random sequences by the hundred. What they look for are answers that differ from the model's, so the
+# race detector stays out: it takes three times as long, and has seen the same code in make test.
+by_the_hundred='^Test.*Model.*(Always|OnServers)$'
+sequences() {
+	local tags=("${tags[@]}" -race=false)
+	run sequences '' . ./memlock ./swaplock ./s3lock ./verify/nats ./verify/s3 -run "$by_the_hundred"
+}
+
+tagged() { git grep -l '^//go:build.*\bverify\b' -- "$1/*_test.go" ':!verify/reports'; }
 
 for part in "$@"; do
 	begun=$SECONDS
 	case $part in
-	stores) stores ;;
+	stores | sequences) "$part" ;;
 	others)
 		(cd verify/others/adapters/node && npm ci --no-audit --no-fund --loglevel=error)
 		run others '' . ./verify/others

@@ -19,7 +19,7 @@ tags=(-tags=verify)
 flags=(-count=1)
 export FENCELOCK_SEED=${FENCELOCK_SEED:-random} # make test plays the same random sequences each time
 
-# stores runs the tests with the build tag verify of the packages that make test runs, side by side. A package with a file
+# stores runs the tests with the build tag verify that no other part runs, side by side. A package with a file
 # tier_verify_test.go, or another that has no test of its own, runs all of its tests: the file changes them.
 stores() {
 	local folder file whole=() some=() names=
@@ -42,9 +42,10 @@ by_the_hundred='^Test.*Model.*(Always|OnServers)$'
 sequences() {
 	local tags=("${tags[@]}" -race=false)
 	run sequences '' . ./memlock ./swaplock ./s3lock ./verify/nats ./verify/s3 -run "$by_the_hundred"
+	run 'sequences on databases' '' . ./verify/sql -run '^TestLaws$/./^Model$' -count 67 # three new ones each time
 }
 
-tagged() { git grep -l '^//go:build.*\bverify\b' -- "$1/*_test.go" ':!verify/reports'; }
+tagged() { git grep -l '^//go:build.*\bverify\b' -- "$1/*_test.go" ':!verify/reports' ':!verify/others'; }
 
 for part in "$@"; do
 	begun=$SECONDS

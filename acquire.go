@@ -241,10 +241,7 @@ func (a *acquisition) next() step {
 	if lost := a.claim.endedForGood(); lost != nil {
 		return refuse(lost)
 	}
-	if err := a.enterAnew(); err != nil {
-		return refuse(unavailable(a.ctx, driverutil.Unsettled(err)))
-	}
-	return step{outcome: outcomeGone}
+	return a.enterAnew()
 }
 
 // takeGrant gives the grant of the claim to the call, or renews a lease of which less than two thirds are left.
@@ -413,20 +410,18 @@ func (a *acquisition) renewGrant() step {
 	return cl.grantRenewed(t.TTL, sent, err)
 }
 
-// enterAnew replaces a claim that ended while it waited by a new one, which joins the line
-// behind all others, and behind the old one until its Leave has arrived. A try does not wait for
-// that, so it ends if the Leave has no answer.
-func (a *acquisition) enterAnew() error {
-	err := a.leaveOld(a.claim)
-	a.claim = a.newClaim()
+// enterAnew replaces a claim that has ended by a new one, which joins the line behind all others. The old one
+// leaves first, unless the store cannot have it: the new one would wait behind it, and a try be refused by it.
+func (a *acquisition) enterAnew() step {
 	a.answered = false // what the store said of the line is out of date
+	if err := a.leaveOld(); err != nil {
+		return retry(err)
+	}
+	a.claim = a.newClaim()
 	if a.queue != nil {
 		a.queue.replaceClaim(a.claim)
 	}
-	if a.try {
-		return err
-	}
-	return nil
+	return step{outcome: outcomeGone}
 }
 
 // takeNamed gets the grant of the call's named claim, which giveUp has found. It waits no longer

@@ -17,7 +17,7 @@ import (
 func (cl *claim) settled(err error) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if cl.uncertain || cl.leaseEnd > 0 {
+	if cl.mayBeInLineLocked() {
 		return driverutil.Unsettled(err)
 	}
 	return err
@@ -103,8 +103,11 @@ func (cl *claim) awaited(got *driver.Ticket, err error) step {
 		cl.awaitedLocked(got, now)
 		return step{outcome: outcomeWaiting}
 	case driver.Gone(err):
-		gone := goneOf(err)
-		cl.goneLocked(gone.Reason, max(lossOf(gone), lossByReading))
+		gone, end := goneOf(err), cl.leaseEnd
+		cl.goneLocked(gone.Reason, lossOf(gone))
+		if !gone.Broken {
+			cl.leaseEnd = end // a store that lags behind may have served the reading
+		}
 	default:
 		return retry(err)
 	}
@@ -311,23 +314,14 @@ func (cl *claim) leaveAnswered(err error) {
 	cl.planLocked(now)
 }
 
-// unseen reports whether the claim ended because a reading did not find it in line.
-func (cl *claim) unseen() bool {
+// mayBeInLine reports whether the store can have the claim.
+func (cl *claim) mayBeInLine() bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	lost := cl.readRare().lost
-	return lost != nil && lost.by == lossByReading
+	return cl.mayBeInLineLocked()
 }
 
-// leaveIfEntered sends a Leave for a claim that has ended, in the background, unless the
-// store cannot have the claim.
-func (cl *claim) leaveIfEntered() {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.leaseEnd > 0 || cl.uncertain {
-		cl.leaveLaterLocked(cl.c.clock.Now(), driver.Exit{})
-	}
-}
+func (cl *claim) mayBeInLineLocked() bool { return cl.leaseEnd > 0 || cl.uncertain }
 
 // giveUp reports that nothing is left to do for a call that gives up, because the claim leaves in
 // the background, or the store cannot have it. Otherwise the call sends the Leave, if it has time.
@@ -337,7 +331,7 @@ func (cl *claim) giveUp(inBackground bool) bool {
 	switch {
 	case cl.state == stateLeaveDue, cl.state == stateLeaving,
 		cl.state == stateNew && !cl.uncertain,
-		cl.state == stateEnded && (cl.named || !cl.uncertain && cl.leaseEnd == 0):
+		cl.state == stateEnded && (cl.named || !cl.mayBeInLineLocked()):
 		return true
 	case inBackground:
 		cl.leaveInBackgroundLocked(driver.Exit{})

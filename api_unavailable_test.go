@@ -336,37 +336,43 @@ func TestFrontThatGivesUpLeavesItsPlaceToTheNext(t *testing.T) {
 	})
 }
 
-// A try is granted, and the answer to its first renewal comes after the lease. Its own claim, which the store has
+// A call is granted, and the answer to its first renewal comes after the lease. Its own claim, which the store has
 // still, is not who holds the key.
-func TestTryIsNotRefusedByItsOwnClaim(t *testing.T) {
-	for _, left := range []bool{true, false} {
-		t.Run(fmt.Sprint("left=", left), func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				c := w.client(&fencelock.Options{TTL: 10 * time.Second})
-				entered := false
-				w.store.meddle(func(_ context.Context, step string) error {
-					if step == "leave" && !left {
-						return errDown
+func TestCallIsNotRefusedByItsOwnClaim(t *testing.T) {
+	for how, opts := range map[string][]fencelock.Option{"try": nil, "Wait": {fencelock.Wait(12 * time.Second)}} {
+		for _, left := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/left=%v", how, left), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+					entered := false
+					w.store.meddle(func(_ context.Context, step string) error {
+						if step == "leave" && !left {
+							return errDown
+						}
+						return nil
+					}, func(_ context.Context, step string) error {
+						switch {
+						case step == "enter" && !entered:
+							time.Sleep(3900 * time.Millisecond)
+							entered = true
+						case step == "renew":
+							time.Sleep(7 * time.Second)
+						}
+						return nil
+					})
+					lock := c.TryLock
+					if how == "Wait" {
+						lock = c.Lock
 					}
-					return nil
-				}, func(_ context.Context, step string) error {
-					switch {
-					case step == "enter" && !entered:
-						time.Sleep(3900 * time.Millisecond)
-						entered = true
-					case step == "renew":
-						time.Sleep(7 * time.Second)
+					l, err := lock(bg, "k", opts...)
+					if left {
+						w.release(w.got(l, err))
+						return
 					}
-					return nil
+					w.is(err, fencelock.ErrUnavailable, errDown)
+					w.not(err, fencelock.ErrNotAcquired)
 				})
-				l, err := c.TryLock(bg, "k")
-				if left {
-					w.release(w.got(l, err))
-					return
-				}
-				w.is(err, fencelock.ErrUnavailable)
-				w.not(err, fencelock.ErrNotAcquired)
 			})
-		})
+		}
 	}
 }

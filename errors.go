@@ -221,7 +221,6 @@ type lossBy uint8
 
 const (
 	lossByOther    lossBy = iota
-	lossByReading         // did not find the waiting claim in line
 	lossByOperator        // broke it
 )
 

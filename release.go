@@ -236,22 +236,17 @@ func (cl *claim) tryLeave() {
 	cl.leaveAnswered(c.sendLeave(call, &t, e))
 }
 
-// leaveOld takes a claim out of the line that has ended, in the background, unless the store cannot
-// have it. One that a reading did not find leaves before another one enters: a store that lags behind
-// may have served the reading, and the new claim would wait behind the old one for a TTL. So does that
-// of a try, which the old one would refuse. The error says that nobody knows whether it has left.
-func (a *acquisition) leaveOld(old *claim) error {
-	if !old.unseen() && !a.try {
-		old.leaveIfEntered()
+// leaveOld takes the call's claim, which has ended, out of the line. The error says that nobody knows whether it has
+// left.
+func (a *acquisition) leaveOld() error {
+	if !a.claim.mayBeInLine() {
 		return nil
 	}
-	t, e, _ := old.beginLeave(driver.Exit{})
-	now := a.c.clock.Now()
-	err := a.c.sendLeave(a.call(now, leaveTimeout(t.TTL)), &t, e)
+	t, e, _ := a.claim.beginLeave(driver.Exit{})
+	err := a.c.sendLeave(a.call(a.c.clock.Now(), leaveTimeout(t.TTL)), &t, e)
 	if leaveDecided(err) {
 		return nil
 	}
-	old.leaveLater(now, 0, driver.Exit{})
 	return err
 }
 

@@ -113,7 +113,8 @@ var brokenLeaves = []breaker{
 			}
 			return b.Member.Leave(ctx, t, e)
 		}
-	}, "HoldersLeaveInAnyOrder WaiterLeaves TombstoneOfAWaiter WakeAllWhenAWaiterGivesUp Model"},
+	}, "HoldersLeaveInAnyOrder WaiterLeaves WaitersThatLeaveBlockNobody TombstoneOfAWaiter " +
+		"WakeAllWhenAWaiterGivesUp Model"},
 	{"whoever came last takes along who came before", func(b *broken) {
 		b.leave = func(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 			all := b.standings(t.Key)

@@ -57,6 +57,13 @@ var leaveLaws = []law{
 		third.granted()
 		w.gone("Renew of a waiter that left", second.renew())
 	}, "giving up is the same step as releasing, and nobody else loses a place by it"},
+	{"WaitersThatLeaveBlockNobody", fair, func(w *world, key string) {
+		w.line(4, func(v *view) *inLine { return v.holds(w.reader(key)) })
+		for _, writer := range w.line(3, func(v *view) *inLine { return v.waits(w.claim(key)) }) {
+			writer.leaves()
+		}
+		w.b.holds(w.reader(key))
+	}, "what keeps readers out is the writers that wait, and not those that waited"},
 	{"LeaveIfWaiting", nil, func(w *world, key string) {
 		c := w.claim(key)
 		t := w.a.holds(c)

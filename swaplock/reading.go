@@ -261,11 +261,35 @@ func (r *reading) change(s *line.Step) (*Change, error) {
 	if len(r.Claims) > 0 {
 		c.Capacity = r.Claims[0].Capacity
 	}
-	if full && r.Soon == 0 { // who arrives does not look whether a lease has ended before its time
+	if r.Soon == 0 && r.staysFull(c.Arrivals) { // who arrives does not look whether a lease has ended before its time
 		c.Open = fromEpoch(r.NextExpiry())
 	}
 	c.Drop = r.needless()
 	return c, nil
+}
+
+// staysFull reports whether a claim that joins must wait until the next swap, if moved of the arrivals go into the
+// document. Others that wait may be withdrawn without a swap.
+func (r *reading) staysFull(moved int) bool {
+	stay, weight := r.stay(moved), int64(0)
+	for _, c := range r.Claims {
+		if c.Granted || c.Token < stay {
+			if weight += c.Weight; weight >= c.Capacity {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stay is the token from which on arrivals stay where they are, if moved of them go into the document.
+func (r *reading) stay(moved int) int64 {
+	for _, a := range r.arrived[moved:] {
+		if a != nil {
+			return a.Token
+		}
+	}
+	return math.MaxInt64
 }
 
 // moved is how many of the first arrivals the document must have, because the step has changed one.
@@ -307,13 +331,7 @@ func (r *reading) folded() int {
 // write writes the line down, but for the arrivals that stay where they are.
 func (r *reading) write(c *Change) error {
 	c.Content = Content{Last: r.Line.Last, Mark: string(r.Line.Mark), MarkedBy: r.Line.MarkedBy}
-	stay := int64(math.MaxInt64) // the token from which on arrivals stay where they are
-	for _, a := range slices.Backward(r.arrived[c.Arrivals:]) {
-		if a != nil {
-			stay = a.Token
-		}
-	}
-	d := document{Format: format}
+	d, stay := document{Format: format}, r.stay(c.Arrivals)
 	for _, cl := range r.Claims {
 		w := describe(&cl.Claim, cl.Node)
 		w.Token, w.Since, w.Mark = cl.Token, cl.Since, text(cl.Mark)

@@ -11,10 +11,17 @@ var wakeLaws = []law{
 		writer := w.a.holds(w.claim(key))
 		w.grants(func() { writer.leaves() }, w.readersWait(key)...)
 	}), "a writer leaves and lets in all readers: a reader that is not woken sleeps beside a lock of its own"},
-	{"WakeAllWhenAWaiterGivesUp", fair, timed(func(w *world, key string) {
-		w.a.holds(w.reader(key))
-		writer := w.b.waits(w.claim(key))
-		w.grants(func() { writer.leaves() }, w.readersWait(key)...)
+	{"WakeAllWhenAWaiterGivesUp", fair, timed(func(w *world, _ string) {
+		for n := range 4 {
+			key := w.key()
+			w.line(1+2*n, func(v *view) *inLine { return v.holds(w.reader(key)) })
+			writers := w.line(1+n, func(v *view) *inLine { return v.waits(w.claim(key)) })
+			readers := w.readersWait(key)
+			for _, writer := range writers[:n] {
+				writer.leaves()
+			}
+			w.grants(func() { writers[n].leaves() }, readers...)
+		}
 	}), "a writer that waits and gives up frees the readers behind it, though no holder has left"},
 	{"WakeAllAfterBreak", fair, timed(func(w *world, key string) {
 		writer := w.a.holds(w.claim(key))

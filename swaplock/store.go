@@ -197,9 +197,9 @@ type Arriver interface {
 	Arrive(ctx context.Context, key string, a *Arrival) (*Place, error)
 
 	// Withdraw takes a, with the Token and At that it has got, out of the arrivals, if it is there and the store's
-	// clock is before Open: then a waits, and nobody waits for a alone. The version changes, and Open does not: a Change
-	// sets it for those that cannot be withdrawn. If a.Lent, its record goes, too. A long line is neither read nor
-	// written for a claim that gives up at its end.
+	// clock is before Open: then a waits, and nobody waits for a alone. The version changes, and Open does not: a
+	// Change sets it for those that cannot be withdrawn. If a.Lent, its record goes, too. A long line is neither read
+	// nor written for a claim that gives up at its end.
 	Withdraw(ctx context.Context, key string, a *Arrival) (done bool, err error)
 }
 

@@ -22,11 +22,11 @@ export FENCELOCK_SEED=${FENCELOCK_SEED:-random} # make test plays the same rando
 # stores runs the tests with the build tag verify that no other part runs, side by side. A package with a file
 # tier_verify_test.go, or another that has no test of its own, runs all of its tests: the file changes them.
 stores() {
-	local folder file whole=() some=() names=
+	local folder tests whole=() some=() names=
 	while read -r folder; do
-		if [ ! -e "$folder/tier_verify_test.go" ] && file=$(tagged "$folder" | xargs grep -ohE '^func Test[A-Za-z0-9_]+'); then
+		if [ ! -e "$folder/tier_verify_test.go" ] && tests=$(tagged "$folder" | xargs grep -ohE '^func Test[A-Za-z0-9_]+'); then
 			some+=("./$folder")
-			names+=$(sed 's/^func /|/' <<<"$file" | tr -d '\n')
+			names+=$(sed 's/^func /|/' <<<"$tests" | tr -d '\n')
 		else
 			whole+=("./$folder")
 		fi

@@ -103,11 +103,11 @@ func (cl *claim) awaited(got *driver.Ticket, err error) step {
 		cl.awaitedLocked(got, now)
 		return step{outcome: outcomeWaiting}
 	case driver.Gone(err):
-		gone, end := goneOf(err), cl.leaseEnd
-		cl.goneLocked(gone.Reason, lossOf(gone))
-		if !gone.Broken {
-			cl.leaseEnd = end // a store that lags behind may have served the reading
+		gone := goneOf(err)
+		if gone.Broken { // else a store that lags behind may have served the reading
+			cl.leaseEnd = 0
 		}
+		cl.loseLocked(cl.brokenLocked(gone.Reason, lossOf(gone)))
 	default:
 		return retry(err)
 	}

@@ -158,8 +158,8 @@ func (k *believed) give(l *fencelock.Lease) {
 func contend(t *testing.T, lease time.Duration, backend func(context.Context) driver.Backend,
 	begin func(context.Context, *sync.WaitGroup), enough func(held int64) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	goes := goes(t)
+	ctx := goes.ctx
 	least := time.Now().Add(spell)
 	var held atomic.Int64
 	var wg sync.WaitGroup
@@ -179,8 +179,9 @@ func contend(t *testing.T, lease time.Duration, backend func(context.Context) dr
 					pause(rand.N(6 * time.Millisecond))
 					keys[i].give(l)
 					_ = l.Release(ctx)
-					if enough(held.Add(1)) && time.Now().After(least) {
-						cancel()
+					goes.on()
+					if n := held.Add(1); n > 100_000 || enough(n) && time.Now().After(least) {
+						goes.end()
 					}
 				}
 			})

@@ -20,6 +20,7 @@ var (
 	hold   = steps.Hold
 	wait   = steps.Wait
 	gone   = steps.Gone
+	soon   = steps.Soon
 	until  = steps.Eventually
 	well   = steps.Well
 )
@@ -28,13 +29,27 @@ var (
 func claim(key string) driver.Claim  { return ttl(steps.Claim(key), time.Minute) }
 func reader(key string) driver.Claim { return ttl(steps.Reader(key), time.Minute) }
 
-// soon ends with the test, or after 20 seconds.
-func soon(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	t.Cleanup(cancel)
-	return ctx
+// progress is what many do, with a context that ends when all is done.
+type progress struct {
+	ctx   context.Context
+	end   context.CancelFunc
+	timer *time.Timer
 }
+
+// goes starts something that many do. It fails the test, and ends, where nothing goes on for a minute: a busy
+// machine may take long for the whole.
+func goes(t testing.TB) *progress {
+	ctx, cancel := context.WithCancel(context.Background())
+	timer := time.AfterFunc(time.Minute, func() {
+		t.Error("nothing went on for a minute")
+		cancel()
+	})
+	t.Cleanup(func() { timer.Stop(); cancel() })
+	return &progress{ctx, cancel, timer}
+}
+
+// on says that something has gone on.
+func (p *progress) on() { p.timer.Reset(time.Minute) }
 
 // busy must be refused. Whoever tries a lock moves the claim that is alone on it from the row
 // of its line to its own.

@@ -155,6 +155,7 @@ func TestAdoptLosesItsAnswer(t *testing.T) {
 func TestAdoptWithoutAnAnswerEnds(t *testing.T) {
 	x, a, next := sceneOfTwo(t)
 	b, kv := x.delayed()
+	const lease = 8 * time.Second // other must be renewed in time
 	other := steps.Hold(t, b, steps.TTL(steps.Claim("other"), lease))
 	first := steps.Detach(t, a, steps.Hold(t, a, steps.Claim("k")))
 	kv.skip = 1
@@ -212,6 +213,7 @@ func TestRenewMovesToALongerLease(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
 	b, near := x.backend(), x.backend()
+	const lease = 20 * time.Second
 	renewed, entered := steps.Hold(t, b, steps.TTL(steps.Claim("renewed"), lease)), steps.Hold(t, b, steps.TTL(steps.Claim("entered"), lease))
 	first, short := claims(t, near, "renewed")[0], x.leases()
 	renewed.TTL, entered.TTL = time.Minute, time.Minute

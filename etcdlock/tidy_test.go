@@ -91,7 +91,7 @@ func TestTombstonesExpire(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	broken := steps.Hold(t, b, steps.TTL(steps.Claim("k"), lease))
+	broken := steps.Hold(t, b, steps.TTL(steps.Claim("k"), 5*lease))
 	steps.Must(t, b.Break(steps.Soon(t), "k", broken.Token, driver.Break{Reason: "x"}))
 	b.Close()
 	testserver.Eventually(t, time.Minute, "no key and no lease is left", func() bool { return len(x.keys(""))+len(x.leases()) == 0 })
@@ -251,7 +251,7 @@ func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Optio
 func TestHolderIsToldOfARevokedLease(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
-	c := testclient.New(t, x.backend(), &fencelock.Options{TTL: 3 * time.Second})
+	c := testclient.New(t, x.backend(), &fencelock.Options{TTL: 9 * time.Second})
 	defer c.Close()
 	l := lock(t, c, "k")
 	testserver.Eventually(t, time.Minute, "it is renewed more than once", func() bool { return requests(t, x.server)["LeaseKeepAlive"] > 1 })

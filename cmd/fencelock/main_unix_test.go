@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // heedSignals undoes what nohup does: the signals that it has ignored would be ignored
@@ -27,10 +29,13 @@ func exitCode(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-// signal sends a signal by its short name.
+// signal sends a signal by its short name. What STOP has stopped stands when it returns.
 func (p *proc) signal(name string) {
 	if n := unix.SignalNum("SIG" + name); n != 0 {
 		_ = p.cmd.Process.Signal(n)
+	}
+	if name == "STOP" {
+		must(p.t, testserver.AwaitStop(p.cmd.Process.Pid))
 	}
 }
 

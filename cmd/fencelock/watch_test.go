@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestWaitRidesOutAnOutageAtItsBeginning(t *testing.T) {
 	if took := time.Since(began); took < 2*time.Second || took > 30*time.Second {
 		t.Errorf("it gave up after %v, want 3 s", took)
 	}
-	if text := p.err.String(); strings.Count(text, "connection refused") != 2 {
-		t.Errorf("want one line that asks again, and the last line, both with the cause:\n%s", text)
+	if text := p.err.String(); !slices.Contains([]int{1, 2}, strings.Count(text, "connection refused")) {
+		t.Errorf("want one line that asks again at most, and the last line, both with the cause:\n%s", text)
 	}
 }

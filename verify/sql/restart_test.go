@@ -131,7 +131,7 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 	held, stop := new(atomic.Int64), func() {}
 	if crowded {
 		held, stop = fourWorkers(ctx, t, a, b)
-		until(t, "others come and go", func() bool { return held.Load() > 20 })
+		until(t, "others come and go", func() bool { return held.Load() > 4 })
 	}
 	must(t, what.Kill())
 	// A pooler has those wait who are connected to it, for two minutes.
@@ -167,7 +167,7 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 	}
 	before := held.Load()
 	if crowded {
-		until(t, "others come and go again", func() bool { return held.Load() > before+20 })
+		until(t, "others come and go again", func() bool { return held.Load() > before+4 })
 	}
 	stop()
 	leave(t, a, holder)

@@ -116,7 +116,7 @@ func (f *sqliteFile) see(conn any, wal os.FileInfo) error {
 
 // stat returns the -wal file that is there now, and errMoved if the database file is
 // another one. A folder that was not changed has the files that it had: one call of the system
-// instead of two, of which BenchmarkFreeLock sees each.
+// instead of two, of which a free lock notices each.
 func (f *sqliteFile) stat() (wal os.FileInfo, err error) {
 	if f.path == "" {
 		return nil, nil

@@ -324,13 +324,9 @@ func (s *store) enterSQL(key, id string) string {
 		strings.ReplaceAll(line, "?", "n.now") + "'), '', 0, 0, 1048576, '' FROM (SELECT " + token + " AS now) n WHERE 1 = 1 " + set
 }
 
-// leaveSQL is a Leave as another process sends it, of the only claim. It leaves a tombstone of an ID, unless
-// that is "".
-func (s *store) leaveSQL(key, id, tombstone string) string {
-	line := ""
-	if tombstone != "" {
-		line = `{"format":1,"tombstones":[{"id":"` + tombstone + `","until":"2200-01-01T00:00:00Z","reason":"it has left"}]}`
-	}
-	return "UPDATE fencelock_swap SET version = version + 1, holder = '', expires = 0, open_until = 0, line = '" + line +
-		"' WHERE lock_key = '" + key + "' AND holder = '" + id + "'"
+// tombstoneSQL is a Leave of a claim that is not there, as another process sends it. It keeps the ID out.
+func tombstoneSQL(key, id string) string {
+	return "UPDATE fencelock_swap SET version = version + 1, holder = '', expires = 0, open_until = 0, line = '" +
+		`{"format":1,"tombstones":[{"id":"` + id + `","until":"2200-01-01T00:00:00Z","reason":"it has left"}]}` +
+		"' WHERE lock_key = '" + key + "'"
 }

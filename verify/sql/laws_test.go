@@ -52,9 +52,11 @@ var awkward = append(rarely(
 	mariaDB.with("SafeUpdates", "sql_safe_updates=1", "sql_select_limit=1"),
 	mariaDB.with("Collation", "charset=latin1", "collation=latin1_swedish_ci"),
 	mariaDB.with("NoMode", "sql_mode=%27%27"),
+	mariaDB.with("CompletionChain", "completion_type=%27CHAIN%27", "autocommit=0"),
 ),
 	serializable,
 	pgBouncer.with("Simple", "default_query_exec_mode=simple_protocol"),
+	mariaDB.with("CompletionRelease", "completion_type=%27RELEASE%27"),
 	mariaDB.with("Serializable", "tx_isolation=%27SERIALIZABLE%27"),
 	mariaDB.with("OracleMode", "sql_mode=%27ORACLE,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,EMPTY_STRING_IS_NULL,SIMULTANEOUS_ASSIGNMENT,"+
 		"PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,REAL_AS_FLOAT,NO_UNSIGNED_SUBTRACTION,TIME_ROUND_FRACTIONAL%27"),

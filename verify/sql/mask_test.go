@@ -27,7 +27,7 @@ func TestOtherDrivers(t *testing.T) {
 			t.Parallel()
 			on := func(set func(*mask), f func(t *testing.T, b driver.Backend, m *mask)) func(t *testing.T) {
 				return func(t *testing.T) {
-					m := newMask(t, k, about)
+					m := k.store(t).mask(t, about)
 					set(m)
 					db := sql.OpenDB(m)
 					t.Cleanup(func() { db.Close() })
@@ -112,21 +112,14 @@ type mask struct {
 	sqldriver.Connector // the driver behind it
 	about               string
 
-	prepares bool          // its connections cannot take a question without preparing it
-	skips    bool          // they can, and answer that they do not
-	narrow   bool          // rows have a column less
-	broken   atomic.Int32  // so many connections turn out to be broken when they are asked
-	breaks   atomic.Int32  // so many break after the question was sent
-	hangs    atomic.Int32  // so many get no answer
-	late     chan struct{} // if there is one, questions are sent when it is closed
+	prepares bool         // its connections cannot take a question without preparing it
+	skips    bool         // they can, and answer that they do not
+	narrow   bool         // rows have a column less
+	broken   atomic.Int32 // so many connections turn out to be broken when they are asked
+	breaks   atomic.Int32 // so many break after the question was sent
 
 	asked atomic.Int32 // questions, without those that are prepared first
 	sent  atomic.Int32 // those of them that reached the server
-}
-
-func newMask(t *testing.T, k kind, about string) *mask {
-	t.Helper()
-	return k.store(t).mask(t, about)
 }
 
 func (s *store) mask(t testing.TB, about string) *mask {
@@ -168,7 +161,7 @@ func (c maskedConn) ExecContext(ctx context.Context, query string, args []sqldri
 	if !strings.Contains(query, c.d.about) {
 		return run()
 	}
-	if err := c.asks(ctx); err != nil {
+	if err := c.asks(); err != nil {
 		return nil, err
 	}
 	r, err := run()
@@ -178,21 +171,14 @@ func (c maskedConn) ExecContext(ctx context.Context, query string, args []sqldri
 	return r, err
 }
 
-// asks has a statement not be sent, or be sent later.
-func (c maskedConn) asks(ctx context.Context) error {
+// asks returns an error if a statement is not sent.
+func (c maskedConn) asks() error {
 	c.d.asked.Add(1)
 	if c.d.skips {
 		return sqldriver.ErrSkip
 	}
 	if c.d.broken.Add(-1) >= 0 {
 		return sqldriver.ErrBadConn
-	}
-	if c.d.hangs.Add(-1) >= 0 {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	if c.d.late != nil {
-		<-c.d.late
 	}
 	c.d.sent.Add(1)
 	return nil
@@ -203,7 +189,7 @@ func (c maskedConn) QueryContext(ctx context.Context, query string, args []sqldr
 	if !strings.Contains(query, c.d.about) {
 		return q.QueryContext(ctx, query, args)
 	}
-	if err := c.asks(ctx); err != nil {
+	if err := c.asks(); err != nil {
 		return nil, err
 	}
 	inner, err := q.QueryContext(ctx, query, args)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,40 +46,17 @@ func TestOneConnectionServesWaitersAndHolders(t *testing.T) {
 	})
 }
 
-// TestLinesHoldsNoConnection uses the only connection inside of the loop.
-func TestLinesHoldsNoConnection(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
-		b := s.backendOn(t, s.one(t))
-		for i := range 10 {
-			hold(t, b, claim(fmt.Sprint("k", i)))
-		}
-		n := 0
-		for l, err := range b.Lines(soon(t), "k") {
-			must(t, err)
-			must(t, b.Break(soon(t), l.Key, l.Claims[0].Token, driver.Break{}))
-			n++
-		}
-		if n != 10 {
-			t.Errorf("Lines yielded %d of 10 lines", n)
-		}
-		empty(t, b)
-	})
-}
-
-// TestWaiterWithoutConnectionKeepsToItsContext holds the only connection itself. On a server Enter alone waits for it.
+// TestWaiterWithoutConnectionKeepsToItsContext holds the only connection itself. On a server Enter alone waits for it,
+// as in TestFullPoolNamesItself.
 func TestWaiterWithoutConnectionKeepsToItsContext(t *testing.T) {
-	each(t, all, func(t *testing.T, s *store) {
+	only(t, sqlite, func(t *testing.T, s *store) {
 		db := s.one(t)
 		b, other := s.backendOn(t, db), s.polling(t)
 		holder := hold(t, other, claim("k"))
 		w := wait(t, b, claim("k"))
 		conn, err := db.Conn(soon(t))
 		must(t, err)
-		calls := verbs(b, w)
-		if s.on != nil {
-			calls = map[string]func(context.Context) error{"Enter": calls["Enter"]}
-		}
-		cutShort(t, calls)
+		cutShort(t, verbs(b, w))
 		conn.Close()
 		leave(t, other, holder)
 		leave(t, b, granted(t, b, w))

@@ -49,7 +49,7 @@ func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
 	polled(t, anyOrder, func(t *testing.T, s *store, b *sqllock.Backend) {
 		use(t, b, "k")
 		late := claim("k")
-		x := s.begin(t, s.leaveSQL("k", "", late.ID))
+		x := s.begin(t, tombstoneSQL("k", late.ID))
 		entered := behind(func() error { return second(b.Enter(soon(t), late)) })
 		s.blocked(t)
 		x.end()

@@ -172,6 +172,3 @@ func verbs(b *sqllock.Backend, ticket driver.Ticket) map[string]func(ctx context
 		},
 	}
 }
-
-// claimTicket is a ticket of nobody.
-func claimTicket(key string) driver.Ticket { return driver.Ticket{Claim: claim(key), Token: 1} }

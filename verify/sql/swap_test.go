@@ -10,41 +10,10 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/sqllock"
 )
-
-// TestLocksNeedFourRights: who uses the tables may read and write rows, and nothing else.
-func TestLocksNeedFourRights(t *testing.T) {
-	each(t, onServers, func(t *testing.T, s *store) {
-		user := s.name + "_plain"
-		create, drop := []string{
-			"CREATE ROLE " + user + " LOGIN PASSWORD 's3cret'",
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock_swap, fencelock_lease, fencelock_history TO " + user,
-			"GRANT SELECT ON fencelock_meta TO " + user,
-		}, []string{"DROP OWNED BY " + user, "DROP ROLE " + user}
-		if s.dialect == sqllock.MySQL {
-			create = []string{
-				"CREATE USER " + user + " IDENTIFIED BY 's3cret'",
-				"GRANT SELECT, INSERT, UPDATE, DELETE ON " + s.name + ".* TO " + user,
-			}
-			drop = []string{"DROP USER " + user}
-		}
-		use(t, s.backend(t), "tables")
-		for _, text := range create {
-			s.do(t, text)
-		}
-		t.Cleanup(func() {
-			for _, text := range drop {
-				s.do(t, text)
-			}
-		})
-		dsn := s.as(t, user, "s3cret")
-		drivertest.Model(t, func(t *testing.T) driver.Backend { return s.new(t, s.openDSN(t, dsn), nil) }, 1)
-	})
-}
 
 // TestTransactionThatWasLeftOpen: a program has given a connection back to the pool with a transaction on
 // it, which sees the database as it was. A claim that enters over that connection is in line for everybody, and

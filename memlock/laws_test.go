@@ -32,10 +32,7 @@ func TestStoreKeepsTheLawsInRealTime(t *testing.T) {
 //
 //verify:fault Memory | answers as the model does
 func TestStoreAnswersAsTheModelSays(t *testing.T) {
-	fixed := make([]uint64, 100)
-	for i := range fixed {
-		fixed[i] = uint64(i)
-	}
+	fixed := steps.Seeds(100)
 	t.Run("WithoutExpiry", func(t *testing.T) { drivertest.Model(t, shared(), fixed...) })
 	t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, shared(), fixed...) })
 	t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, shared()) })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/s3lock"
 )
 
@@ -33,7 +34,7 @@ func TestLawsInVirtualTime(t *testing.T) {
 			"Mark", "Linger", "Kind", "Wake", "Key", "Look", "Context", "Close", "Concurrent")) // Limit takes seconds
 }
 
-func TestAnswersAreThoseOfTheModelInVirtualTime(t *testing.T) { playModel(t, seeds(8)...) }
+func TestAnswersAreThoseOfTheModelInVirtualTime(t *testing.T) { playModel(t, steps.Seeds(8)...) }
 
 // playModel plays on a server whose clock is exact, as the model's is.
 func playModel(t *testing.T, seeds ...uint64) {
@@ -44,15 +45,6 @@ func playModel(t *testing.T, seeds ...uint64) {
 		t.Cleanup(func() { v.Close() })
 		return v
 	}, seeds...)
-}
-
-// seeds are the same each time: what they find stays found.
-func seeds(n int) []uint64 {
-	fixed := make([]uint64, n)
-	for i := range fixed {
-		fixed[i] = uint64(i)
-	}
-	return fixed
 }
 
 // bucket is a bucket in memory, in the time of a bubble. Its clock counts whole seconds, and its ETags are hashes of

@@ -246,7 +246,7 @@ func (s *dirStore) Watch(
 }
 
 func TestDirectoryAnswersAsTheModel(t *testing.T) {
-	drivertest.ModelInBubbles(t, views(&dirStore{dir: t.TempDir()}), seeds(2)...)
+	drivertest.ModelInBubbles(t, views(&dirStore{dir: t.TempDir()}), steps.Seeds(2)...)
 }
 
 // The laws never call Forget.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -39,18 +40,9 @@ func TestLawsInVirtualTime(t *testing.T) {
 	drivertest.Run(t, views(newToy()), drivertest.InBubbles(), drivertest.ExpiryLag(0))
 }
 
-// seeds are the same each time: what they find stays found.
-func seeds(n int) []uint64 {
-	fixed := make([]uint64, n)
-	for i := range fixed {
-		fixed[i] = uint64(i)
-	}
-	return fixed
-}
-
 func TestAnswersAreThoseOfTheModel(t *testing.T) {
 	both(t, func(t *testing.T, open drivertest.Opener) {
-		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, append(seeds(8), 70, 200)...) })
+		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, append(steps.Seeds(8), 70, 200)...) })
 		t.Run("Drawn", func(t *testing.T) { drivertest.ModelInBubbles(t, open) })
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // stepLaws are all but those about keys, limits and looks: lines of two thousand, which are the same however a step
@@ -29,7 +30,7 @@ func TestLawsWithMessages(t *testing.T) {
 	toy = newToy()
 	lost := views(notes{losing{toy}, toy, 0})
 	drivertest.Run(t, lost, stepLaws, drivertest.InBubbles(), drivertest.ExpiryLag(50*time.Millisecond))
-	drivertest.Model(t, lost, seeds(20)...)
+	drivertest.Model(t, lost, steps.Seeds(20)...)
 }
 
 func TestDirectoryKeepsTheLaws(t *testing.T) {
@@ -49,10 +50,10 @@ func TestLawsWhenNothingIsPushed(t *testing.T) {
 
 func TestAnswersAreThoseOfTheModelAlways(t *testing.T) {
 	both(t, func(t *testing.T, open drivertest.Opener) {
-		t.Run("WithoutExpiry", func(t *testing.T) { drivertest.Model(t, open, seeds(200)...) })
-		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, seeds(200)...) })
+		t.Run("WithoutExpiry", func(t *testing.T) { drivertest.Model(t, open, steps.Seeds(200)...) })
+		t.Run("WithExpiry", func(t *testing.T) { drivertest.ModelInBubbles(t, open, steps.Seeds(200)...) })
 	})
-	t.Run("SwapsAreLost", func(t *testing.T) { drivertest.Model(t, views(losing{newToy()}), seeds(20)...) })
+	t.Run("SwapsAreLost", func(t *testing.T) { drivertest.Model(t, views(losing{newToy()}), steps.Seeds(20)...) })
 }
 
 func TestCutConnectionsOfACrowdLetNoTwoIn(t *testing.T) {

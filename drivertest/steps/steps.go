@@ -20,6 +20,15 @@ func Soon(t testing.TB) context.Context {
 	return ctx
 }
 
+// Seeds are n seeds for drivertest.Model, the same each time: what they find stays found.
+func Seeds(n int) []uint64 {
+	fixed := make([]uint64, n)
+	for i := range fixed {
+		fixed[i] = uint64(i)
+	}
+	return fixed
+}
+
 // Must ends the test unless err is nil.
 func Must(t testing.TB, err error) {
 	t.Helper()

@@ -32,18 +32,9 @@ func TestLawsOnServers(t *testing.T) {
 func TestAnswersAreThoseOfTheModelOnServers(t *testing.T) {
 	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {
-			drivertest.Model(t, views(start(t)), seeds(200)...)
+			drivertest.Model(t, views(start(t)), steps.Seeds(200)...)
 		})
 	}
-}
-
-// seeds are the same each time: what they find stays found.
-func seeds(n int) []uint64 {
-	fixed := make([]uint64, n)
-	for i := range fixed {
-		fixed[i] = uint64(i)
-	}
-	return fixed
 }
 
 // Connections are cut before, between and after the GET and the PUT of each step.

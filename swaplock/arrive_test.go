@@ -67,36 +67,14 @@ func (s distant) Watch(
 	})
 }
 
-func left(t *testing.T, b driver.Backend, ticket driver.Ticket) {
-	t.Helper()
-	if err := b.Leave(t.Context(), ticket, driver.Exit{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func awaited(t *testing.T, b driver.Backend, ticket driver.Ticket) driver.Ticket {
-	t.Helper()
-	for !ticket.Granted {
-		var err error
-		if ticket, err = b.Await(t.Context(), ticket); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return ticket
-}
-
 func TestFreeLockCostsTwoRequests(t *testing.T) {
 	s := newDistant(newToy(), 0)
 	b := opened(t, s)
 	for i, e := range []driver.Exit{{}, {Mark: "done"}, {}} {
 		s.requests.Store(0)
 		ticket := entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute))
-		if err := renewed(t, b, ticket); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Leave(t.Context(), ticket, e); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, renewed(t, b, ticket))
+		left(t, b, ticket, e)
 		if n := s.requests.Load(); n != 3 {
 			t.Errorf("Enter, Renew and Leave with %+v cost %d requests", e, n)
 		}
@@ -112,13 +90,8 @@ func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
 		far.toy = near
 		a, b := opened(t, near), opened(t, far)
 		holder := entered(t, a, exclusive("holder", time.Hour))
-		waiter := entered(t, b, exclusive("waiter", time.Hour))
-		if waiter.Granted {
-			t.Fatal("two hold the lock")
-		}
-		if _, err := b.Await(t.Context(), waiter); err != nil { // from now on b hears
-			t.Fatal(err)
-		}
+		waiter := steps.Wait(t, b, exclusive("waiter", time.Hour))
+		steps.Must(t, steps.ErrOf(b.Await(t.Context(), waiter))) // from now on b hears
 		before := far.requests.Load()
 		go func() {
 			time.Sleep(100 * time.Millisecond)
@@ -210,9 +183,7 @@ func TestNewsOfAnotherClaimGrantsNothing(t *testing.T) {
 		b := opened(t, s)
 		entered(t, b, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
-		if _, err := b.Await(t.Context(), waiter); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, steps.ErrOf(b.Await(t.Context(), waiter)))
 		s.tell("k", []swaplock.News{{Token: waiter.Token}, {Token: waiter.Token, Grant: "0123456789abcdef"}})
 		if got, err := b.Await(t.Context(), waiter); got.Granted || err != nil {
 			t.Errorf("Await returned %+v, error %v", got, err)
@@ -308,31 +279,6 @@ func written(t *testing.T, s *toy) int {
 	return len(doc.Claims)
 }
 
-// A swap writes only the first claims of a long line, and yet all are granted in their order.
-func TestLongLineHasAShortDocument(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newToy()
-		b := opened(t, s)
-		const n = 300
-		var line []driver.Ticket
-		for i := range n {
-			line = append(line, entered(t, b, exclusive(fmt.Sprint("id", i), time.Hour)))
-		}
-		quit := line[n-1] // takes all into the document
-		for i, ticket := range line[:n-1] {
-			if ticket = awaited(t, b, ticket); ticket.Granted && i > 0 && ticket.Token <= line[i-1].Token {
-				t.Fatalf("claim %d has token %d", i, ticket.Token)
-			}
-			left(t, b, ticket)
-			short(t, s, fmt.Sprint("after ", i, " claims"))
-		}
-		left(t, b, awaited(t, b, quit))
-		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) > 0 {
-			t.Errorf("the line is %+v, error %v", l, err)
-		}
-	})
-}
-
 // come has n claims enter at once, and returns their tickets.
 func come(t *testing.T, b driver.Backend, n int) []driver.Ticket {
 	t.Helper()
@@ -341,9 +287,8 @@ func come(t *testing.T, b driver.Backend, n int) []driver.Ticket {
 	for i := range tickets {
 		all.Go(func() {
 			var err error
-			if tickets[i], err = b.Enter(t.Context(), exclusive(fmt.Sprint("come", i), time.Hour)); err != nil {
-				t.Error(err)
-			}
+			tickets[i], err = b.Enter(t.Context(), exclusive(fmt.Sprint("come", i), time.Hour))
+			steps.OK(t, err)
 		})
 	}
 	all.Wait()
@@ -417,12 +362,8 @@ func TestLastOfALongLine(t *testing.T) {
 		if got, err := b.Await(t.Context(), line[99]); err != nil || got.Granted {
 			t.Errorf("Await returned %+v, error %v", got, err)
 		}
-		if err := renewed(t, b, line[98]); err != nil {
-			t.Error(err)
-		}
-		if err := b.Break(t.Context(), "k", line[97].Token, driver.Break{Reason: "enough"}); err != nil {
-			t.Error(err)
-		}
+		steps.OK(t, renewed(t, b, line[98]))
+		steps.OK(t, b.Break(t.Context(), "k", line[97].Token, driver.Break{Reason: "enough"}))
 		left(t, b, line[96])
 		left(t, b, line[0])
 		l, err := b.Line(t.Context(), "k")
@@ -490,12 +431,8 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 		put := func(id, key string, e *driver.Exit) {
 			c := exclusive(id, time.Minute)
 			c.Key = key
-			ticket := entered(t, b, c)
-			if e == nil {
-				return
-			}
-			if err := b.Leave(t.Context(), ticket, *e); err != nil {
-				t.Fatal(err)
+			if ticket := entered(t, b, c); e != nil {
+				left(t, b, ticket, *e)
 			}
 		}
 		put("a", "left", &driver.Exit{})
@@ -573,9 +510,7 @@ func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
 		for range 5 {
 			time.Sleep(20 * time.Second)
 			for _, err := range b.Renew(t.Context(), line) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				steps.Must(t, err)
 			}
 			short(t, s, "after a renewal")
 		}

@@ -3,10 +3,9 @@ package swaplock_test
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/fencelock/fencelock/swaplock"
 )
@@ -26,7 +26,7 @@ var errCut = errors.New("the connection was cut")
 type cut struct{ losing }
 
 func cutting(do func() error) error {
-	switch mathrand.IntN(30) {
+	switch rand.IntN(30) {
 	case 0:
 		return errCut
 	case 1:
@@ -108,15 +108,12 @@ func again(do func() error) error {
 
 func (c *crowd) turn(b *swaplock.Backend, n int) {
 	ctx := context.Background()
-	wish := driver.Claim{
-		Key: fmt.Sprint("key ", n), ID: rand.Text(), Owner: "crowd", Capacity: driver.RW, Weight: driver.RW,
-		TTL: time.Minute, Span: 1,
-	}
+	wish := steps.TTL(steps.Claim(fmt.Sprint("key ", n)), time.Minute)
 	c.note(history.Enter, &wish, 0)
 	var t driver.Ticket
 	err := again(func() (err error) { t, err = b.Enter(ctx, wish); return err })
 	for err == nil && !t.Granted {
-		if mathrand.IntN(4) == 0 {
+		if rand.IntN(4) == 0 {
 			err = again(func() error { return b.Renew(ctx, []driver.Ticket{t})[0] })
 		}
 		if err == nil {
@@ -189,9 +186,7 @@ func letNoTwoIn(t *testing.T, arrive bool, goroutines, turns int) {
 func stolen(t *testing.T, byA bool) (store *toy, a, b *swaplock.Backend, waiter driver.Ticket) {
 	store = newToy()
 	s := &failing{toy: store}
-	a, b = swaplock.New(s), swaplock.New(store)
-	t.Cleanup(func() { a.Close() })
-	t.Cleanup(func() { b.Close() })
+	a, b = opened(t, s), opened(t, store)
 	holder := entered(t, b, exclusive("holder", time.Minute))
 	by := b
 	if byA {
@@ -201,12 +196,7 @@ func stolen(t *testing.T, byA bool) (store *toy, a, b *swaplock.Backend, waiter 
 	if err := renewed(t, by, waiter); err != nil || store.records() != 1 {
 		t.Fatalf("%v, or the waiter has no record", err)
 	}
-	s.before = func() error {
-		if err := b.Leave(context.Background(), holder, driver.Exit{}); err != nil {
-			t.Error(err)
-		}
-		return nil
-	}
+	s.before = func() error { return b.Leave(context.Background(), holder, driver.Exit{}) }
 	return store, a, b, waiter
 }
 
@@ -226,11 +216,9 @@ func TestLeaveThatLosesItsSwapKeepsAGrant(t *testing.T) {
 
 func TestBreakThatLosesItsSwapKeepsItsReason(t *testing.T) {
 	_, a, b, waiter := stolen(t, false)
-	if err := a.Break(t.Context(), "k", waiter.Token, driver.Break{Reason: "enough"}); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, a.Break(t.Context(), "k", waiter.Token, driver.Break{Reason: "enough"}))
 	want := driver.GoneError{Reason: "enough", Broken: true}
-	if err := b.Renew(t.Context(), []driver.Ticket{waiter})[0]; err != error(want) {
+	if err := renewed(t, b, waiter); err != error(want) {
 		t.Errorf("Renew of the broken claim answered %v; want %v", err, want)
 	}
 }
@@ -241,11 +229,7 @@ func TestNewerFormatIsRefusedByName(t *testing.T) {
 	if ok, err := store.Swap(t.Context(), "k", &swaplock.Change{Content: swaplock.Content{Document: []byte(doc)}}); ok == "" || err != nil {
 		t.Fatal(ok, err)
 	}
-	b := swaplock.New(store)
-	defer b.Close()
-	_, err := b.Enter(t.Context(), driver.Claim{
-		Key: "k", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
-	})
+	_, err := opened(t, store).Enter(t.Context(), exclusive("id", time.Minute))
 	if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "format 2") {
 		t.Errorf("Enter answered %v", err)
 	}

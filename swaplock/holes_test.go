@@ -2,7 +2,6 @@ package swaplock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -29,26 +29,20 @@ func (s *failing) Swap(ctx context.Context, key string, c *swaplock.Change) (str
 	return s.toy.Swap(ctx, key, c)
 }
 
+// The steps that are the same for every store.
+var (
+	entered = steps.Enter
+	awaited = steps.Granted
+	renewed = steps.Renew
+	left    = steps.Leave
+)
+
 func cutNow() error { return errCut }
 
 func exclusive(id string, ttl time.Duration) driver.Claim {
 	return driver.Claim{
 		Key: "k", ID: id, Owner: "o", Capacity: driver.RW, Weight: driver.RW, TTL: ttl, Span: 1,
 	}
-}
-
-func entered(t *testing.T, b driver.Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	got, err := b.Enter(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
-func renewed(t *testing.T, b driver.Backend, ticket driver.Ticket) error {
-	t.Helper()
-	return b.Renew(t.Context(), []driver.Ticket{ticket})[0]
 }
 
 // A process asks for the first renewal of a waiter, and its connection is cut before the swap.
@@ -61,22 +55,14 @@ func TestRenewalWithoutItsSwapMakesNoRecord(t *testing.T) {
 		holder := entered(t, b, exclusive("holder", time.Hour))
 		waiter := entered(t, a, exclusive("waiter", time.Minute))
 		s.before = cutNow
-		if err := renewed(t, a, waiter); !errors.Is(err, errCut) {
-			t.Fatal(err)
-		}
+		steps.Is(t, "the first renewal", renewed(t, a, waiter), errCut)
 		if n := s.records(); n != 0 {
 			t.Errorf("%d records belong to no document", n)
 		}
 		time.Sleep(2 * time.Minute)
-		if err := b.Leave(t.Context(), holder, driver.Exit{}); err != nil {
-			t.Fatal(err)
-		}
-		if next := entered(t, b, exclusive("next", time.Hour)); !next.Granted {
-			t.Error("a claim whose lease has ended bars the way")
-		}
-		if err := renewed(t, a, waiter); !driver.Gone(err) {
-			t.Errorf("Renew of a claim whose lease has ended returned %v", err)
-		}
+		left(t, b, holder)
+		steps.Hold(t, b, exclusive("next", time.Hour)) // a claim whose lease has ended does not bar the way
+		steps.Gone(t, "Renew of a claim whose lease has ended", renewed(t, a, waiter))
 	})
 }
 
@@ -104,9 +90,7 @@ func TestSwapThatLandsAfterTheLeaseIsRefused(t *testing.T) {
 				granted := entered(t, b, exclusive("granted", time.Minute))
 				waiter := entered(t, b, exclusive("waiter", time.Minute))
 				s.before = func() error { time.Sleep(2 * time.Minute); return nil }
-				if err := tt.do(b, granted, waiter); !driver.Gone(err) {
-					t.Errorf("%s returned %v", tt.what, err)
-				}
+				steps.Gone(t, tt.what, tt.do(b, granted, waiter))
 				l, err := b.Line(t.Context(), "k")
 				if err != nil || len(l.Claims) != 0 || l.Mark != "" {
 					t.Errorf("%s has left the line as %+v, error %v", tt.what, l, err)
@@ -127,12 +111,8 @@ func TestBreakWithoutItsSwapBreaksNothing(t *testing.T) {
 			t.Fatalf("error %v, or the waiter has no record", err)
 		}
 		s.before = cutNow
-		if err := a.Break(t.Context(), "k", waiter.Token, driver.Break{Reason: "enough"}); !errors.Is(err, errCut) {
-			t.Fatal(err)
-		}
-		if err := renewed(t, b, waiter); err != nil {
-			t.Errorf("Renew of a claim that was not broken returned %v", err)
-		}
+		steps.Is(t, "Break", a.Break(t.Context(), "k", waiter.Token, driver.Break{Reason: "enough"}), errCut)
+		steps.Well(t, "Renew of a claim that was not broken", renewed(t, b, waiter))
 	})
 }
 
@@ -188,9 +168,7 @@ func TestLongestOfTwoFirstRenewalsCounts(t *testing.T) {
 		longer := waiter
 		longer.TTL = 3 * time.Minute
 		for _, err := range b.Renew(t.Context(), []driver.Ticket{waiter, longer}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, err)
 		}
 		time.Sleep(2 * time.Minute)
 		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 2 {
@@ -252,10 +230,7 @@ func TestMessageBeforeALongLineKeepsTheOrder(t *testing.T) {
 func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(t, onlySwaps{newToy()})
-		first := entered(t, b, exclusive("first", time.Minute))
-		if err := b.Leave(t.Context(), first, driver.Exit{}); err != nil {
-			t.Fatal(err)
-		}
+		left(t, b, entered(t, b, exclusive("first", time.Minute)))
 		time.Sleep(9 * time.Second)
 		entered(t, b, exclusive("second", time.Minute))
 		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 1 || l.Claims[0].Left != time.Minute {
@@ -272,9 +247,7 @@ func TestLeaveUnderNoticeByAMessage(t *testing.T) {
 		holder := entered(t, a, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
 		notice := driver.Break{Reason: "enough", Notice: time.Minute}
-		if err := b.Break(t.Context(), "k", holder.Token, notice); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, b.Break(t.Context(), "k", holder.Token, notice))
 		s.before = func() error { // of the line in which the holder was alone
 			s.before = func() error { return renewed(t, b, waiter) }
 			return nil

@@ -25,18 +25,6 @@ func wish(key string, id int) driver.Claim {
 	}
 }
 
-func enter(t *testing.T, s *Store, c driver.Claim) driver.Ticket {
-	t.Helper()
-	ticket, err := s.Enter(t.Context(), c)
-	steps.Must(t, err)
-	return ticket
-}
-
-func leave(t *testing.T, s *Store, ticket driver.Ticket, e driver.Exit) {
-	t.Helper()
-	steps.Must(t, s.Leave(t.Context(), ticket, e))
-}
-
 // pass lets virtual time go by.
 func pass(d time.Duration) { <-time.After(d) }
 
@@ -45,16 +33,16 @@ func TestTokensAreTheClockOrOneMore(t *testing.T) {
 		s := New()
 		c := wish("k", 1)
 		c.Span = 1000
-		first := enter(t, s, c)
+		first := steps.Enter(t, s, c)
 		if now := time.Now().UnixMicro(); first.Token != now {
 			t.Errorf("the first token is %d; want the clock, %d", first.Token, now)
 		}
-		leave(t, s, first, driver.Exit{})
-		second := enter(t, s, wish("k", 2))
+		steps.Leave(t, s, first)
+		second := steps.Enter(t, s, wish("k", 2))
 		steps.Same(t, "the next token", second.Token, first.Token+1000)
-		leave(t, s, second, driver.Exit{})
+		steps.Leave(t, s, second)
 		pass(time.Second)
-		steps.Same(t, "a token a second later", enter(t, s, wish("k", 3)).Token, time.Now().UnixMicro())
+		steps.Same(t, "a token a second later", steps.Enter(t, s, wish("k", 3)).Token, time.Now().UnixMicro())
 	})
 }
 
@@ -62,12 +50,12 @@ func TestTokensAreTheClockOrOneMore(t *testing.T) {
 func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
-		marked := enter(t, s, wish("marked", 1))
-		leave(t, s, marked, driver.Exit{Mark: "done"})
+		marked := steps.Enter(t, s, wish("marked", 1))
+		steps.Leave(t, s, marked, driver.Exit{Mark: "done"})
 		if err := s.Leave(t.Context(), driver.Ticket{Claim: wish("gone", 2)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
 			t.Fatal(err)
 		}
-		holder, waits := enter(t, s, wish("k", 3)), enter(t, s, wish("k", 4))
+		holder, waits := steps.Enter(t, s, wish("k", 3)), steps.Enter(t, s, wish("k", 4))
 		pass(time.Second)
 
 		s.Flush()
@@ -82,58 +70,25 @@ func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 		if l, err := s.Line(t.Context(), "marked"); err != nil || l.Mark != "" || l.Last != 0 {
 			t.Errorf("a line is remembered after Flush: %+v, error %v", l, err)
 		}
-		enter(t, s, wish("gone", 2))
-		if next := enter(t, s, wish("k", 5)); !next.Granted || next.Token <= waits.Token {
+		steps.Enter(t, s, wish("gone", 2))
+		if next := steps.Enter(t, s, wish("k", 5)); !next.Granted || next.Token <= waits.Token {
 			t.Errorf("the next holder has token %d, granted %v; want one above %d", next.Token, next.Granted, waits.Token)
-		}
-	})
-}
-
-func TestFlushEndsAwaitAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New()
-		enter(t, s, wish("k", 1))
-		waits := enter(t, s, wish("k", 2))
-		answer := make(chan error, 1)
-		start := time.Now()
-		go func() {
-			_, err := s.Await(t.Context(), waits)
-			answer <- err
-		}()
-		synctest.Wait()
-		s.Flush()
-		if err := <-answer; !driver.Gone(err) || time.Since(start) != 0 {
-			t.Errorf("Await answered %v after %v; want GoneError at once", err, time.Since(start))
-		}
-	})
-}
-
-func TestAwaitEndsWhenAClaimAheadExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New()
-		short := wish("k", 1)
-		short.TTL = 300 * time.Millisecond
-		enter(t, s, short)
-		next := enter(t, s, wish("k", 2))
-		start := time.Now()
-		next, err := s.Await(t.Context(), next)
-		if err != nil || !next.Granted || time.Since(start) != short.TTL {
-			t.Errorf("granted %v, error %v after %v; want a grant after %v", next.Granted, err, time.Since(start), short.TTL)
 		}
 	})
 }
 
 func TestAwaitEndsAtOnceWhenItsClaimIsTakenAway(t *testing.T) {
 	for what, take := range map[string]func(t *testing.T, s *Store, waits driver.Ticket){
-		"Leave": func(t *testing.T, s *Store, waits driver.Ticket) { leave(t, s, waits, driver.Exit{}) },
+		"Leave": func(t *testing.T, s *Store, waits driver.Ticket) { steps.Leave(t, s, waits) },
+		"Flush": func(_ *testing.T, s *Store, _ driver.Ticket) { s.Flush() },
 		"Break": func(t *testing.T, s *Store, waits driver.Ticket) {
 			s.Break(t.Context(), waits.Key, waits.Token, driver.Break{})
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := New()
-			enter(t, s, wish("k", 1))
-			waits := enter(t, s, wish("k", 2))
+			steps.Enter(t, s, wish("k", 1))
+			waits := steps.Enter(t, s, wish("k", 2))
 			answer := make(chan error, 1)
 			start := time.Now()
 			go func() {
@@ -152,7 +107,7 @@ func TestAwaitEndsAtOnceWhenItsClaimIsTakenAway(t *testing.T) {
 func TestManyAwaitsOfOneClaimAllReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()
-		holder, next := enter(t, s, wish("k", 1)), enter(t, s, wish("k", 2))
+		holder, next := steps.Enter(t, s, wish("k", 1)), steps.Enter(t, s, wish("k", 2))
 		const n = 5
 		answers := make(chan bool, n)
 		for range n {
@@ -163,7 +118,7 @@ func TestManyAwaitsOfOneClaimAllReturn(t *testing.T) {
 		}
 		synctest.Wait()
 		start := time.Now()
-		leave(t, s, holder, driver.Exit{})
+		steps.Leave(t, s, holder)
 		for range n {
 			if !<-answers {
 				t.Errorf("an Await of the granted claim did not say so")
@@ -180,10 +135,10 @@ func TestMarkIsAsOfTheGrant(t *testing.T) {
 		c.Weight = 1
 		return c
 	}
-	first, second := enter(t, s, reader(1)), enter(t, s, reader(2))
-	leave(t, s, first, driver.Exit{Mark: "later"})
-	steps.Same(t, "a reader that was granted before the mark was written finds", enter(t, s, second.Claim).Mark, "")
-	steps.Same(t, "a reader that was granted after finds", enter(t, s, reader(3)).Mark, "later")
+	first, second := steps.Enter(t, s, reader(1)), steps.Enter(t, s, reader(2))
+	steps.Leave(t, s, first, driver.Exit{Mark: "later"})
+	steps.Same(t, "a reader that was granted before the mark was written finds", steps.Enter(t, s, second.Claim).Mark, "")
+	steps.Same(t, "a reader that was granted after finds", steps.Enter(t, s, reader(3)).Mark, "later")
 }
 
 func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
@@ -216,26 +171,26 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		s := New()
 		const n = 1000
 		for i := range n {
-			ticket := enter(t, s, wish(fmt.Sprint("old ", i), i))
+			ticket := steps.Enter(t, s, wish(fmt.Sprint("old ", i), i))
 			if i%4 == 0 {
 				continue // crashed
 			}
-			leave(t, s, ticket, driver.Exit{})
+			steps.Leave(t, s, ticket)
 		}
-		leave(t, s, enter(t, s, wish("marked", 1)), driver.Exit{Mark: "kept"})
-		held := enter(t, s, wish("held", 2))
+		steps.Leave(t, s, steps.Enter(t, s, wish("marked", 1)), driver.Exit{Mark: "kept"})
+		held := steps.Enter(t, s, wish("held", 2))
 		held.TTL = 48 * time.Hour
 		steps.Must(t, s.Renew(t.Context(), []driver.Ticket{held})[0])
 
 		pass(23 * time.Hour)
 		for i := range n {
-			leave(t, s, enter(t, s, wish(fmt.Sprint("new ", i), i)), driver.Exit{})
+			steps.Leave(t, s, steps.Enter(t, s, wish(fmt.Sprint("new ", i), i)))
 		}
 		steps.Same(t, "lines are remembered before a day is over", len(s.lines), 2*n+2)
 
 		pass(2 * time.Hour)
 		for i := range 2 * n {
-			leave(t, s, enter(t, s, wish(fmt.Sprint("newer ", i), i)), driver.Exit{})
+			steps.Leave(t, s, steps.Enter(t, s, wish(fmt.Sprint("newer ", i), i)))
 		}
 		if len(s.lines) > 3*n+2 {
 			t.Errorf("%d lines are remembered; want at most %d: those of a day ago are idle", len(s.lines), 3*n+2)
@@ -315,11 +270,11 @@ func TestAlarmStopsWhenTold(t *testing.T) {
 		// A subscriber may call the Store.
 		s.Enter(context.Background(), wish("other", 9))
 	})
-	first := enter(t, s, wish("k", 1))
+	first := steps.Enter(t, s, wish("k", 1))
 	steps.Must(t, s.Break(t.Context(), "k", first.Token, driver.Break{Reason: "one"}))
 	stop()
 	stop()
-	second := enter(t, s, wish("k", 2))
+	second := steps.Enter(t, s, wish("k", 2))
 	steps.Must(t, s.Break(t.Context(), "k", second.Token, driver.Break{Reason: "two"}))
 	if want := first.ID + " one"; len(heard) != 1 || heard[0] != want {
 		t.Errorf("the subscriber heard %q; want %q alone", heard, want)

@@ -10,49 +10,23 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// told is the table: what each scheme breaks, and nothing else.
-var told = map[int][]history.Rule{
-	1:  {history.Stuck},
-	2:  {history.Exclusion},
-	3:  {history.Exclusion},
-	4:  {history.Exclusion},
-	5:  {history.Exclusion},
-	6:  {history.Exclusion},
-	7:  {history.Exclusion, history.Tokens},
-	8:  {history.Exclusion},
-	9:  {history.Fence},
-	10: {history.Tokens},
-	11: {history.Exclusion},
-	12: {history.Reentrancy, history.ReadWrite},
-	13: {history.WakeUp},
-	14: {history.Stuck},
-	15: {history.Stuck},
-	16: {history.Exclusion},
-	17: {history.Exclusion},
-	18: {history.Exclusion},
-	19: {history.Exclusion},
-	20: {history.Exclusion},
-	21: {history.Exclusion},
-	22: {history.Exclusion},
-}
-
 func TestMain(m *testing.M) {
 	logging.Disable() // a node that cannot be reached is part of the play
 	m.Run()
 }
 
+// What each scheme breaks is told in docs/lab.md, which the command's tests compare.
 func TestEverySchemeBreaksAsTold(t *testing.T) {
 	for i, e := range All() {
-		if e.Number != i+1 || len(All()) != len(told) {
-			t.Fatalf("scheme %d is at position %d of %d", e.Number, i+1, len(All()))
+		if e.Number != i+1 {
+			t.Fatalf("scheme %d is at position %d", e.Number, i+1)
 		}
 		t.Run(e.Title.EN, func(t *testing.T) {
 			t.Parallel()
 			r, err := e.Play(t.Context(), t.TempDir())
 			steps.Must(t, err)
-			want := told[e.Number]
-			if got := r.Scheme.Broken(); !slices.Equal(got, want) || !slices.Equal(e.Breaks, want) {
-				t.Errorf("the scheme breaks %v and says that it breaks %v; want %v", got, e.Breaks, want)
+			if got := r.Scheme.Broken(); len(got) == 0 || !slices.Equal(got, e.Breaks) {
+				t.Errorf("the scheme breaks %v and says that it breaks %v", got, e.Breaks)
 			}
 			if len(r.Ours.Violations) > 0 {
 				t.Errorf("fencelock breaks %v", r.Ours.Violations)

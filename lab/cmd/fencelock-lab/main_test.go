@@ -125,8 +125,8 @@ func TestLabPlaysOneScheme(t *testing.T) {
 		t.Errorf("it says %q", r.err)
 	}
 	for _, want := range []string{
-		"4  SET NX EX, DEL\n", "DEL lock → 1", "^^^ BROKEN I1: two are inside at once", "Context() → ErrExpired", "Release → ErrLost",
-		"TryLock → held by B", "As told: the scheme breaks I1, fencelock keeps what is judged.\n",
+		"4  SET NX EX, DEL\n", "\n2  ~ 30s pass, and A has not  ", "DEL lock → 1", "^^^ BROKEN I1: two are inside at once",
+		"Context() → ErrExpired", "Release → ErrLost", "TryLock → held by B", "As told: the scheme breaks I1, fencelock keeps what is judged.\n",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("lab 4 does not print %q:\n%s", want, r.out)

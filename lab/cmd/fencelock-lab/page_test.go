@@ -285,43 +285,6 @@ func TestWrapKeepsToItsColumns(t *testing.T) {
 	}
 }
 
-// What is shown of a run is in columns, whatever the language.
-func TestRunIsShownInColumns(t *testing.T) {
-	r := lab.Run{Steps: []lab.Step{
-		{Actor: "A", Text: lab.Text{EN: "takes the lock", ZH: "拿到锁"}, Calls: []string{"SET lock A → OK"},
-			Holds: []lab.Text{{EN: "A holds", ZH: "A 持有"}}},
-		{Text: lab.Text{EN: "30s pass", ZH: "过了 30 秒"}},
-		{Actor: "C", Text: lab.Text{EN: "comes and goes, and comes and goes again", ZH: "来了又走，走了又来，来了又走，走了又来"},
-			Broke: []history.Rule{history.Exclusion}},
-	}}
-	for l, want := range map[lab.Lang]string{
-		lab.English: `
-   client A                        client B                        the store holds
-1  takes the lock                                                  A holds
-     SET lock A → OK
-2  ~ 30s pass                                                      –
-3                                  C: comes and goes, and comes    –
-                                   and goes again
-   ^^^ BROKEN I1: two are inside at once
-`,
-		lab.Chinese: `
-   客户端 A                        客户端 B                        存储里有
-1  拿到锁                                                          A 持有
-     SET lock A → OK
-2  ~ 过了 30 秒                                                    –
-3                                  C: 来了又走，走了又来，来了又   –
-                                   走，走了又来
-   ^^^ 出事 I1: 两个同时持有
-`,
-	} {
-		var b strings.Builder
-		showRun(&b, r, l)
-		if got := "\n" + b.String(); got != want {
-			t.Errorf("%s:%s\nwant:%s", l, got, want)
-		}
-	}
-}
-
 func TestWhatDidNotGoAsToldIsSaid(t *testing.T) {
 	e := lab.All()[3]
 	var b strings.Builder

@@ -140,19 +140,23 @@ func TestLeaderThatIsCutOffIsReplacedWithinItsLease(t *testing.T) {
 	})
 }
 
+// breakLeader ends the leadership, and waits for a TTL.
+func breakLeader(t *testing.T, s *memlock.Store, how fencelock.Break) {
+	t.Helper()
+	operator := testclient.New(t, s, nil)
+	defer operator.Close()
+	l, err := operator.Line(t.Context(), "reports")
+	steps.Must(t, err)
+	steps.Must(t, operator.Break(t.Context(), "reports", l.Claims[0].Token, how))
+	time.Sleep(ttl)
+}
+
 // A broken leader campaigns again, behind the others.
 func TestBrokenLeaderCampaignsAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		a, b := campaign(t, s, "a", nil), campaign(t, s, "b", nil)
-		operator := testclient.New(t, s, nil)
-		defer operator.Close()
 		for _, next := range []*process{b, a, b} {
-			l, err := operator.Line(t.Context(), "reports")
-			steps.Must(t, err)
-			if err := operator.Break(t.Context(), "reports", l.Claims[0].Token, fencelock.Break{Reason: "it is b's turn"}); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(ttl)
+			breakLeader(t, s, fencelock.Break{Reason: "it is the other's turn"})
 			wantLeader(t, next, a, b)
 		}
 	})
@@ -170,14 +174,8 @@ func TestLeaderUnderNoticeStepsDown(t *testing.T) {
 			return ctx.Err()
 		})
 		b := campaign(t, s, "b", nil)
-		operator := testclient.New(t, s, nil)
-		defer operator.Close()
 		for _, next := range []*process{b, a} {
-			l, err := operator.Line(t.Context(), "reports")
-			steps.Must(t, err)
-			how := fencelock.Break{Reason: "it is the other's turn", Notice: time.Hour}
-			steps.Must(t, operator.Break(t.Context(), "reports", l.Claims[0].Token, how))
-			time.Sleep(ttl)
+			breakLeader(t, s, fencelock.Break{Reason: "it is the other's turn", Notice: time.Hour})
 			wantLeader(t, next, a, b)
 		}
 		if fmt.Sprint(ended) != fmt.Sprint([]any{nil, nil}) {

@@ -22,15 +22,15 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
-	"github.com/fencelock/fencelock/httplock/internal/lines"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 )
 
 // hurriedSite is a site whose time limits of connections are short.
-func hurriedSite(t *testing.T, limit time.Duration) (addr string) {
+func hurriedSite(t *testing.T) (addr string) {
 	t.Helper()
+	const limit = 500 * time.Millisecond
 	client := testclient.New(t, memlock.New(), &fencelock.Options{TTL: placeKept})
 	s, err := httplock.New(client, nil)
 	steps.Must(t, err)
@@ -60,7 +60,7 @@ func hurriedSite(t *testing.T, limit time.Duration) (addr string) {
 // others meanwhile.
 func TestSlowConnectionsAreLetGo(t *testing.T) {
 	const each = 100
-	addr := hurriedSite(t, 500*time.Millisecond)
+	addr := hurriedSite(t)
 	var all sync.WaitGroup
 	for _, begin := range []string{
 		"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", // a header that never ends
@@ -96,14 +96,14 @@ func TestSlowConnectionsAreLetGo(t *testing.T) {
 func isReset(err error) bool { return strings.Contains(err.Error(), "reset") }
 
 func TestLargeBodyIsRefusedEarly(t *testing.T) {
-	s := newSite(t, nil)
+	s, url := listening(t)
 	for _, length := range []int64{100 << 20, -1} { // announced, and in chunks
 		body := &endless{size: 100 << 20}
-		r, err := http.NewRequest("POST", s.url+"/v1/acquire", body)
+		r, err := http.NewRequest("POST", url+"/v1/acquire", body)
 		steps.Must(t, err)
 		r.ContentLength = length
 		r.Header.Set("Content-Type", "application/json")
-		res, err := s.http.Do(r)
+		res, err := http.DefaultClient.Do(r)
 		if err != nil { // closed while it was sent
 			if !isReset(err) && !strings.Contains(err.Error(), "broken pipe") {
 				t.Error(err)
@@ -117,8 +117,8 @@ func TestLargeBodyIsRefusedEarly(t *testing.T) {
 		}
 	}
 	just := `{"key":"k"` + strings.Repeat(" ", 64<<10-11) + `}`
-	s.post(200, "/v1/acquire", just)
-	s.problem(413, "too-large", "/v1/acquire", just+" ")
+	s.do("POST", "/v1/acquire", just).ok(t)
+	s.do("POST", "/v1/acquire", just+" ").is(t, 413, "too-large")
 }
 
 // endless is a body of many spaces.
@@ -137,64 +137,37 @@ func (e *endless) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func TestHeaderFloodIsRefused(t *testing.T) {
-	addr := hurriedSite(t, 5*time.Second)
-	for name, header := range map[string]string{
-		"one": "X-Long: " + strings.Repeat("x", 64<<10) + "\r\n", "many": strings.Repeat("X-Many: x\r\n", 10_000),
-	} {
-		c, err := net.Dial("tcp", addr)
-		steps.Must(t, err)
-		c.SetDeadline(time.Now().Add(20 * time.Second))
-		go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n")
-		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		switch {
-		case err != nil && isReset(err):
-		case err != nil:
-			t.Errorf("%s: %v", name, err)
-		case res.StatusCode != http.StatusRequestHeaderFieldsTooLarge:
-			t.Errorf("%s: status %d", name, res.StatusCode)
-		}
-		c.Close()
-	}
-}
-
 // A key is bytes, and no path, whatever it looks like.
 func TestOddKeysAreKeysLikeOthers(t *testing.T) {
-	s := newSite(t, nil)
-	odd := []string{
-		"../../etc/passwd", "..%2f..%2fetc", "%00", "a\x00b", "a/b", "//", ".", "a b", "a\nb", "<script>alert(1)</script>",
-		"{}", `"`, `\`, "ключ", strings.Repeat("é", 128), "a", "A", "a ", "\ufeffa", "\u202ea", "�", "😀", "fencelock/ready",
-	}
-	handles := map[string]answer{}
-	for _, key := range odd {
-		a := s.post(200, "/v1/acquire", marshal(map[string]string{"key": key}))
-		if a.text("key") != key {
-			t.Errorf("%q is answered as %q", key, a.text("key"))
+	inWorld(t, func(w *world) {
+		s := w.server(nil)
+		held := map[string]result{}
+		for _, key := range []string{
+			"../../etc/passwd", "..%2f..%2fetc", "%00", "a\x00b", "a/b", "//", ".", "a b", "a\nb", "<script>alert(1)</script>",
+			"{}", `"`, `\`, "ключ", strings.Repeat("é", 128), "a", "A", "a ", "\ufeffa", "\u202ea", "�", "😀", "fencelock/ready",
+		} {
+			held[key] = s.acquire(key)
+			steps.Same(t, "the key of the answer", held[key].text("key"), key)
 		}
-		handles[key] = a
-	}
-	for _, key := range odd {
-		line := s.get(200, "/v1/line?key="+escape(key))
-		if line.text("key") != key || line.text("last_token") != handles[key].text("token") {
-			t.Errorf("the line of %q is %v", key, line)
+		for key, a := range held {
+			line := s.do("GET", "/v1/line?key="+escape(key), "").ok(t)
+			if line.text("key") != key || line.text("last_token") != a.text("token") {
+				t.Errorf("the line of %q is %v", key, line.answer)
+			}
+			s.verb("release", a).ok(t)
 		}
-		s.post(200, "/v1/release", handleOf(handles[key]))
-	}
-	// Go programs may use keys that are not UTF-8; they can be looked at.
-	l, err := s.client.Lock(t.Context(), "\xff\xfe")
-	steps.Must(t, err)
-	defer l.Release(t.Context())
-	if line := s.get(200, "/v1/line?key=%ff%fe"); line.text("key_b64") != "//4=" {
-		t.Errorf("the line is %v", line)
-	}
-	for _, path := range []string{"/v1/../v1/lines", "/v1//lines", "/V1/lines", "/v1/lines/", "/v1/line%73x", "/.."} {
-		if res, a := s.request("GET", path, ""); res.StatusCode != 404 {
-			t.Errorf("%s: %d %v", path, res.StatusCode, a)
+		// Go programs may use keys that are not UTF-8; they can be looked at.
+		l, err := s.client.Lock(t.Context(), "\xff\xfe")
+		steps.Must(t, err)
+		steps.Same(t, "the key in base64", s.do("GET", "/v1/line?key=%ff%fe", "").ok(t).text("key_b64"), "//4=")
+		steps.OK(t, l.Release(t.Context()))
+		for _, path := range []string{"/v1/../v1/lines", "/v1//lines", "/V1/lines", "/v1/lines/", "/v1/line%73x", "/.."} {
+			steps.Same(t, path+": status", s.do("GET", path, "").status, 404)
 		}
-	}
-	if res, _ := s.request("PUT", "/v1/acquire", ""); res.StatusCode != 405 || res.Header.Get("Allow") != "POST" {
-		t.Errorf("PUT: %d %v", res.StatusCode, res.Header)
-	}
+		if r := s.do("PUT", "/v1/acquire", ""); r.status != 405 || r.header.Get("Allow") != "POST" {
+			t.Errorf("PUT: %d %v", r.status, r.header)
+		}
+	})
 }
 
 func escape(s string) string {
@@ -241,32 +214,17 @@ func TestSecretsAreComparedInConstantTime(t *testing.T) {
 
 // A client that closes its connection while it waits leaves the line, over a real connection.
 func TestClosedSocketLeavesTheLine(t *testing.T) {
-	s := newSite(t, nil)
-	h := s.post(200, "/v1/acquire", `{"key":"k"}`)
-	addr := strings.TrimPrefix(s.url, "http://")
-	c, err := net.Dial("tcp", addr)
+	s, url := listening(t)
+	h := s.acquire("k")
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	steps.Must(t, err)
 	body := `{"key":"k","wait":"5m"}`
 	fmt.Fprintf(c, "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 		"Content-Length: %d\r\n\r\n%s", len(body), body)
-	s.eventually("it waits", func() bool { return s.waiting("k") == 1 })
+	waitUntil(t, "it waits", func() bool { return s.waiters("k") == 1 })
 	c.Close()
-	s.eventually("it has left", func() bool { return s.waiting("k") == 0 })
-	s.post(200, "/v1/release", handleOf(h))
-}
-
-func (s *site) waiting(key string) int {
-	s.Helper()
-	l, err := s.client.Line(s.Context(), key)
-	steps.Must(s, err)
-	_, waiters := lines.Split(&l)
-	return len(waiters)
-}
-
-// eventually asks again and again.
-func (s *site) eventually(what string, is func() bool) {
-	s.Helper()
-	testserver.Eventually(s, time.Minute, what, is)
+	waitUntil(t, "it has left", func() bool { return s.waiters("k") == 0 })
+	s.verb("release", h).ok(t)
 }
 
 // crowded returns a Client of a store with n lines that have the longest notes.

@@ -56,6 +56,16 @@ func (w *world) server(o *httplock.Options) *local {
 	return &local{w, s, client, ""}
 }
 
+// listening returns a Server on a store of its own that is reached over real connections, too, at url.
+func listening(t *testing.T) (s *local, url string) {
+	t.Helper()
+	client := testclient.New(t, memlock.New(), &fencelock.Options{Owner: "server", TTL: placeKept})
+	server, err := httplock.New(client, nil)
+	steps.Must(t, err)
+	t.Cleanup(func() { steps.OK(t, client.Close()) })
+	return &local{&world{T: t}, server, client, ""}, testclient.Serve(t, server.HTTPServer(), server.Drain).URL
+}
+
 // result is the answer to a request.
 type result struct {
 	answer
@@ -85,6 +95,9 @@ func (l *local) doUntil(ctx context.Context, method, path, body string) result {
 func (l *local) serve(r *http.Request) result {
 	w := httptest.NewRecorder()
 	l.ServeHTTP(w, r)
+	if w.Body.Len() > 0 { // else its client has gone
+		steps.Same(l, "Cache-Control", w.Header().Get("Cache-Control"), "no-store")
+	}
 	a := answer{}
 	if strings.Contains(w.Header().Get("Content-Type"), "json") {
 		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {

@@ -180,10 +180,12 @@ func TestWaitThatIsOverElsewhereIsNotCalledALoss(t *testing.T) {
 
 // leave names a request by its request_id alone, and ends it whatever it is for.
 func TestLeaveEndsARequestOfAnyKind(t *testing.T) {
-	for _, kind := range []string{`"kind":"shared"`, `"kind":"permits","size":9,"permits":5`, `"kind":"exclusive"`} {
+	for request, path := range map[string]string{
+		`"kind":"shared"`: "acquire", `"kind":"permits","size":9,"permits":5`: "acquire", `"kind":"exclusive"`: "acquire", `"slot":"1h"`: "once",
+	} {
 		inWorld(t, func(w *world) {
 			a, b := w.server(nil), w.server(nil)
-			a.do("POST", "/v1/acquire", fmt.Sprintf("{%s,%s}", wish, kind)).ok(t)
+			a.do("POST", "/v1/"+path, fmt.Sprintf("{%s,%s}", wish, request)).ok(t)
 			b.do("POST", "/v1/leave", `{"key":"k","request_id":"wish-of-mine"}`).ok(t)
 			a.verb("release", a.acquire("k")).ok(t)
 		})
@@ -229,13 +231,4 @@ func TestRequestIDIsForAcquireOrForOnce(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestLeaveEndsARequestOfOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.server(nil), w.server(nil)
-		a.do("POST", "/v1/once", fmt.Sprintf(`{%s,"slot":"1h"}`, wish)).ok(t)
-		b.do("POST", "/v1/leave", `{"key":"k","request_id":"wish-of-mine"}`).ok(t)
-		a.verb("release", a.acquire("k")).ok(t)
-	})
 }

@@ -126,8 +126,42 @@ type wish = func(ctx context.Context, c *fencelock.Client) error
 
 // refusal is a call that is refused because the lock is taken.
 type refusal struct {
-	own bool // in the process that holds the lock
+	asks
+	after time.Duration
 	wish
+}
+
+// asks is who makes a call.
+type asks int
+
+const (
+	other    asks = iota // another process than that which holds the lock
+	own                  // the process that holds it
+	unqueued             // another process, where the backend cannot queue
+)
+
+var errAway = errors.New("the user went away")
+
+// cancelled is f with a ctx that is cancelled after a second.
+func cancelled(t *testing.T, f wish) wish {
+	return func(ctx context.Context, c *fencelock.Client) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		time.AfterFunc(time.Second, func() { cancel(errAway) })
+		err := f(ctx, c)
+		is(t, err, context.Canceled, errAway)
+		return err
+	}
+}
+
+// late is f with a ctx whose deadline comes after a second.
+func late(t *testing.T, f wish) wish {
+	return func(ctx context.Context, c *fencelock.Client) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, time.Second, errAway)
+		defer cancel()
+		err := f(ctx, c)
+		is(t, err, context.DeadlineExceeded, errAway)
+		return err
+	}
 }
 
 func refusals(t *testing.T) map[string]refusal {
@@ -137,68 +171,64 @@ func refusals(t *testing.T) map[string]refusal {
 	tryLock := func(opts ...fencelock.Option) wish {
 		return func(ctx context.Context, c *fencelock.Client) error { return errOf(c.TryLock(ctx, "k", opts...)) }
 	}
-	rlock := func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k")) }
-	cause := errors.New("the user went away")
-	cancelled := func(f wish) wish {
+	rlock := func(opts ...fencelock.Option) wish {
+		return func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k", opts...)) }
+	}
+	lockAll := func(opts ...fencelock.Option) wish {
 		return func(ctx context.Context, c *fencelock.Client) error {
-			ctx, cancel := context.WithCancelCause(ctx)
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			err := f(ctx, c)
-			is(t, err, context.Canceled, cause)
-			return err
+			return errOf(c.LockAll(ctx, []string{"a", "k", "z"}, opts...))
 		}
 	}
-	late := func(f wish) wish {
-		return func(ctx context.Context, c *fencelock.Client) error {
-			ctx, cancel := context.WithTimeoutCause(ctx, time.Second, cause)
-			defer cancel()
-			err := f(ctx, c)
-			is(t, err, context.DeadlineExceeded, cause)
-			return err
-		}
+	do := func(opts ...fencelock.Option) wish {
+		return func(ctx context.Context, c *fencelock.Client) error { return c.Do(ctx, "k", neverRuns(t), opts...) }
 	}
-	wait := fencelock.Wait(time.Second)
-	idle := func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil }
+	wait, try := fencelock.Wait(time.Second), fencelock.Wait(0)
+	hour := []fencelock.Option{fencelock.NoRenewal(), fencelock.TTL(time.Hour), wait}
 	return map[string]refusal{
-		"TryLock, other process":              {false, tryLock()},
-		"TryLock, this process":               {true, tryLock()},
-		"TryLock with Wait(0)":                {true, tryLock(fencelock.Wait(0))},
-		"Lock with Wait(0)":                   {false, lock(fencelock.Wait(0))},
-		"Wait in the store's line":            {false, lock(wait)},
-		"Wait in this process":                {true, lock(wait)},
-		"Wait beside the local queue":         {true, lock(wait, fencelock.Note("n"))},
-		"NoRenewal":                           {false, lock(wait, fencelock.NoRenewal(), fencelock.TTL(time.Hour))},
-		"NoRenewal, try":                      {false, tryLock(fencelock.NoRenewal(), fencelock.TTL(time.Hour))},
-		"ctx cancelled in the store's line":   {false, cancelled(lock())},
-		"ctx cancelled in this process":       {true, cancelled(lock())},
-		"ctx cancelled while a reader waits":  {true, cancelled(rlock)},
-		"deadline of ctx in the store's line": {false, late(lock())},
-		"deadline of ctx in this process":     {true, late(lock())},
-		"RLock, a try": {true, func(ctx context.Context, c *fencelock.Client) error {
-			return errOf(c.RLock(ctx, "k", fencelock.Wait(0)))
+		"TryLock, other process":              {other, 0, tryLock()},
+		"TryLock, this process":               {own, 0, tryLock()},
+		"TryLock with Wait(0)":                {own, 0, tryLock(try)},
+		"Lock with Wait(0)":                   {other, 0, lock(try)},
+		"Wait in the store's line":            {other, time.Second, lock(wait)},
+		"Wait in this process":                {own, time.Second, lock(wait)},
+		"Wait beside the local queue":         {own, time.Second, lock(wait, fencelock.Note("n"))},
+		"Wait without a line":                 {unqueued, time.Second, lock(wait)},
+		"NoRenewal":                           {other, time.Second, lock(hour...)},
+		"NoRenewal, try":                      {other, 0, tryLock(hour[:2]...)},
+		"NoRenewal without a line":            {unqueued, time.Second, lock(hour...)},
+		"ctx cancelled in the store's line":   {other, time.Second, cancelled(t, lock())},
+		"ctx cancelled in this process":       {own, time.Second, cancelled(t, lock())},
+		"ctx cancelled while a reader waits":  {own, time.Second, cancelled(t, rlock())},
+		"deadline of ctx in the store's line": {other, time.Second, late(t, lock())},
+		"deadline of ctx in this process":     {own, time.Second, late(t, lock())},
+		"RLock, a try, this process":          {own, 0, rlock(try)},
+		"RLock, a try, other process":         {other, 0, rlock(try)},
+		"RLock":                               {other, time.Second, rlock(wait)},
+		"Do":                                  {other, time.Second, do(wait)},
+		"Do, a try":                           {other, 0, do(try)},
+		"Once, a try": {other, 0, func(ctx context.Context, c *fencelock.Client) error {
+			return errOf(c.Once(ctx, "k", time.Time{}, neverRuns(t), try))
 		}},
-		"RLock": {false, func(ctx context.Context, c *fencelock.Client) error { return errOf(c.RLock(ctx, "k", wait)) }},
-		"Do":    {false, func(ctx context.Context, c *fencelock.Client) error { return c.Do(ctx, "k", idle, wait) }},
-		"Once": {false, func(ctx context.Context, c *fencelock.Client) error {
-			return errOf(c.Once(ctx, "k", time.Time{}, idle, fencelock.Wait(0)))
-		}},
-		"LockAll": {false, func(ctx context.Context, c *fencelock.Client) error {
-			return errOf(c.LockAll(ctx, []string{"a", "k", "z"}, wait))
-		}},
+		"LockAll":        {other, time.Second, lockAll(wait)},
+		"LockAll, a try": {other, 0, lockAll(try)},
 	}
 }
 
-// Whatever way a call fails because the lock is taken, it says so in the same way.
+// Whatever way a call fails because the lock is taken, it says so in the same way. Wait bounds the
+// waiting, and not the holding.
 func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 	for name, try := range refusals(t) {
 		runInWorld(t, name, func(t *testing.T, w *world) {
-			own := w.client(&fencelock.Options{Owner: "holder"})
-			l := w.lock(own, "k")
-			c := own
-			if !try.own {
+			w.store.info.Fair = try.asks != unqueued
+			holder := w.client(&fencelock.Options{Owner: "holder"})
+			l := w.lock(holder, "k", fencelock.Wait(time.Second))
+			c := holder
+			if try.asks != own {
 				c = w.client(&fencelock.Options{Owner: "other"})
 			}
+			start := time.Now()
 			err := try.wish(bg, c)
+			took(t, start, try.after)
 			h := w.held(err)
 			if h.Key != "k" || h.Owner != "holder" || h.Token != l.Token() || h.Ahead < 1 {
 				t.Errorf("got %+v", h)
@@ -206,31 +236,13 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 			if !strings.Contains(err.Error(), "k is held by holder") {
 				t.Errorf("text: %v", err)
 			}
-			w.release(l)
 			time.Sleep(3 * time.Second) // what is cleaned up in the background
-			w.free("k")
+			w.release(l)
+			for _, key := range []string{"a", "k", "z"} {
+				w.free(key)
+			}
 		})
 	}
-}
-
-// A backend that cannot queue refuses again and again; in the end that is a refusal
-// like any other.
-func TestWaitAtBackendThatCannotQueueEndsAsRefusal(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.store.info.Fair = false
-		a, b := w.client(&fencelock.Options{Owner: "a"}), w.client(nil)
-		l := w.lock(a, "k")
-		for _, opts := range [][]fencelock.Option{
-			{fencelock.Wait(time.Second)},
-			{fencelock.Wait(time.Second), fencelock.NoRenewal(), fencelock.TTL(time.Minute)},
-		} {
-			_, err := b.Lock(bg, "k", opts...)
-			if h := w.held(err); h.Owner != "a" {
-				t.Errorf("got %+v", h)
-			}
-		}
-		w.release(l)
-	})
 }
 
 // The holder that a waiting front knows of changes: a try must not report a
@@ -340,8 +352,12 @@ func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {
 		} {
 			runInWorld(t, name+"/"+how, func(t *testing.T, w *world) {
 				w.store.meddle(first(tt.errs...), nil)
+				start := time.Now()
 				err := try(w.client(nil))
 				w.is(err, fencelock.ErrUnavailable)
+				if tt.forGood {
+					tookAtMost(t, start, time.Second) // no repeat can help
+				}
 				if got := errors.Is(err, fencelock.ErrRefused); got != tt.refused {
 					t.Errorf("ErrRefused is matched: %v, want %v, by %v", got, tt.refused, err)
 				}

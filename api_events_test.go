@@ -127,6 +127,8 @@ func TestRefusedReportsBadInput(t *testing.T) {
 	})
 }
 
+// A renewal that fails is a risk, and not a loss. The next one that is answered says how near the end
+// of the lease was.
 func TestAtRiskIsReportedOncePerOutage(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var heard listener
@@ -141,7 +143,9 @@ func TestAtRiskIsReportedOncePerOutage(t *testing.T) {
 		}
 		w.store.heal()
 		time.Sleep(5 * time.Second)
-		w.wantEvents(&heard, "renewed")
+		if e := w.wantEvents(&heard, "renewed")[0]; e.Left < 11*time.Second || e.Left > 15*time.Second {
+			t.Errorf("renewed with %v left", e.Left)
+		}
 		w.store.meddle(only(silent, "renew"), nil)
 		time.Sleep(20 * time.Second)
 		w.wantEvents(&heard, "at risk") // a third of the lease is left
@@ -162,26 +166,6 @@ func TestRenewUnderACancelledContextIsNoRisk(t *testing.T) {
 		w.is(l.Renew(ctx), context.Canceled)
 		w.wantEvents(&heard, "acquired")
 		w.release(l)
-	})
-}
-
-// One thing after the other, as they happened: the lease of A ends before B gets it.
-func TestHandOffIsReportedInOrder(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var heard listener
-		c := w.client(&fencelock.Options{OnEvent: heard.on})
-		l := w.lock(c, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
-		w.release(l)
-		next := w.got(k.wait())
-		w.release(next)
-		ev := w.wantEvents(&heard, "acquired", "waiting", "released", "acquired", "released")
-		if ev[2].Token != l.Token() || ev[3].Token != next.Token() || !ev[3].Handoff || ev[4].Token != next.Token() {
-			t.Errorf("%+v", ev)
-		}
-		if ev[1].HeldBy.Ahead != 1 {
-			t.Errorf("waiting: %+v", ev[1])
-		}
 	})
 }
 

@@ -60,43 +60,6 @@ func TestRoundTripsOfEachCall(t *testing.T) {
 	})
 }
 
-func TestWaitBoundsTheWaitingAndNotTheHolding(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		l := w.lock(a, "k", fencelock.Wait(time.Second))
-		for name, c := range map[string]*fencelock.Client{"in the process": a, "in the store": b} {
-			k := w.begin(func() (*fencelock.Lease, error) {
-				return c.Lock(bg, "k", fencelock.Wait(1500*time.Millisecond))
-			})
-			w.held(errOf(k.wait()))
-			steps.Same(t, name+": waited", k.took, 1500*time.Millisecond)
-		}
-		time.Sleep(time.Hour)
-		ok(t, l.Err())
-		w.release(l)
-	})
-}
-
-func TestWaitZeroIsATry(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		l := w.got(a.Lock(bg, "k", fencelock.Wait(0)))
-		start := time.Now()
-		for _, f := range []func() error{
-			func() error { _, err := b.Lock(bg, "k", fencelock.Wait(0)); return err },
-			func() error { _, err := b.RLock(bg, "k", fencelock.Wait(0)); return err },
-			func() error { _, err := b.LockAll(bg, []string{"j", "k"}, fencelock.Wait(0)); return err },
-			func() error { _, err := b.Once(bg, "k", time.Now(), nil, fencelock.Wait(0)); return err },
-			func() error { return b.Do(bg, "k", nil, fencelock.Wait(0)) },
-		} {
-			w.held(f())
-		}
-		took(t, start, 0)
-		w.release(l)
-		w.free("j")
-	})
-}
-
 func TestWaitBeyondAllTimesIsNoBound(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
@@ -300,12 +263,15 @@ func TestAnotherSizeIsErrKind(t *testing.T) {
 	})
 }
 
-func TestSemaphoreNeedsABackendThatKeepsOne(t *testing.T) {
+func TestWhatTheBackendCannotKeepIsInvalid(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.store.info.Fair = false
+		w.store.info.Fair, w.store.info.Linger = false, false
 		c := w.client(nil)
 		w.is(errOf(c.Acquire(bg, "s", 1, 3)), fencelock.ErrInvalid)
+		w.is(errOf(c.Once(bg, "k", noon, neverRuns(t))), fencelock.ErrInvalid) // marks come with a line
+		w.is(errOf(c.Lock(bg, "k", fencelock.MinHold(time.Second))), fencelock.ErrInvalid)
 		w.steps()
 		w.release(w.got(c.RLock(bg, "r"))) // readers are another matter
+		w.release(w.lock(c, "k", fencelock.MinHold(0)))
 	})
 }

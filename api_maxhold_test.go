@@ -69,17 +69,6 @@ func TestMaxHoldCountsFromTheGrant(t *testing.T) {
 	})
 }
 
-func TestMaxHoldBeyondAllTimesIsNoBound(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		time.Sleep(time.Hour) // so that a sum would overflow
-		l := w.lock(c, "k", fencelock.MaxHold(1<<63-1))
-		time.Sleep(time.Hour)
-		ok(t, l.Err())
-		w.release(l)
-	})
-}
-
 // A waiter that would hold for six hours is, while it waits, a waiter like any other:
 // if it dies, the line goes on after one normal lease.
 func TestDeadWaiterForALeaseWithoutRenewalDoesNotJamTheLine(t *testing.T) {
@@ -310,16 +299,6 @@ func TestMinHoldSurvivesDoAndClose(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		w.free("k")
 		w.free("j")
-	})
-}
-
-func TestMinHoldNeedsABackendThatKeepsIt(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.store.info.Linger = false
-		c := w.client(nil)
-		w.is(errOf(c.Lock(bg, "k", fencelock.MinHold(time.Second))), fencelock.ErrInvalid)
-		w.steps()
-		w.release(w.lock(c, "k", fencelock.MinHold(0)))
 	})
 }
 

@@ -364,16 +364,3 @@ func TestLongestOwnerFitsIntoAMark(t *testing.T) {
 		w.once(c, time.Date(2026, 11, 20, 20, 0, 0, 123456789, time.UTC), &j, false)
 	})
 }
-
-func TestOnceNeedsABackendWithMarks(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.store.info.Fair = false
-		c := w.client(nil)
-		ran, err := c.Once(bg, "k", noon, nil)
-		if ran {
-			t.Error("ran")
-		}
-		w.is(err, fencelock.ErrInvalid)
-		w.steps()
-	})
-}

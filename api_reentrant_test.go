@@ -157,24 +157,6 @@ func TestContextOfAReleasedGrantSharesNothing(t *testing.T) {
 	})
 }
 
-func TestLossEndsAllHandles(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		in := w.got(c.Lock(context.WithoutCancel(l.Context()), "k", fencelock.Reentrant()))
-		gone := w.got(c.Lock(l.Context(), "k", fencelock.Reentrant()))
-		w.release(gone)
-		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
-		for _, h := range []*fencelock.Lease{l, in} {
-			w.is(h.Err(), fencelock.ErrBroken)
-			w.is(context.Cause(h.Context()), fencelock.ErrBroken)
-			w.is(h.Release(bg), fencelock.ErrBroken)
-		}
-		w.is(gone.Err(), fencelock.ErrReleased)
-		w.release(gone) // its result stays
-	})
-}
-
 // A share learns of the loss of its grant in the step of the loss, also after the lease that it
 // shares was released, and under a ctx that ends with no lease.
 func TestShareEndsInTheStepThatEndsItsGrant(t *testing.T) {
@@ -199,6 +181,8 @@ func TestShareEndsInTheStepThatEndsItsGrant(t *testing.T) {
 			w.is(context.Cause(l.Context()), fencelock.ErrBroken)
 			w.is(l.Release(bg), fencelock.ErrBroken)
 		}
+		w.is(outer.Err(), fencelock.ErrReleased)
+		w.release(outer) // its result stays
 	})
 }
 

@@ -177,19 +177,26 @@ func TestReleaseIsBoundedAlsoWhileARenewalHangs(t *testing.T) {
 	})
 }
 
-// A call finds that the store has lost the claim while everybody believed in it: whoever
-// worked under it must hear that.
+// A call, or a renewal, finds that the store has lost the claim while everybody believed in it: whoever
+// worked under it must hear that, and nothing enters again behind the holder's back.
 func TestClaimThatIsGoneIsALoss(t *testing.T) {
 	nop := func(context.Context, *fencelock.Lease) error { return nil }
 	for name, call := range map[string]func(l *fencelock.Lease) error{
 		"Release": func(l *fencelock.Lease) error { return l.Release(bg) },
 		"Renew":   func(l *fencelock.Lease) error { return l.Renew(bg) },
 		"Do":      func(l *fencelock.Lease) error { return l.Do(bg, nop) },
+		"a renewal": func(l *fencelock.Lease) error {
+			start := time.Now()
+			<-l.Context().Done()
+			tookAtMost(t, start, 11*time.Second) // a third of the lease, and a second
+			return l.Release(bg)
+		},
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			l := w.lock(w.client(nil), "k")
 			w.store.Flush()
 			err := call(l)
+			steps.Same(t, "Enters", len(w.store.entered()), 1)
 			w.is(err, fencelock.ErrLost, fencelock.ErrBroken)
 			w.not(err, fencelock.ErrUnavailable)
 			w.is(l.Context().Err(), context.Canceled)

@@ -142,23 +142,3 @@ func TestTraceOfAnAdoptedLease(t *testing.T) {
 		w.release(l)
 	})
 }
-
-// What was left of the lease as a renewal was answered tells how near its end it came.
-func TestRenewedHasItsMargin(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var heard listener
-		c := w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: heard.on})
-		l := w.lock(c, "k")
-		heard.take()
-		time.Sleep(9 * time.Second)
-		w.store.meddle(down, nil)
-		time.Sleep(11 * time.Second)
-		w.store.heal()
-		time.Sleep(3 * time.Second)
-		e := w.wantEvents(&heard, "at risk", "renewed")[1]
-		if e.Left < 6*time.Second || e.Left > 10*time.Second {
-			t.Errorf("renewed with %v left", e.Left)
-		}
-		w.release(l)
-	})
-}

@@ -70,22 +70,3 @@ func ExampleNew() {
 	fmt.Println(client == nil, err)
 	// Output: true new: invalid: Options.TTL is 30ns, below 1ms; a duration needs a unit, as in 30*time.Second
 }
-
-// Three of at most ten permits, held while the function runs.
-func ExampleLease_Do_permits() {
-	client, _ := fencelock.New(memlock.New(), nil)
-	defer client.Close()
-	permits, err := client.Acquire(context.Background(), "partner", 3, 10)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	err = permits.Do(context.Background(), func(ctx context.Context, _ *fencelock.Lease) error {
-		fmt.Println("calls with three permits", ctx.Err() == nil)
-		return nil
-	})
-	fmt.Println(err)
-	// Output:
-	// calls with three permits true
-	// <nil>
-}

@@ -14,58 +14,6 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-func TestFailedRenewalIsARiskNotALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		var down atomic.Bool
-		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
-			if down.Load() {
-				return all(ts, errCut)
-			}
-			return do()
-		}
-		var risks, losses atomic.Int32
-		c := client(t, b, &fencelock.Options{TTL: ttl, OnEvent: func(e fencelock.Event) {
-			switch e.Type {
-			case fencelock.EventAtRisk:
-				risks.Add(1)
-				if e.Err == nil || e.Left <= 0 {
-					t.Errorf("at risk, with error %v and %v left", e.Err, e.Left)
-				}
-			case fencelock.EventLost:
-				losses.Add(1)
-			}
-		}})
-		l := mustLock(t, c, "k")
-		down.Store(true)
-		after(9 * time.Second)
-		ok(t, l.Err())
-		down.Store(false)
-		after(ttl)
-		ok(t, l.Err())
-		if risks.Load() != 1 || losses.Load() != 0 {
-			t.Errorf("%d risks and %d losses were reported; want 1 and 0", risks.Load(), losses.Load())
-		}
-		mustRelease(t, l)
-	})
-}
-
-func TestGoneIsALossAtOnce(t *testing.T) {
-	// A flush of the store is a loss, seen with the next renewal, and no invitation to
-	// enter again behind the holder's back.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		begin := time.Now()
-		l := mustLock(t, c, "k")
-		s.Flush()
-		<-l.Context().Done()
-		tookAtMost(t, begin, ttl/3+time.Second)
-		steps.Is(t, "the cause", l.Err(), fencelock.ErrBroken)
-		steps.Same(t, "Enters; the claim was entered again", len(b.entered()), 1)
-		steps.Is(t, "Release of a lost lease", l.Release(context.Background()), fencelock.ErrLost)
-	})
-}
-
 func TestLostLeaseNeverComesBack(t *testing.T) {
 	// A renewal is answered well just after the deadline. The holder may have looked
 	// and gone; the answer must not take that back.

@@ -181,24 +181,6 @@ func TestLockRidesOutAnOutage(t *testing.T) {
 	})
 }
 
-func TestPermanentErrorEndsTheCall(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		wrong := driver.Permanent(errors.New("wrong password"))
-		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-			return driver.Ticket{}, wrong
-		}
-		begin := time.Now()
-		_, err := c.Lock(context.Background(), "k")
-		if !errors.Is(err, fencelock.ErrUnavailable) || !errors.Is(err, wrong) {
-			t.Errorf("%v", err)
-		}
-		if time.Since(begin) != 0 || len(b.entered()) != 1 {
-			t.Errorf("asked %d times", len(b.entered()))
-		}
-	})
-}
-
 func TestReleaseWhoseReplyWasLostIsARelease(t *testing.T) {
 	// The Leave was applied, its reply lost; the second one finds nothing. That is no
 	// loss: nobody but this call can have removed the claim before its lease was over.

@@ -3,12 +3,14 @@ package fencelock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -57,7 +59,7 @@ func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
 			c := testclient.New(t, struct{ driver.Backend }{w.store}, &fencelock.Options{HandOff: 6})
 			defer c.Close()
 			l1 := w.lock(c, "k")
-			k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+			k := w.later(c, "k")
 			w.release(l1)
 			l2 := w.got(k.wait())
 			if l2.Token() != l1.Token()+1 {
@@ -71,36 +73,35 @@ func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
 	}
 }
 
+// A waiting claim ends at once, also by a Break with notice.
 func TestBreakOfAWaitingClaimEndsTheWaiting(t *testing.T) {
-	for _, how := range []string{"own client", "other client"} {
-		runInWorld(t, how, func(t *testing.T, w *world) {
-			a, b := w.client(nil), w.client(nil)
-			first := w.lock(a, "k")
-			front := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-			behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-			line, err := a.Line(bg, "k")
-			if err != nil || len(line.Claims) != 2 {
-				t.Fatalf("%+v, %v", line, err)
-			}
-			by := b
-			if how == "other client" {
-				by = a
-			}
-			must(t, by.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Reason: "not you"}))
-			if !front.over() || behind.over() {
-				t.Error("the front should hear it, the one behind should join the line")
-			}
-			_, err = front.wait()
-			w.is(err, fencelock.ErrBroken)
-			if !strings.Contains(err.Error(), "not you") {
-				t.Error(err)
-			}
-			if first.Err() != nil {
-				t.Errorf("the holder lost it: %v", first.Err())
-			}
-			w.release(first)
-			w.release(w.got(behind.wait()))
-		})
+	for _, notice := range []time.Duration{0, time.Hour} {
+		for _, own := range []bool{true, false} {
+			runInWorld(t, fmt.Sprintf("own client %v, notice %v", own, notice), func(t *testing.T, w *world) {
+				a, b := w.client(nil), w.client(nil)
+				first := w.lock(a, "k")
+				front, behind := w.later(b, "k"), w.later(b, "k")
+				line, err := a.Line(bg, "k")
+				if err != nil || len(line.Claims) != 2 {
+					t.Fatalf("%+v, %v", line, err)
+				}
+				by := a
+				if own {
+					by = b
+				}
+				must(t, by.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Reason: "not you", Notice: notice}))
+				if !front.over() || behind.over() {
+					t.Fatal("the front should hear it, the one behind should join the line")
+				}
+				steps.Is(t, "the front", front.err, fencelock.ErrBroken)
+				if !strings.Contains(fmt.Sprint(front.err), "not you") {
+					t.Error(front.err)
+				}
+				ok(t, first.Err())
+				w.release(first)
+				w.release(w.got(behind.wait()))
+			})
+		}
 	}
 }
 
@@ -201,20 +202,16 @@ func TestLockDelayThatCannotBe(t *testing.T) {
 			{fencelock.LockDelay(31 * time.Second)}, // with the TTL of 30 s
 			{fencelock.NoRenewal(), fencelock.TTL(time.Minute), fencelock.LockDelay(time.Second)},
 		} {
-			_, err := c.TryLock(bg, "k", opts...)
-			w.is(err, fencelock.ErrInvalid)
+			w.is(errOf(c.TryLock(bg, "k", opts...)), fencelock.ErrInvalid)
 		}
 		l := w.lock(c, "k", fencelock.LockDelay(lockDelay))
-		_, err := c.Detach(bg, l)
-		w.is(err, fencelock.ErrInvalid)
-		_, err = c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.LockDelay(lockDelay))
-		w.is(err, fencelock.ErrInvalid)
+		w.is(errOf(c.Detach(bg, l)), fencelock.ErrInvalid)
+		w.is(errOf(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.LockDelay(lockDelay))), fencelock.ErrInvalid)
 		w.release(l)
 
 		// ZooKeeper says only then how long its leases are.
 		w.store.shorten = 4 * time.Second
-		_, err = c.Lock(bg, "k", fencelock.LockDelay(lockDelay))
-		w.is(err, fencelock.ErrInvalid)
+		w.is(errOf(c.Lock(bg, "k", fencelock.LockDelay(lockDelay))), fencelock.ErrInvalid)
 		w.store.shorten = 0
 		w.free("k")
 	})
@@ -226,8 +223,8 @@ func TestBreakWithALockDelay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "k", fencelock.LockDelay(time.Hour)) // the Break has another
-		next := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-		behind := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		next := w.later(b, "k")
+		behind := w.later(b, "k")
 		start := time.Now()
 		must(t, b.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy", Delay: lockDelay}))
 		w.is(l.Err(), fencelock.ErrBroken)
@@ -254,7 +251,7 @@ func TestBreakKeepsTheLockDelayOfTheLease(t *testing.T) {
 		opts := []fencelock.Option{fencelock.LockDelay(lockDelay), fencelock.Note("nightly")}
 		for _, c := range []*fencelock.Client{a, b} {
 			l := w.lock(c, "k", opts...)
-			next := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+			next := w.later(a, "k")
 			begun := time.Now()
 			must(t, a.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"}))
 			line, err := a.Line(bg, "k")

@@ -24,14 +24,13 @@ func TestRepeatedCallKeepsItsPlace(t *testing.T) {
 		holder := w.lock(a, "k")
 		ctx, cancel := context.WithCancel(bg)
 		first := w.begin(func() (*fencelock.Lease, error) { return b.Lock(ctx, "k", byName()...) })
-		last := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		last := w.later(c, "k")
 		w.steps("enter", "enter", "enter")
 		cancel()
-		_, err := first.wait()
-		w.is(err, context.Canceled)
+		w.is(errOf(first.wait()), context.Canceled)
 		time.Sleep(5 * time.Second)
 		w.steps() // no Leave
-		again := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", byName()...) })
+		again := w.later(c, "k", byName()...)
 		w.release(holder)
 		l := w.got(again.wait())
 		if last.over() {
@@ -118,13 +117,11 @@ func TestWaitThatIsOverSpendsTheClaimID(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		holder := w.lock(a, "k")
-		_, err := b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Second))...)
-		w.held(err)
+		w.held(errOf(b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Second))...)))
 		if e := w.store.left(); len(e) != 1 || !e[0].Tombstone {
 			t.Errorf("it left with %+v; want a tombstone", e)
 		}
-		_, err = a.Lock(bg, "k", byName()...)
-		w.is(err, fencelock.ErrLost)
+		w.is(errOf(a.Lock(bg, "k", byName()...)), fencelock.ErrLost)
 		w.release(holder)
 		w.free("k")
 	})
@@ -137,9 +134,7 @@ func TestWaitThatIsOverKeepsTheGrantOfAnotherProcess(t *testing.T) {
 			a, b, c := w.client(nil), w.client(nil), w.client(nil)
 			holder := w.lock(a, "k")
 			w.store.meddle(only(silent, "await"), nil)
-			waits := w.begin(func() (*fencelock.Lease, error) {
-				return b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Second))...)
-			})
+			waits := w.later(b, "k", append(byName(), fencelock.Wait(time.Second))...)
 			w.release(holder)
 			l := w.lock(c, "k", byName()...)
 			if heals {
@@ -167,10 +162,9 @@ func TestNamedClaimThatEndedIsNotReplaced(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		holder := w.lock(a, "k")
-		waits := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", byName()...) })
+		waits := w.later(b, "k", byName()...)
 		w.store.meddle(only(down, "renew", "await"), nil)
-		_, err := waits.wait()
-		w.is(err, fencelock.ErrLost, fencelock.ErrExpired)
+		w.is(errOf(waits.wait()), fencelock.ErrLost, fencelock.ErrExpired)
 		w.store.heal()
 		w.is(holder.Release(bg), fencelock.ErrLost)
 		time.Sleep(time.Second) // the store's lease is a little longer than what is believed
@@ -182,19 +176,15 @@ func TestClaimIDThatCannotBe(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		for _, id := range []string{"", "short", "no spaces in an ID", "a.dot.is.in.handles", string(make([]byte, 65))} {
-			_, err := c.TryLock(bg, "k", fencelock.ClaimID(id))
-			w.is(err, fencelock.ErrInvalid)
+			w.is(errOf(c.TryLock(bg, "k", fencelock.ClaimID(id))), fencelock.ErrInvalid)
 		}
 		holder := w.lock(c, "k", fencelock.MinHold(0))
 		ctx, cancel := context.WithCancel(bg)
 		first := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k", byName()...) })
-		_, err := c.Lock(bg, "k", byName()...)
-		w.is(err, fencelock.ErrInvalid)
-		_, err = c.Lock(bg, "another", byName()...) // a push says which claim is granted by its ID
-		w.is(err, fencelock.ErrInvalid)
+		w.is(errOf(c.Lock(bg, "k", byName()...)), fencelock.ErrInvalid)
+		w.is(errOf(c.Lock(bg, "another", byName()...)), fencelock.ErrInvalid) // a push says which claim is granted by its ID
 		cancel()
-		_, err = first.wait()
-		w.is(err, context.Canceled)
+		w.is(errOf(first.wait()), context.Canceled)
 		w.release(holder)
 		time.Sleep(time.Minute)
 	})
@@ -206,13 +196,11 @@ func TestReleaseSpendsTheClaimID(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		w.release(w.lock(a, "k", byName()...))
-		_, err := b.Lock(bg, "k", byName()...)
-		w.is(err, fencelock.ErrLost)
+		w.is(errOf(b.Lock(bg, "k", byName()...)), fencelock.ErrLost)
 		another := []fencelock.Option{fencelock.ClaimID("another-wish-4711"), fencelock.NoRenewal()}
 		h := w.detach(a, w.lock(a, "k", another...))
 		ok(t, a.Detached(h).Release(bg))
-		_, err = b.TryLock(bg, "k", another...)
-		w.is(err, fencelock.ErrLost)
+		w.is(errOf(b.TryLock(bg, "k", another...)), fencelock.ErrLost)
 		w.free("k")
 	})
 }
@@ -265,16 +253,8 @@ func TestClaimIDOfAnotherWishIsLeftAlone(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.got(a.RLock(bg, "k", byName()...))
-		failed := false
-		w.store.meddle(func(context.Context, string) error {
-			if failed {
-				return nil
-			}
-			failed = true
-			return errDown
-		}, nil)
-		_, err := b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Minute))...)
-		w.is(err, fencelock.ErrInvalid)
+		w.store.meddle(atFirst(down), nil)
+		w.is(errOf(b.Lock(bg, "k", append(byName(), fencelock.Wait(time.Minute))...)), fencelock.ErrInvalid)
 		time.Sleep(time.Second)
 		steps.Same(t, "Leaves were sent", len(w.store.left()), 0)
 		ok(t, l.Renew(bg))
@@ -287,8 +267,7 @@ func TestShareHasNoClaimIDOfItsOwn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
 		l := w.lock(c, "k", byName()...)
-		_, err := c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.ClaimID("another-wish-4711"))
-		w.is(err, fencelock.ErrInvalid)
+		w.is(errOf(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.ClaimID("another-wish-4711"))), fencelock.ErrInvalid)
 		w.release(w.got(c.Lock(l.Context(), "k", fencelock.Reentrant(), fencelock.ClaimID(claimID))))
 		w.release(l)
 	})

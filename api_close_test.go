@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,7 +13,6 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
-	"github.com/fencelock/fencelock/memlock"
 )
 
 // endings are the two ways to end a Client.
@@ -104,22 +102,14 @@ func TestCloseEndsAllWaiting(t *testing.T) {
 		runInWorld(t, how, func(t *testing.T, w *world) {
 			other, c := w.client(nil), w.client(nil)
 			theirs, own := w.lock(other, "theirs"), w.lock(c, "own")
-			var calls []*call
-			for _, f := range []func() (*fencelock.Lease, error){
-				func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // in the store
-				func() (*fencelock.Lease, error) { return c.Lock(bg, "theirs") },                         // behind that one
-				func() (*fencelock.Lease, error) { return c.Lock(bg, "own") },                            // behind a holder here
-				func() (*fencelock.Lease, error) { return c.Lock(bg, "own", fencelock.Note("n")) },       // beside the local queue
-				func() (*fencelock.Lease, error) { return c.RLock(bg, "theirs", fencelock.Wait(1<<40)) }, // a reader
-				func() (*fencelock.Lease, error) {
-					return c.Lock(bg, "own", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
-				},
-				func() (*fencelock.Lease, error) {
-					_, err := c.LockAll(bg, []string{"a", "own"})
-					return nil, err
-				},
-			} {
-				calls = append(calls, w.begin(f))
+			calls := []*call{
+				w.later(c, "theirs"),                   // in the store
+				w.later(c, "theirs"),                   // behind that one
+				w.later(c, "own"),                      // behind a holder here
+				w.later(c, "own", fencelock.Note("n")), // beside the local queue
+				w.later(c, "own", fencelock.NoRenewal(), fencelock.TTL(time.Hour)),
+				w.begin(func() (*fencelock.Lease, error) { return c.RLock(bg, "theirs", fencelock.Wait(1<<40)) }),
+				w.begin(func() (*fencelock.Lease, error) { return nil, errOf(c.LockAll(bg, []string{"a", "own"})) }),
 			}
 			start := time.Now()
 			end(c)
@@ -172,37 +162,26 @@ func TestCloseCutsShortWhatTheStoreDoesNotAnswer(t *testing.T) {
 // The store hangs: Close returns after two seconds, and what it started ends.
 func TestCloseIsBoundedAndLeavesNoGoroutine(t *testing.T) {
 	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := memlock.New()
-				p := &probe{Store: s, info: s.Info()}
-				before := goroutines()
-				c := testclient.New(t, p, &fencelock.Options{TTL: 30 * time.Second})
-				var leases []*fencelock.Lease
-				for _, k := range []string{"a", "b", "c"} {
-					l, err := c.Lock(bg, k)
-					must(t, err)
-					leases = append(leases, l)
-				}
-				p.meddle(fault, nil)
-				time.Sleep(11 * time.Second) // renewals are on their way
-				go c.Lock(bg, "d")
-				go leases[0].Release(bg)
-				synctest.Wait()
-				start := time.Now()
-				ok(t, c.Close())
-				tookAtMost(t, start, 2*time.Second)
-				synctest.Wait()
-				wantNoMoreGoroutines(t, before)
-				for _, l := range leases[1:] {
-					is(t, l.Err(), fencelock.ErrClosed)
-				}
-				p.taken()
-				time.Sleep(10 * time.Minute)
-				if steps := p.taken(); len(steps) > 0 {
-					t.Errorf("after Close the store was asked %q", steps)
-				}
-			}) // any goroutine that is left fails the bubble
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			before := goroutines()
+			c := w.client(&fencelock.Options{TTL: 30 * time.Second})
+			leases := []*fencelock.Lease{w.lock(c, "a"), w.lock(c, "b"), w.lock(c, "c")}
+			w.store.meddle(fault, nil)
+			time.Sleep(11 * time.Second) // renewals are on their way
+			go c.Lock(bg, "d")
+			go leases[0].Release(bg)
+			synctest.Wait()
+			start := time.Now()
+			ok(t, c.Close())
+			tookAtMost(t, start, 2*time.Second)
+			synctest.Wait()
+			wantNoMoreGoroutines(t, before)
+			for _, l := range leases[1:] {
+				w.is(l.Err(), fencelock.ErrClosed)
+			}
+			w.store.taken()
+			time.Sleep(10 * time.Minute)
+			w.steps()
 		})
 	}
 }
@@ -217,15 +196,11 @@ func TestCloseRepeatsALeaveSoon(t *testing.T) {
 		w.is(l.Release(bg), errDown)
 		time.Sleep(time.Minute)
 		begun := make(chan struct{})
-		var once sync.Once
-		w.store.meddle(only(func(context.Context, string) (err error) {
-			once.Do(func() {
-				close(begun)
-				time.Sleep(300 * time.Millisecond)
-				err = errDown
-			})
-			return err
-		}, "leave"), nil)
+		w.store.meddle(only(atFirst(func(context.Context, string) error {
+			close(begun)
+			time.Sleep(300 * time.Millisecond)
+			return errDown
+		}), "leave"), nil)
 		<-begun
 		ok(t, c.Close())
 		w.free("k")

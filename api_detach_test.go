@@ -98,8 +98,7 @@ func TestHandleEndsWithItsLease(t *testing.T) {
 		h := w.detach(a, w.lock(a, "k"))
 		time.Sleep(10 * time.Second)
 		next := w.lock(a, "k")
-		_, err := a.Detached(h).Adopt(bg)
-		w.is(err, fencelock.ErrLost)
+		w.is(errOf(a.Detached(h).Adopt(bg)), fencelock.ErrLost)
 		w.is(a.Detached(h).Release(bg), fencelock.ErrLost)
 		ok(t, next.Err())
 	})
@@ -137,14 +136,7 @@ func TestHandleRenewsAndReleases(t *testing.T) {
 func TestHandleKeepsOutALateEnter(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.client(nil)
-		lost := true
-		w.store.meddle(nil, func(_ context.Context, step string) error {
-			if step == "enter" && lost {
-				lost = false
-				return errDown
-			}
-			return nil
-		})
+		w.store.meddle(nil, only(atFirst(down), "enter"))
 		h := w.detach(a, w.lock(a, "k"))
 		ok(t, a.Detached(h).Release(bg))
 		_, err := w.store.Store.Enter(bg, w.store.entered()[0])
@@ -160,7 +152,7 @@ func TestDetachLetsTheLocalQueueGoOn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "k")
-		next := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		next := w.later(a, "k")
 		h := w.detach(a, l)
 		if next.over() {
 			t.Fatal("the next one was granted")
@@ -185,7 +177,7 @@ func TestEveryKindPassesOn(t *testing.T) {
 			w.release(w.lock(a, "k"))
 		}
 		first := w.lock(a, "k")
-		behind := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		behind := w.later(a, "k")
 		w.release(first)
 		second := w.got(behind.wait()) // by hand-off: the second token of its claim
 		r, p := w.got(a.RLock(bg, "r")), w.got(a.Acquire(bg, "s", 3, 5))
@@ -215,8 +207,7 @@ func TestAdoptRidesOutALostAnswer(t *testing.T) {
 		h = w.detach(a, w.lock(a, "k"))
 		w.store.meddle(down, nil)
 		start := time.Now()
-		_, err := b.Detached(h).Adopt(bg)
-		w.is(err, fencelock.ErrUnavailable, errDown)
+		w.is(errOf(b.Detached(h).Adopt(bg)), fencelock.ErrUnavailable, errDown)
 		tookAtMost(t, start, 3*time.Second)
 		w.store.heal()
 		w.release(w.got(b.Detached(h).Adopt(bg))) // no request had arrived

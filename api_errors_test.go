@@ -253,8 +253,8 @@ func TestTryBesideAWaiterNamesThePresentHolder(t *testing.T) {
 		second := w.client(&fencelock.Options{Owner: "second"})
 		third := w.client(&fencelock.Options{Owner: "third"})
 		l1 := w.lock(first, "k")
-		k2 := w.begin(func() (*fencelock.Lease, error) { return second.Lock(bg, "k") })
-		k3 := w.begin(func() (*fencelock.Lease, error) { return third.Lock(bg, "k") })
+		k2 := w.later(second, "k")
+		k3 := w.later(third, "k")
 		w.release(l1)
 		l2, err := k2.wait()
 		w.got(l2, err)
@@ -319,19 +319,18 @@ func TestErrorNamesOperationAndKey(t *testing.T) {
 
 var errReadOnly = driver.Refused(errors.New("the server is read-only"))
 
+// inTurn is a store that fails with one error after the other, and with the last one from then on.
+func inTurn(errs ...error) hook {
+	n := 0
+	return func(context.Context, string) error {
+		n++
+		return errs[min(n, len(errs))-1]
+	}
+}
+
 // A store that refuses has done nothing, and a program may rely on that. A store that gave no
 // answer may have done it.
 func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {
-	first := func(errs ...error) func(context.Context, string) error {
-		n := 0
-		return func(_ context.Context, step string) error {
-			if step != "enter" {
-				return nil
-			}
-			n++
-			return errs[min(n, len(errs))-1]
-		}
-	}
 	wrong := driver.Permanent(errors.New("wrong password"))
 	closed := driver.Permanent(fmt.Errorf("the client of the store is closed: %w", context.Canceled))
 	for name, tt := range map[string]struct {
@@ -351,7 +350,7 @@ func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {
 			"wait": func(c *fencelock.Client) error { return errOf(c.Lock(bg, "k", fencelock.Wait(3*time.Second))) },
 		} {
 			runInWorld(t, name+"/"+how, func(t *testing.T, w *world) {
-				w.store.meddle(first(tt.errs...), nil)
+				w.store.meddle(only(inTurn(tt.errs...), "enter"), nil)
 				start := time.Now()
 				err := try(w.client(nil))
 				w.is(err, fencelock.ErrUnavailable)
@@ -375,20 +374,11 @@ func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {
 // An Enter that was refused has left nothing, so nothing is sent to clean up behind it.
 func TestNothingIsCleanedUpAfterARefusal(t *testing.T) {
 	inWorld(t, func(w *world) {
-		leaves := 0
-		w.store.meddle(func(_ context.Context, step string) error {
-			if step == "leave" {
-				leaves++
-			}
-			if step == "enter" {
-				return errReadOnly
-			}
-			return nil
-		}, nil)
+		w.store.meddle(only(inTurn(errReadOnly), "enter"), nil)
 		w.is(errOf(w.client(nil).TryLock(bg, "k")), fencelock.ErrRefused)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		steps.Same(t, "Leaves were sent for a claim that never was", leaves, 0)
+		steps.Same(t, "Leaves were sent for a claim that never was", len(w.store.left()), 0)
 	})
 }
 
@@ -401,20 +391,12 @@ func TestRefusedRelease(t *testing.T) {
 	}{"refused": {[]error{errReadOnly}, true}, "no answer, then refused": {[]error{errDown, errReadOnly}, false}} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			l := w.lock(w.client(nil), "k")
-			n := 0
-			w.store.meddle(func(_ context.Context, step string) error {
-				if step != "leave" {
-					return nil
-				}
-				n++
-				return tt.errs[min(n, len(tt.errs))-1]
-			}, nil)
+			w.store.meddle(only(inTurn(tt.errs...), "leave"), nil)
 			err := l.Release(bg)
 			w.is(err, fencelock.ErrUnavailable)
 			if errors.Is(err, fencelock.ErrRefused) != tt.refused {
 				t.Errorf("Release answered %v", err)
 			}
-			w.store.meddle(nil, nil)
 		})
 	}
 }

@@ -166,7 +166,7 @@ func TestLogEvents(t *testing.T) {
 		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, OnEvent: fencelock.LogEvents(logger)})
 		first := w.lock(other, "k", fencelock.Note("evil\nnote"))
 		w.held(errOf(c.TryLock(bg, "k")))
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		k := w.later(c, "k")
 		w.release(first)
 		l := w.got(k.wait())
 		time.Sleep(11 * time.Second)

@@ -79,7 +79,7 @@ func TestEventsReportAWait(t *testing.T) {
 		other := w.client(&fencelock.Options{Owner: "other"})
 		c := w.client(&fencelock.Options{Owner: "me", OnEvent: heard.on})
 		first := w.lock(other, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		k := w.later(c, "k")
 		e := w.wantEvents(&heard, "waiting")[0]
 		if e.HeldBy == nil || e.HeldBy.Ahead != 1 || e.HeldBy.Owner != "other" || e.HeldBy.Token != first.Token() {
 			t.Errorf("waiting: %+v", e)
@@ -176,9 +176,7 @@ func TestNoEventPrecedesAcquired(t *testing.T) {
 		c := w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: heard.on})
 		other := w.client(nil)
 		first := w.lock(other, "k")
-		k := w.begin(func() (*fencelock.Lease, error) {
-			return c.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
-		})
+		k := w.later(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
 		time.Sleep(5 * time.Second)
 		w.release(first)
 		w.release(w.got(k.wait()))
@@ -237,8 +235,8 @@ func TestWaitsAreNumbered(t *testing.T) {
 		var heard listener
 		other, c := w.client(nil), w.client(&fencelock.Options{OnEvent: heard.on})
 		first := w.lock(other, "k")
-		a := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") }) // in the store's line
-		b := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") }) // behind a, in this process
+		a := w.later(c, "k") // in the store's line
+		b := w.later(c, "k") // behind a, in this process
 		w.held(errOf(c.Lock(bg, "k", fencelock.Wait(time.Second))))
 		w.held(errOf(c.TryLock(bg, "k")))
 		w.release(first)

@@ -20,12 +20,8 @@ func (p *probe) Record(ctx context.Context, es []record.Entry, keep record.Bound
 	return p.step(ctx, "record", func(ctx context.Context) error { return p.Store.Record(ctx, es, keep) })
 }
 
-func (p *probe) History(ctx context.Context, key string, n int) (es []record.Entry, err error) {
-	err = p.step(ctx, "history", func(ctx context.Context) error {
-		es, err = p.Store.History(ctx, key, n)
-		return err
-	})
-	return es, err
+func (p *probe) History(ctx context.Context, key string, n int) ([]record.Entry, error) {
+	return answered(ctx, p, "history", func(ctx context.Context) ([]record.Entry, error) { return p.Store.History(ctx, key, n) })
 }
 
 // recording is a Client that writes its history.
@@ -87,7 +83,7 @@ func TestHistorySaysWhoHeldTheLock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.recording("a"), w.recording("b")
 		l := w.lock(a, "k", fencelock.Note("nightly"))
-		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.Owner("for c")) })
+		k := w.later(b, "k", fencelock.Owner("for c"))
 		time.Sleep(3 * time.Second)
 		w.release(l)
 		l = w.got(k.wait())
@@ -127,14 +123,14 @@ func TestHistorySaysWhoBrokeALock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b, operator := w.recording("a"), w.recording("b"), w.recording("operator")
 		l := w.lock(a, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		k := w.later(b, "k")
 		ok(t, operator.Break(bg, "k", l.Token(), fencelock.Break{Reason: "it hung"}))
 		<-l.Context().Done()
 		w.release(w.got(k.wait()))
 		w.remembers("k", "a waited 0s, held 0s, broken by operator: it hung", "b waited 0s, held 0s, released")
 
 		l = w.lock(a, "k")
-		k = w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.Wait(time.Hour)) })
+		k = w.later(b, "k", fencelock.Wait(time.Hour))
 		line, err := a.Line(bg, "k")
 		ok(t, err)
 		ok(t, operator.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Reason: "no more of these"}))
@@ -153,7 +149,7 @@ func TestHistoryFindsTheBrokenHolderOfASpan(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, operator := w.recording("a"), w.recording("operator")
 		l := w.lock(a, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		k := w.later(a, "k")
 		w.release(l)
 		l = w.got(k.wait())
 		line, err := operator.Line(bg, "k")
@@ -249,26 +245,20 @@ type bare struct{ driver.Backend }
 func TestHistoryThatCannotBe(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, o := range []*history.Options{{Keep: -1}, {Keep: 1_000_000}, {For: time.Millisecond}} {
-			_, err := history.New(w.store, o)
-			w.is(err, fencelock.ErrInvalid)
+			w.is(errOf(history.New(w.store, o)), fencelock.ErrInvalid)
 		}
 		for _, b := range []driver.Backend{nil, bare{w.store}} {
-			_, err := history.New(b, nil)
-			w.is(err, fencelock.ErrInvalid)
-			_, err = history.Read(bg, b, "k", 1)
-			w.is(err, fencelock.ErrInvalid)
+			w.is(errOf(history.New(b, nil)), fencelock.ErrInvalid)
+			w.is(errOf(history.Read(bg, b, "k", 1)), fencelock.ErrInvalid)
 		}
 		for key, n := range map[string]int{"k": 0, "": 1, strings.Repeat("k", limit.Key+1): 1} {
-			_, err := history.Read(bg, w.store, key, n)
-			w.is(err, fencelock.ErrInvalid)
+			w.is(errOf(history.Read(bg, w.store, key, n)), fencelock.ErrInvalid)
 		}
 		w.store.meddle(only(down, "history"), nil)
-		_, err := history.Read(bg, w.store, "k", 1)
-		w.is(err, fencelock.ErrUnavailable, errDown)
+		w.is(errOf(history.Read(bg, w.store, "k", 1)), fencelock.ErrUnavailable, errDown)
 		w.store.meddle(only(silent, "history"), nil)
 		start := time.Now()
-		_, err = history.Read(bg, w.store, "k", 1)
-		w.is(err, fencelock.ErrUnavailable)
+		w.is(errOf(history.Read(bg, w.store, "k", 1)), fencelock.ErrUnavailable)
 		tookAtMost(t, start, 10*time.Second)
 	})
 }

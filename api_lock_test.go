@@ -65,8 +65,8 @@ func TestWaitBeyondAllTimesIsNoBound(t *testing.T) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "k")
 		const ever = fencelock.DefaultTTL * (1 << 28) // 255 years
-		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.Wait(1<<63-1)) })
-		k2 := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k", fencelock.Wait(ever)) })
+		k := w.later(b, "k", fencelock.Wait(1<<63-1))
+		k2 := w.later(a, "k", fencelock.Wait(ever))
 		time.Sleep(time.Hour)
 		if k.over() || k2.over() {
 			t.Fatal("the wait ended", k.err, k2.err)
@@ -207,10 +207,10 @@ func TestReadersAndWritersAreServedInOrderOfArrival(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		r1 := w.got(a.RLock(bg, "k"))
-		w1 := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		w1 := w.later(a, "k")
 		r2 := w.begin(func() (*fencelock.Lease, error) { return a.RLock(bg, "k") })
 		r3 := w.begin(func() (*fencelock.Lease, error) { return b.RLock(bg, "k") })
-		w2 := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		w2 := w.later(b, "k")
 		if r2.over() || r3.over() {
 			t.Fatal("a reader overtook a waiting writer")
 		}

@@ -73,16 +73,13 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 	runInWorld(t, "ctx ends in the middle", func(t *testing.T, w *world) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "b")
-		w.store.meddle(only(func(context.Context, string) error {
-			after(100 * time.Millisecond)
-			return nil
-		}, "leave"), nil)
+		w.store.meddle(only(takes(100*time.Millisecond), "leave"), nil)
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		start := time.Now()
 		w.is(errOf(b.LockAll(ctx, []string{"a", "b", "c"})), context.DeadlineExceeded, fencelock.ErrNotAcquired)
 		took(t, start, time.Second)
-		after(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		w.free("a")
 		w.release(l)
 	})
@@ -231,12 +228,10 @@ func TestLockAllThatFailsKeepsNoMinHold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c, other := w.client(nil), w.client(nil)
 		held := w.lock(other, "b")
-		_, err := c.LockAll(bg, []string{"a", "b"}, fencelock.Wait(0), fencelock.MinHold(time.Hour))
-		w.is(err, fencelock.ErrNotAcquired)
+		w.is(errOf(c.LockAll(bg, []string{"a", "b"}, fencelock.Wait(0), fencelock.MinHold(time.Hour))), fencelock.ErrNotAcquired)
 		ok(t, held.Release(bg))
 		m := w.lockAll(other, bg, []string{"a", "b"}, fencelock.Wait(0), fencelock.MinHold(time.Hour))
 		ok(t, m.Release(bg))
-		_, err = c.TryLock(bg, "a")
-		w.is(err, fencelock.ErrNotAcquired)
+		w.is(errOf(c.TryLock(bg, "a")), fencelock.ErrNotAcquired)
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
-	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 func TestMaxHoldRenewsUntilItEndsTheLease(t *testing.T) {
@@ -59,7 +58,7 @@ func TestMaxHoldCountsFromTheGrant(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		first := w.lock(a, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.MaxHold(10*time.Second)) })
+		k := w.later(b, "k", fencelock.MaxHold(10*time.Second))
 		time.Sleep(time.Hour)
 		w.release(first)
 		l := w.got(k.wait())
@@ -74,13 +73,10 @@ func TestMaxHoldCountsFromTheGrant(t *testing.T) {
 func TestDeadWaiterForALeaseWithoutRenewalDoesNotJamTheLine(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, c := w.client(nil), w.client(nil)
-		net := &probe{Store: w.store.Store, info: w.store.info}
-		dead := testclient.New(t, net, nil)
+		net, dead := w.apart(&fencelock.Options{})
 		first := w.lock(a, "k")
-		dies := w.begin(func() (*fencelock.Lease, error) {
-			return dead.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(6*time.Hour))
-		})
-		next := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		dies := w.later(dead, "k", fencelock.NoRenewal(), fencelock.TTL(6*time.Hour))
+		next := w.later(c, "k")
 		time.Sleep(time.Minute)
 		net.meddle(down, nil)
 		w.release(first)
@@ -90,7 +86,6 @@ func TestDeadWaiterForALeaseWithoutRenewalDoesNotJamTheLine(t *testing.T) {
 		w.release(l)
 		dead.Close()
 		w.is(errOf(dies.wait()), fencelock.ErrClosed)
-		net.heal()
 	})
 }
 
@@ -128,7 +123,7 @@ func TestLeaseWithoutRenewalThatWaitedIsFullOnItsGrant(t *testing.T) {
 				w.store.simple = i%2 == 1
 				a, b := w.client(nil), w.client(nil)
 				first := w.lock(a, "k")
-				k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(d)) })
+				k := w.later(b, "k", fencelock.NoRenewal(), fencelock.TTL(d))
 				claims := w.store.entered()
 				if lease := driverutil.Lease(&claims[len(claims)-1], false); lease > 30*time.Second {
 					t.Errorf("waits with a lease of %v", lease)
@@ -157,9 +152,7 @@ func TestLeaseWithoutRenewalOnABackendThatCannotQueue(t *testing.T) {
 		w.store.info.Fair = false
 		a, b := w.client(nil), w.client(nil)
 		first := w.lock(a, "k")
-		k := w.begin(func() (*fencelock.Lease, error) {
-			return b.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
-		})
+		k := w.later(b, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
 		time.Sleep(time.Minute)
 		for _, c := range w.store.entered() {
 			if !c.NoWait {
@@ -179,13 +172,11 @@ func TestLeaseWithoutRenewalOnABackendThatCannotQueue(t *testing.T) {
 func TestLeaseWithoutRenewalIsWholeAfterALoss(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(&fencelock.Options{TTL: 30 * time.Second})
-		w.store.meddle(nil, func(_ context.Context, step string) error {
-			if step == "enter" && len(w.store.entered()) == 1 {
-				time.Sleep(25 * time.Second) // the process is paused
-				w.store.Store.Flush()
-			}
+		w.store.meddle(nil, only(atFirst(func(context.Context, string) error {
+			time.Sleep(25 * time.Second) // the process is paused
+			w.store.Store.Flush()
 			return nil
-		})
+		}), "enter"))
 		l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Minute))
 		if left := time.Until(l.Deadline()); left < 55*time.Second || len(w.store.entered()) < 2 {
 			w.Errorf("a lease of a minute has %v, after %d claims", left, len(w.store.entered()))
@@ -247,14 +238,14 @@ func TestMinHoldHoldsForTheOwnProcessToo(t *testing.T) {
 		c := w.client(nil)
 		start := time.Now()
 		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		k := w.later(c, "k")
 		w.release(l)
 		w.held(errOf(c.TryLock(bg, "k")))
 		next := w.got(k.wait())
 		if d := time.Since(start); d < 10*time.Second || d > 11*time.Second {
 			t.Errorf("granted after %v", d)
 		}
-		rises(t, l.Token(), next.Token())
+		steps.Rises(t, l.Token(), next.Token())
 		w.release(next)
 	})
 }
@@ -263,7 +254,7 @@ func TestMinHoldCountsFromTheGrant(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		first := w.lock(a, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k", fencelock.MinHold(10*time.Second)) })
+		k := w.later(b, "k", fencelock.MinHold(10*time.Second))
 		time.Sleep(time.Hour) // waiting is not holding
 		w.release(first)
 		l := w.got(k.wait())

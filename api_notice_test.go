@@ -2,6 +2,7 @@ package fencelock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
@@ -25,13 +25,6 @@ func (w *world) notice(c *fencelock.Client, l *fencelock.Lease, d time.Duration)
 	w.Helper()
 	must(w.T, c.Break(bg, l.Key(), l.Token(), fencelock.Break{Reason: "deploy", Notice: d}))
 	synctest.Wait()
-}
-
-// mute is a Client whose backend does not push.
-func (w *world) mute(o *fencelock.Options) *fencelock.Client {
-	c := testclient.New(w, struct{ driver.Backend }{w.store}, o)
-	w.clients = append(w.clients, c)
-	return c
 }
 
 // revoked reports whether the holder of l has heard of a notice, and when that ends.
@@ -111,7 +104,7 @@ func TestHolderThatLeavesInTimeLeavesCleanly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "k", fencelock.LockDelay(lockDelay))
-		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		k := w.later(b, "k")
 		must(t, b.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy", Notice: atNotice, Delay: time.Hour}))
 		<-l.Revoked()
 		time.Sleep(5 * time.Second)
@@ -200,41 +193,19 @@ func TestRepeatedNoticeIsNeverShortened(t *testing.T) {
 	})
 }
 
-func TestNoticeToAWaiterEndsIt(t *testing.T) {
-	for _, own := range []bool{true, false} {
-		runInWorld(t, "", func(t *testing.T, w *world) {
-			a, b := w.client(nil), w.client(nil)
-			l := w.lock(a, "k")
-			k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
-			line, err := a.Line(bg, "k")
-			must(t, err)
-			by := a
-			if own {
-				by = b
-			}
-			must(t, by.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Reason: "not you", Notice: time.Hour}))
-			_, err = k.wait()
-			w.is(err, fencelock.ErrBroken)
-			steps.Same(t, "it waited for", k.took, 0)
-			ok(t, l.Err())
-			w.release(l)
-		})
-	}
-}
-
 // A claim under notice serves no other goroutine: the next one joins the line, behind the others.
 func TestRevokedClaimIsNotHandedOn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		l1 := w.lock(a, "k")
-		k2 := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
-		k3 := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		k2 := w.later(a, "k")
+		k3 := w.later(a, "k")
 		w.release(l1)
 		l2 := w.got(k2.wait())
 		if l2.Token() != l1.Token()+1 {
 			t.Fatalf("it was not handed on: %v, %v", l1, l2)
 		}
-		next := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+		next := w.later(b, "k")
 		w.notice(b, l1, atNotice) // any token of the span
 		<-l2.Revoked()
 		if _, heard := revoked(l1); heard {
@@ -350,25 +321,24 @@ func TestNoticeAndMaxHold(t *testing.T) {
 }
 
 func TestNoticeWithNoRenewal(t *testing.T) {
-	runInWorld(t, "push", func(t *testing.T, w *world) {
-		l := w.lock(w.client(nil), "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
-		given := time.Now()
-		w.notice(w.client(nil), l, atNotice)
-		if _, heard := revoked(l); !heard {
-			t.Error("the holder has not heard")
-		}
-		w.endsWithNotice(l, given)
-	})
-	runInWorld(t, "no push", func(t *testing.T, w *world) {
-		l := w.lock(w.mute(nil), "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
-		given := time.Now()
-		w.notice(w.client(nil), l, atNotice)
-		ok(t, l.Renew(bg))
-		if _, heard := revoked(l); !heard {
-			t.Error("the holder has not heard by its Renew")
-		}
-		w.endsWithNotice(l, given)
-	})
+	for _, push := range []bool{true, false} {
+		runInWorld(t, fmt.Sprint("push ", push), func(t *testing.T, w *world) {
+			c := w.client(nil)
+			if !push {
+				c = w.mute(nil)
+			}
+			l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
+			given := time.Now()
+			w.notice(w.client(nil), l, atNotice)
+			if !push {
+				ok(t, l.Renew(bg))
+			}
+			if _, heard := revoked(l); !heard {
+				t.Error("the holder has not heard")
+			}
+			w.endsWithNotice(l, given)
+		})
+	}
 }
 
 // The holder counts on the store's promise for a notice, and on no lease that it cannot renew.
@@ -536,7 +506,7 @@ func TestNoticeBeforeTheGrantIsTaken(t *testing.T) {
 			}
 			return nil
 		})
-		k := w.begin(func() (*fencelock.Lease, error) { return a.Lock(bg, "k") })
+		k := w.later(a, "k")
 		w.release(l)
 		got := w.got(k.wait())
 		if _, heard := revoked(got); !heard {

@@ -139,10 +139,7 @@ func TestTickRacesTheWatchdog(t *testing.T) {
 // and the lease stays at risk.
 func TestRenewalOnItsWayWhenTheHolderStalls(t *testing.T) {
 	inStallWorld(t, 22*time.Second, func(w *stallWorld) {
-		w.store.meddle(nil, only(func(context.Context, string) error {
-			time.Sleep(4 * time.Second)
-			return nil
-		}, "renew"))
+		w.store.meddle(nil, only(takes(4*time.Second), "renew"))
 		time.Sleep(22 * time.Second)
 		w.is(w.wantEvents(&w.heard, "renewed", "at risk")[1].Err, fencelock.ErrStalled)
 		w.store.taken()
@@ -158,10 +155,7 @@ func TestRenewalOnItsWayWhenTheHolderStalls(t *testing.T) {
 // A Tick while a renewal is under way sends no second one.
 func TestTickDuringARenewal(t *testing.T) {
 	inStallWorld(t, 22*time.Second, func(w *stallWorld) {
-		w.store.meddle(only(func(context.Context, string) error {
-			time.Sleep(4 * time.Second)
-			return nil
-		}, "renew"), nil)
+		w.store.meddle(only(takes(4*time.Second), "renew"), nil)
 		time.Sleep(23 * time.Second)
 		w.l.Tick()
 		w.store.heal()
@@ -210,7 +204,7 @@ func TestProgressCountsFromTheGrant(t *testing.T) {
 		var heard listener
 		other, c := w.client(nil), w.client(&fencelock.Options{OnEvent: heard.on})
 		first := w.lock(other, "k")
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", fencelock.Progress(20*time.Second)) })
+		k := w.later(c, "k", fencelock.Progress(20*time.Second))
 		time.Sleep(time.Hour) // a waiter is renewed without Ticks
 		w.release(first)
 		l := w.got(k.wait())
@@ -296,7 +290,7 @@ func TestProgressRefusesWhatContradicts(t *testing.T) {
 // A claim with Progress serves one call: a stalled holder must not be the next one's trouble.
 func TestProgressQueuesInTheStore(t *testing.T) {
 	inStallWorld(t, 20*time.Second, func(w *stallWorld) {
-		k := w.begin(func() (*fencelock.Lease, error) { return w.c.Lock(bg, "k", fencelock.Progress(20*time.Second)) })
+		k := w.later(w.c, "k", fencelock.Progress(20*time.Second))
 		w.steps("enter")
 		w.release(w.l)
 		w.release(w.got(k.wait()))

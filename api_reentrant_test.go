@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // Without Reentrant, every way of asking for what ctx holds already is found out
@@ -139,7 +140,7 @@ func TestContextOfAReleasedGrantSharesNothing(t *testing.T) {
 		c := w.client(nil)
 		l1 := w.lock(c, "k")
 		old := context.WithoutCancel(l1.Context())
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		k := w.later(c, "k")
 		w.release(l1) // handed to k with the claim
 		l2 := w.got(k.wait())
 		w.steps("enter")
@@ -152,7 +153,7 @@ func TestContextOfAReleasedGrantSharesNothing(t *testing.T) {
 		}
 		w.release(l2)
 		l3 := w.got(c.Lock(old, "k", fencelock.Reentrant()))
-		rises(t, l2.Token(), l3.Token())
+		steps.Rises(t, l2.Token(), l3.Token())
 		w.release(l3)
 	})
 }

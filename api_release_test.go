@@ -71,8 +71,7 @@ func TestConcurrentReleasesAreOne(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.lock(w.client(nil), "k")
 		w.store.taken()
-		lag := only(func(context.Context, string) error { time.Sleep(100 * time.Millisecond); return nil }, "leave")
-		w.store.meddle(lag, nil)
+		w.store.meddle(only(takes(100*time.Millisecond), "leave"), nil)
 		var wg sync.WaitGroup
 		start := time.Now()
 		for range 10 {
@@ -104,7 +103,7 @@ func TestReleaseAfterExpiryLeavesTheSuccessorAlone(t *testing.T) {
 				}
 				return silent(ctx, "")
 			}, "renew"), nil)
-			k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(bg, "k") })
+			k := w.later(b, "k")
 			time.Sleep(9 * time.Second)
 			if k.over() || l.Err() != nil {
 				t.Fatal("ended too early")
@@ -112,7 +111,7 @@ func TestReleaseAfterExpiryLeavesTheSuccessorAlone(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond)
 			w.store.heal()
 			next := w.got(k.wait())
-			rises(t, l.Token(), next.Token())
+			steps.Rises(t, l.Token(), next.Token())
 			w.is(l.Err(), fencelock.ErrExpired, fencelock.ErrLost)
 			w.is(l.Release(bg), fencelock.ErrExpired, fencelock.ErrLost)
 			time.Sleep(time.Minute)

@@ -18,15 +18,14 @@ func TestShutdownWaitsForReleases(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(&fencelock.Options{TTL: 3 * time.Second})
 		l1, l2 := w.lock(c, "1"), w.got(c.RLock(bg, "2"))
-		waits := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "1") })
+		waits := w.later(c, "1")
 		down := w.begin(func() (*fencelock.Lease, error) { return nil, c.Shutdown(bg) })
 		if !waits.over() {
 			t.Error("a call in line goes on")
 		}
 		w.is(errOf(waits.wait()), fencelock.ErrClosed)
 		w.is(errOf(c.Lock(bg, "new")), fencelock.ErrClosed)
-		_, err := c.TryLock(bg, "1")
-		w.is(err, fencelock.ErrClosed)
+		w.is(errOf(c.TryLock(bg, "1")), fencelock.ErrClosed)
 
 		time.Sleep(time.Minute)
 		for _, l := range []*fencelock.Lease{l1, l2} {
@@ -126,7 +125,7 @@ func TestGrantThatArrivesDuringCloseIsNotHandedOut(t *testing.T) {
 							return nil
 						}, "enter", "renew"))
 					}
-					k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", opts...) })
+					k := w.later(c, "k", opts...)
 					time.Sleep(pause)
 					if k.over() {
 						t.Fatal("nothing is on its way", k.err)

@@ -41,7 +41,7 @@ func TestTraceOfTheHolderReachesThoseWhoWait(t *testing.T) {
 			t.Errorf("the line has %+v", s)
 		}
 		heard.take()
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		k := w.later(c, "k")
 		time.Sleep(time.Second)
 		w.release(l)
 		w.release(w.got(k.wait()))

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
-	"github.com/fencelock/fencelock/memlock"
 )
 
 func TestContextThatHasEndedAsksNothing(t *testing.T) {
@@ -165,7 +163,7 @@ func TestClosedBackendEndsTheCall(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.meddle(func(context.Context, string) error { return driver.ErrClosed }, nil)
 		c := w.client(nil)
-		k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", fencelock.Wait(time.Hour)) })
+		k := w.later(c, "k", fencelock.Wait(time.Hour))
 		if !k.over() {
 			t.Error("the call still waits for a closed backend")
 		}
@@ -180,42 +178,18 @@ func TestClosedBackendEndsTheCall(t *testing.T) {
 func TestOutageWhileACallIsInLineIsUnavailable(t *testing.T) {
 	for _, handOff := range []int{1, 8} {
 		for _, place := range []string{"front", "behind the front"} {
-			bubble(t, func(t *testing.T, s *memlock.Store) {
-				holder := plain(t, s)
-				l := mustLock(t, holder, "k")
-				b, out := newTap(s), make(chan struct{})
-				b.await = func(ctx context.Context, _ driver.Ticket, _ func() (driver.Ticket, error)) (driver.Ticket, error) {
-					select {
-					case <-out:
-						after(time.Millisecond)
-						return driver.Ticket{}, errCut
-					case <-ctx.Done():
-						return driver.Ticket{}, ctx.Err()
-					}
-				}
-				c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: handOff})
+			runInWorld(t, fmt.Sprint(place, ", hand-off ", handOff), func(t *testing.T, w *world) {
+				l := w.lock(w.brief(), "k")
+				b, c := w.apart(&fencelock.Options{TTL: ttl, HandOff: handOff})
+				b.meddle(only(silent, "await"), nil) // it does not hear that the lock is free
 				if place != "front" {
-					ctx, cancel := context.WithTimeout(t.Context(), 15*ttl)
-					defer cancel()
-					go c.Lock(ctx, "k")
-					synctest.Wait()
+					w.later(c, "k")
 				}
-				time.AfterFunc(time.Second, func() {
-					b.set(func() {
-						b.enter = func(context.Context, driver.Claim, func() (driver.Ticket, error)) (driver.Ticket, error) {
-							return driver.Ticket{}, errCut
-						}
-						b.renew = func(_ context.Context, ts []driver.Ticket, _ func() []error) []error { return all(ts, errCut) }
-					})
-					close(out)
-				})
-				time.AfterFunc(2*time.Second, func() { l.Release(context.Background()) })
-				_, err := c.Lock(t.Context(), "k", fencelock.Wait(12*ttl))
-				if errors.Is(err, fencelock.ErrNotAcquired) || !errors.Is(err, fencelock.ErrUnavailable) {
-					t.Errorf("hand-off %d, %s: the store has been out for twelve leases, the lock is free, and Lock answers: %v", handOff, place, err)
-				}
-				b.set(func() { b.enter, b.renew, b.await = nil, nil, nil })
-				after(16 * ttl)
+				time.AfterFunc(time.Second, func() { b.meddle(only(down, "enter", "await", "renew"), nil) })
+				time.AfterFunc(2*time.Second, func() { l.Release(bg) })
+				_, err := c.Lock(bg, "k", fencelock.Wait(12*ttl))
+				w.is(err, fencelock.ErrUnavailable) // for twelve leases
+				w.not(err, fencelock.ErrNotAcquired)
 			})
 		}
 	}
@@ -223,27 +197,16 @@ func TestOutageWhileACallIsInLineIsUnavailable(t *testing.T) {
 
 // TestLimitOfOneRequestIsNotTheCallersDeadline: a request has a part of the time of its call.
 func TestLimitOfOneRequestIsNotTheCallersDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		b.enter = func(ctx context.Context, _ driver.Claim, _ func() (driver.Ticket, error)) (driver.Ticket, error) {
-			<-ctx.Done()
-			return driver.Ticket{}, ctx.Err()
+	inWorld(t, func(w *world) {
+		c := w.brief()
+		w.store.meddle(only(silent, "enter"), nil)
+		for _, err := range []error{errOf(c.Lock(bg, "k", fencelock.Wait(ttl))), errOf(c.TryLock(bg, "k"))} {
+			w.is(err, fencelock.ErrUnavailable)
+			w.not(err, context.DeadlineExceeded) // the ctx of neither has an end
 		}
-		for name, f := range map[string]func() error{
-			"Lock":    func() error { _, err := c.Lock(context.Background(), "k", fencelock.Wait(ttl)); return err },
-			"TryLock": func() error { _, err := c.TryLock(context.Background(), "k"); return err },
-		} {
-			if err := f(); !errors.Is(err, fencelock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the ctx of %s has no end, and the error matches context.DeadlineExceeded, or not ErrUnavailable: %v", name, err)
-			}
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		if _, err := c.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, fencelock.ErrUnavailable) {
-			t.Errorf("the ctx of Lock has ended: %v", err)
-		}
-		b.set(func() { b.enter = nil })
-		after(ttl)
+		w.is(errOf(c.Lock(ctx, "k")), fencelock.ErrUnavailable, context.DeadlineExceeded)
 	})
 }
 
@@ -324,8 +287,8 @@ func TestFrontThatGivesUpLeavesItsPlaceToTheNext(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return errDown
 		}, nil)
-		first := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k", once) })
-		next := w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, "k") })
+		first := w.later(c, "k", once)
+		next := w.later(c, "k")
 		w.is(errOf(first.wait()), fencelock.ErrUnavailable)
 		w.store.heal()
 		w.release(w.got(next.wait()))
@@ -344,18 +307,17 @@ func TestCallIsNotRefusedByItsOwnClaim(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/left=%v", how, left), func(t *testing.T) {
 				inWorld(t, func(w *world) {
 					c := w.client(&fencelock.Options{TTL: 10 * time.Second})
-					entered := false
+					entered := atFirst(takes(3900 * time.Millisecond))
 					w.store.meddle(func(_ context.Context, step string) error {
 						if step == "leave" && !left {
 							return errDown
 						}
 						return nil
-					}, func(_ context.Context, step string) error {
-						switch {
-						case step == "enter" && !entered:
-							time.Sleep(3900 * time.Millisecond)
-							entered = true
-						case step == "renew":
+					}, func(ctx context.Context, step string) error {
+						switch step {
+						case "enter":
+							return entered(ctx, step)
+						case "renew":
 							time.Sleep(7 * time.Second)
 						}
 						return nil

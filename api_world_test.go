@@ -27,15 +27,37 @@ type probe struct {
 	mu      sync.Mutex
 	steps   []string
 	claims  []driver.Claim // as entered
-	exits   []driver.Exit
-	shorten time.Duration // the lease that an Enter answers, unless 0
-	forget  bool          // a renewal does not tell of a notice
-	simple  bool          // a claim with WaitTTL gets that lease also if it is granted at once
-	before  func(ctx context.Context, step string) error
-	after   func(ctx context.Context, step string) error
+	exits   []exit
+	shorten time.Duration                // the lease that an Enter answers, unless 0
+	forget  bool                         // a renewal does not tell of a notice
+	simple  bool                         // a claim with WaitTTL gets that lease also if it is granted at once
+	awaited func(t *driver.Ticket) error // what an Await has found, which it may change
+	before  hook
+	after   hook
 }
 
-func (p *probe) step(ctx context.Context, name string, do func(ctx context.Context) error) error {
+// hook is what happens at a step.
+type hook = func(ctx context.Context, step string) error
+
+// request is what a step asks of the store, for its hooks.
+type request struct {
+	arrive  func() error    // does it, whenever that is
+	tickets []driver.Ticket // of a renewal
+}
+
+type requestKey struct{}
+
+func requestOf(ctx context.Context) request { return ctx.Value(requestKey{}).(request) }
+
+// exit is a Leave that was sent.
+type exit struct {
+	driver.Exit
+	id string
+	at time.Time
+}
+
+func (p *probe) step(ctx context.Context, name string, do func(ctx context.Context) error, ts ...driver.Ticket) error {
+	ctx = context.WithValue(ctx, requestKey{}, request{func() error { return do(context.WithoutCancel(ctx)) }, ts})
 	p.mu.Lock()
 	p.steps = append(p.steps, name)
 	before, after := p.before, p.after
@@ -53,37 +75,49 @@ func (p *probe) step(ctx context.Context, name string, do func(ctx context.Conte
 
 func (p *probe) Info() driver.Info { return p.info }
 
-func (p *probe) Enter(ctx context.Context, c driver.Claim) (t driver.Ticket, err error) {
+// answered takes a step. Its answer may come when nobody waits for it any more.
+func answered[T any](ctx context.Context, p *probe, name string, do func(ctx context.Context) (T, error)) (answer T, err error) {
+	answers := make(chan T, 2)
+	err = p.step(ctx, name, func(ctx context.Context) error {
+		a, err := do(ctx)
+		answers <- a
+		return err
+	})
+	select {
+	case answer = <-answers:
+	default:
+	}
+	return answer, err
+}
+
+func (p *probe) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
 	p.mu.Lock()
 	p.claims = append(p.claims, c)
 	p.mu.Unlock()
 	if p.simple {
 		c.TTL, c.WaitTTL = driverutil.Lease(&c, false), 0
 	}
-	err = p.step(ctx, "enter", func(ctx context.Context) error {
-		t, err = p.Store.Enter(ctx, c)
+	return answered(ctx, p, "enter", func(ctx context.Context) (driver.Ticket, error) {
+		t, err := p.Store.Enter(ctx, c)
 		if p.shorten > 0 {
 			t.TTL, t.Left = p.shorten, p.shorten
 		}
-		return err
+		return t, err
 	})
-	return t, err
 }
 
-func (p *probe) Reserve(ctx context.Context, t driver.Ticket, span int64) (done bool, err error) {
-	err = p.step(ctx, "reserve", func(ctx context.Context) error {
-		done, err = p.Store.Reserve(ctx, t, span)
-		return err
-	})
-	return done, err
+func (p *probe) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
+	return answered(ctx, p, "reserve", func(ctx context.Context) (bool, error) { return p.Store.Reserve(ctx, t, span) })
 }
 
-func (p *probe) Await(ctx context.Context, k driver.Ticket) (t driver.Ticket, err error) {
-	err = p.step(ctx, "await", func(ctx context.Context) error {
-		t, err = p.Store.Await(ctx, k)
-		return err
+func (p *probe) Await(ctx context.Context, k driver.Ticket) (driver.Ticket, error) {
+	return answered(ctx, p, "await", func(ctx context.Context) (driver.Ticket, error) {
+		t, err := p.Store.Await(ctx, k)
+		if err == nil && p.awaited != nil {
+			err = p.awaited(&t)
+		}
+		return t, err
 	})
-	return t, err
 }
 
 func (p *probe) Renew(ctx context.Context, ts []driver.Ticket) []error {
@@ -91,7 +125,7 @@ func (p *probe) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	err := p.step(ctx, "renew", func(ctx context.Context) error {
 		errs = p.Store.Renew(ctx, ts)
 		return nil
-	})
+	}, ts...)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.forget {
@@ -107,7 +141,7 @@ func (p *probe) Renew(ctx context.Context, ts []driver.Ticket) []error {
 
 func (p *probe) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
 	p.mu.Lock()
-	p.exits = append(p.exits, e)
+	p.exits = append(p.exits, exit{e, t.ID, time.Now()})
 	p.mu.Unlock()
 	return p.step(ctx, "leave", func(ctx context.Context) error { return p.Store.Leave(ctx, t, e) })
 }
@@ -120,20 +154,12 @@ func (p *probe) Detach(ctx context.Context, t driver.Ticket) error {
 	return p.step(ctx, "detach", func(ctx context.Context) error { return p.Store.Detach(ctx, t) })
 }
 
-func (p *probe) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (got driver.Ticket, err error) {
-	err = p.step(ctx, "adopt", func(ctx context.Context) error {
-		got, err = p.Store.Adopt(ctx, t, by)
-		return err
-	})
-	return got, err
+func (p *probe) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
+	return answered(ctx, p, "adopt", func(ctx context.Context) (driver.Ticket, error) { return p.Store.Adopt(ctx, t, by) })
 }
 
-func (p *probe) Line(ctx context.Context, key string) (l driver.Line, err error) {
-	err = p.step(ctx, "line", func(ctx context.Context) error {
-		l, err = p.Store.Line(ctx, key)
-		return err
-	})
-	return l, err
+func (p *probe) Line(ctx context.Context, key string) (driver.Line, error) {
+	return answered(ctx, p, "line", func(ctx context.Context) (driver.Line, error) { return p.Store.Line(ctx, key) })
 }
 
 func (p *probe) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
@@ -144,7 +170,7 @@ func (p *probe) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line,
 }
 
 // meddle sets what happens before and after each step.
-func (p *probe) meddle(before, after func(ctx context.Context, step string) error) {
+func (p *probe) meddle(before, after hook) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.before, p.after = before, after
@@ -176,7 +202,19 @@ func (p *probe) entered() []driver.Claim {
 	return slices.Clone(p.claims)
 }
 
-func (p *probe) left() []driver.Exit {
+// count is how often a step was taken, since the last call of taken.
+func (p *probe) count(step string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.steps {
+		if s == step {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *probe) left() []exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.exits)
@@ -194,22 +232,13 @@ func silent(ctx context.Context, _ string) error {
 }
 
 // faults are stores that refuse, and that never answer.
-var faults = map[string]func(context.Context, string) error{"down": down, "silent": silent}
-
-// only limits f to some steps.
-func only(f func(ctx context.Context, step string) error, steps ...string) func(ctx context.Context, step string) error {
-	return func(ctx context.Context, step string) error {
-		if !slices.Contains(steps, step) {
-			return nil
-		}
-		return f(ctx, step)
-	}
-}
+var faults = map[string]hook{"down": down, "silent": silent}
 
 // world is a store and its Clients, in virtual time.
 type world struct {
 	*testing.T
 	store   *probe
+	probes  []*probe // store, and those of Clients that have a network of their own
 	clients []*fencelock.Client
 }
 
@@ -217,16 +246,25 @@ type world struct {
 // store holds no claim; that no goroutine is left is checked by the bubble.
 func inWorld(t *testing.T, f func(w *world)) {
 	t.Helper()
-	watch(t, soon)
+	inWorldFor(t, soon, f)
+}
+
+// inWorldFor is inWorld for a test that may take so long, of real time.
+func inWorldFor(t *testing.T, limit time.Duration, f func(w *world)) {
+	t.Helper()
+	watch(t, limit)
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
 		// As long as anything is held, virtual time goes on forever.
 		late := time.AfterFunc(100*time.Hour, func() { panic(t.Name() + ": a call of the test hangs: 100 hours have passed") })
 		defer late.Stop()
 		s := memlock.New()
-		w := &world{T: t, store: &probe{Store: s, info: s.Info()}}
+		store := &probe{Store: s, info: s.Info()}
+		w := &world{T: t, store: store, probes: []*probe{store}}
 		defer func() {
-			w.store.heal()
+			for _, p := range w.probes {
+				p.heal()
+			}
 			for _, c := range w.clients {
 				ok(t, c.Close())
 			}
@@ -251,11 +289,7 @@ func runInWorld(t *testing.T, name string, f func(t *testing.T, w *world)) {
 }
 
 // client makes another Client on the store, as another process would.
-func (w *world) client(o *fencelock.Options) *fencelock.Client {
-	c := testclient.New(w, w.store, o)
-	w.clients = append(w.clients, c)
-	return c
-}
+func (w *world) client(o *fencelock.Options) *fencelock.Client { return w.on(w.store, o) }
 
 func (w *world) lock(c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
 	w.Helper()

@@ -3,16 +3,15 @@ package fencelock_test
 import (
 	"context"
 	"fmt"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
-	"github.com/fencelock/fencelock/memlock"
 )
 
 // The steps that are the same for every store.
@@ -22,137 +21,70 @@ var (
 	tookAtMost = steps.TookAtMost
 )
 
-// tap is a backend that a test can look at and interfere with: each hook, if set,
-// stands around the real step and may delay it, replace it or change its answer.
-type tap struct {
-	driver.Backend
-	info driver.Info
-
-	mu     sync.Mutex
-	enter  func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error)
-	await  func(ctx context.Context, t driver.Ticket, do func() (driver.Ticket, error)) (driver.Ticket, error)
-	renew  func(ctx context.Context, ts []driver.Ticket, do func() []error) []error
-	leave  func(ctx context.Context, t driver.Ticket, e driver.Exit, do func() error) error
-	enters []driver.Claim
-	renews int // calls
-	leaves []leaving
-}
-
-type leaving struct {
-	ticket driver.Ticket
-	exit   driver.Exit
-	at     time.Time
-}
-
-func newTap(b driver.Backend) *tap { return &tap{Backend: b, info: b.Info()} }
-
-func (t *tap) set(f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f()
-}
-
-func (t *tap) Info() driver.Info { return t.info }
-
-// Close leaves the store to the other clients of the test.
-func (t *tap) Close() error { return nil }
-
-func (t *tap) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	t.mu.Lock()
-	t.enters = append(t.enters, c)
-	f := t.enter
-	t.mu.Unlock()
-	do := func() (driver.Ticket, error) { return t.Backend.Enter(context.WithoutCancel(ctx), c) }
-	if f == nil {
-		return t.Backend.Enter(ctx, c)
+// only limits f to some steps.
+func only(f hook, steps ...string) hook {
+	return func(ctx context.Context, step string) error {
+		if !slices.Contains(steps, step) {
+			return nil
+		}
+		return f(ctx, step)
 	}
-	return f(ctx, c, do)
 }
 
-func (t *tap) Await(ctx context.Context, k driver.Ticket) (driver.Ticket, error) {
-	t.mu.Lock()
-	f := t.await
-	t.mu.Unlock()
-	if f == nil {
-		return t.Backend.Await(ctx, k)
+// atFirst limits f to the first time.
+func atFirst(f hook) hook {
+	var done atomic.Bool
+	return func(ctx context.Context, step string) error {
+		if done.Swap(true) {
+			return nil
+		}
+		return f(ctx, step)
 	}
-	return f(ctx, k, func() (driver.Ticket, error) { return t.Backend.Await(ctx, k) })
 }
 
-func (t *tap) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	t.mu.Lock()
-	t.renews++
-	f := t.renew
-	t.mu.Unlock()
-	if f == nil {
-		return t.Backend.Renew(ctx, ts)
+// takes is a step that takes d, whatever its ctx says.
+func takes(d time.Duration) hook {
+	return func(context.Context, string) error { time.Sleep(d); return nil }
+}
+
+// ttl is the lease of most tests that end one.
+const ttl = 10 * time.Second
+
+// brief is a Client with leases of ttl, whose backend has no optional interface.
+func (w *world) brief() *fencelock.Client { return w.mute(&fencelock.Options{TTL: ttl}) }
+
+// mute is a Client whose backend has no optional interface: it does not push, nor lengthen claims.
+func (w *world) mute(o *fencelock.Options) *fencelock.Client {
+	return w.on(struct{ driver.Backend }{w.store}, o)
+}
+
+// lengthens is a Client whose backend can lengthen a claim, and has no other optional interface.
+func (w *world) lengthens(o *fencelock.Options) *fencelock.Client {
+	return w.on(struct {
+		driver.Backend
+		driver.Reserver
+	}{w.store, w.store}, o)
+}
+
+// apart is a mute Client with leases of ttl and a network of its own, unless o says otherwise.
+func (w *world) apart(o *fencelock.Options) (*probe, *fencelock.Client) {
+	p := &probe{Store: w.store.Store, info: w.store.info}
+	w.probes = append(w.probes, p)
+	if o == nil {
+		o = &fencelock.Options{TTL: ttl}
 	}
-	return f(ctx, ts, func() []error { return t.Backend.Renew(context.WithoutCancel(ctx), ts) })
+	return p, w.on(struct{ driver.Backend }{p}, o)
 }
 
-func (t *tap) Leave(ctx context.Context, k driver.Ticket, e driver.Exit) error {
-	t.mu.Lock()
-	t.leaves = append(t.leaves, leaving{k, e, time.Now()})
-	f := t.leave
-	t.mu.Unlock()
-	do := func() error { return t.Backend.Leave(context.WithoutCancel(ctx), k, e) }
-	if f == nil {
-		return t.Backend.Leave(ctx, k, e)
-	}
-	return f(ctx, k, e, do)
+func (w *world) on(b driver.Backend, o *fencelock.Options) *fencelock.Client {
+	c := testclient.New(w, b, o)
+	w.clients = append(w.clients, c)
+	return c
 }
 
-func (t *tap) entered() []driver.Claim {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return append([]driver.Claim(nil), t.enters...)
-}
-
-func (t *tap) left() []leaving {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return append([]leaving(nil), t.leaves...)
-}
-
-func (t *tap) renewals() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.renews
-}
-
-// all answers err for each ticket.
-func all(ts []driver.Ticket, err error) []error {
-	errs := make([]error, len(ts))
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
-}
-
-// bubble runs f in virtual time on an empty store, closes the Clients that f made with client,
-// and checks that the store holds no claim any more.
-func bubble(t *testing.T, f func(t *testing.T, s *memlock.Store)) {
-	t.Helper()
-	bubbleFor(t, soon, f)
-}
-
-// bubbleFor is bubble for a test that may take so long, of real time.
-func bubbleFor(t *testing.T, limit time.Duration, f func(t *testing.T, s *memlock.Store)) {
-	t.Helper()
-	watch(t, limit)
-	synctest.Test(t, func(t *testing.T) {
-		s := memlock.New()
-		t.Cleanup(func() {
-			synctest.Wait()
-			wantEmpty(t, s)
-		})
-		f(t, s)
-	})
-}
-
-// runInBubble runs f as a subtest in a bubble.
-func runInBubble(t *testing.T, name string, f func(t *testing.T, s *memlock.Store)) {
-	t.Run(name, func(t *testing.T) { bubble(t, f) })
+// later begins to lock a key.
+func (w *world) later(c *fencelock.Client, key string, opts ...fencelock.Option) *call {
+	return w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, key, opts...) })
 }
 
 // soon is ten times what a test in virtual time takes on a busy machine.
@@ -176,71 +108,11 @@ func wantEmpty(t *testing.T, b driver.Backend) {
 	}
 }
 
-func client(t *testing.T, b driver.Backend, o *fencelock.Options) *fencelock.Client {
-	t.Helper()
-	c := testclient.New(t, b, o)
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
 // errOf is the error of a call whose other result does not matter.
 func errOf[T any](_ T, err error) error { return err }
-
-// tapped is a Client behind a tap, with leases of ttl.
-func tapped(t *testing.T, s *memlock.Store) (*tap, *fencelock.Client) {
-	b := newTap(s)
-	return b, client(t, b, &fencelock.Options{TTL: ttl})
-}
-
-// plain is a Client with leases of ttl.
-func plain(t *testing.T, s *memlock.Store) *fencelock.Client {
-	_, c := tapped(t, s)
-	return c
-}
-
-// lockLater locks "k" on another goroutine.
-func lockLater(t *testing.T, c *fencelock.Client) <-chan *fencelock.Lease {
-	got := make(chan *fencelock.Lease, 1)
-	go func() { got <- mustLock(t, c, "k") }()
-	return got
-}
 
 // took checks how long ago start was.
 func took(t *testing.T, start time.Time, want time.Duration) {
 	t.Helper()
 	steps.Same(t, "it took", time.Since(start), want)
 }
-
-// nothing checks that no lease has been granted yet.
-func nothing(t *testing.T, granted <-chan *fencelock.Lease, otherwise string) {
-	t.Helper()
-	select {
-	case <-granted:
-		t.Fatal(otherwise)
-	default:
-	}
-}
-
-// rises holds the tokens of two grants to their order.
-func rises[T ~int64](t testing.TB, before, after T) {
-	t.Helper()
-	if after <= before {
-		t.Errorf("token %v was granted after %v", after, before)
-	}
-}
-
-func mustLock(t *testing.T, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
-	t.Helper()
-	l, err := c.Lock(context.Background(), key, opts...)
-	must(t, err)
-	return l
-}
-
-func mustRelease(t *testing.T, l *fencelock.Lease) {
-	t.Helper()
-	must(t, l.Release(context.Background()))
-}
-
-// after sleeps in virtual time. A channel of a timer that is due as it is made may end the race
-// detector in a bubble (golang/go#78156).
-func after(d time.Duration) { time.Sleep(d) }

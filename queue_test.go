@@ -2,7 +2,6 @@ package fencelock_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -21,31 +19,27 @@ import (
 // it. Where nobody else is in line, both go out at once, which makes a hot key quick.
 func TestEnterThatFollowsALeave(t *testing.T) {
 	for name, contended := range map[string]bool{"others are in line": true, "nobody else is": false} {
-		runInBubble(t, name, func(t *testing.T, s *memlock.Store) {
-			b := newTap(s)
-			here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), plain(t, s)
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			b, here := w.apart(&fencelock.Options{TTL: ttl, HandOff: 2})
+			there := w.brief()
 			before, during := 0, -1
-			b.set(func() {
-				b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
-					if during < 0 {
-						synctest.Wait() // the store takes its time
-						during = len(b.entered()) - before
-					}
-					return do()
-				}
-			})
+			b.meddle(only(atFirst(func(context.Context, string) error {
+				synctest.Wait() // the store takes its time
+				during = len(b.entered()) - before
+				return nil
+			}), "leave"), nil)
 			holder, want := here, 1
 			if contended {
 				holder, want = there, 0
 			}
-			first := mustLock(t, holder, "k")
+			first := w.lock(holder, "k")
 			var group sync.WaitGroup
 			for range 3 { // the last has to ask the store again
-				group.Go(func() { mustRelease(t, mustLock(t, here, "k")) })
+				group.Go(func() { w.release(w.lock(here, "k")) })
 				synctest.Wait()
 			}
 			before = len(b.entered())
-			mustRelease(t, first)
+			w.release(first)
 			group.Wait()
 			steps.Same(t, "Enters were sent before the Leave had arrived", during, want)
 		})
@@ -55,32 +49,25 @@ func TestEnterThatFollowsALeave(t *testing.T) {
 // TestHangingLeaveDelaysTheNextGoroutineBriefly: the next goroutine of the local queue waits for it, but
 // no longer than Release does.
 func TestHangingLeaveDelaysTheNextGoroutineBriefly(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2}), plain(t, s)
+	inWorld(t, func(w *world) {
+		b, here := w.apart(&fencelock.Options{TTL: ttl, HandOff: 2})
 		hung := false
-		b.set(func() {
-			b.leave = func(ctx context.Context, _ driver.Ticket, _ driver.Exit, do func() error) error {
-				if hung {
-					return do()
-				}
-				hung = true
-				<-ctx.Done()
-				return ctx.Err()
-			}
-		})
-		first := mustLock(t, there, "k")
+		b.meddle(only(atFirst(func(ctx context.Context, step string) error {
+			hung = true
+			return silent(ctx, step)
+		}), "leave"), nil)
+		first := w.lock(w.brief(), "k")
 		began := time.Now()
 		var group sync.WaitGroup
 		for range 3 {
 			group.Go(func() {
-				l := mustLock(t, here, "k")
+				l := w.lock(here, "k")
 				tookAtMost(t, began, ttl)
-				_ = l.Release(context.Background()) // the one that hangs is done behind
+				_ = l.Release(bg) // the one that hangs is done behind
 			})
 			synctest.Wait()
 		}
-		mustRelease(t, first)
+		w.release(first)
 		group.Wait()
 		if !hung {
 			t.Error("no Leave hung; this test shows nothing")
@@ -88,23 +75,22 @@ func TestHangingLeaveDelaysTheNextGoroutineBriefly(t *testing.T) {
 	})
 }
 
+// Twenty goroutines here, one process there that came after the first of them. It
+// waits for at most HandOff grants.
 func TestHandOffEndsSoThatOthersGetTheirTurn(t *testing.T) {
-	// Twenty goroutines here, one process there that came after the first of them. It
-	// waits for at most HandOff grants.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		here := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 4})
-		there := plain(t, s)
-		first := mustLock(t, here, "k")
+	inWorld(t, func(w *world) {
+		here, there := w.mute(&fencelock.Options{TTL: ttl, HandOff: 4}), w.brief()
+		first := w.lock(here, "k")
 		var mu sync.Mutex
 		var order []string
 		var wg sync.WaitGroup
 		run := func(name string, c *fencelock.Client) {
 			wg.Go(func() {
-				l := mustLock(t, c, "k")
+				l := w.lock(c, "k")
 				mu.Lock()
 				order = append(order, name)
 				mu.Unlock()
-				mustRelease(t, l)
+				w.release(l)
 			})
 			synctest.Wait()
 		}
@@ -115,7 +101,7 @@ func TestHandOffEndsSoThatOthersGetTheirTurn(t *testing.T) {
 		for range 10 {
 			run("here", here)
 		}
-		mustRelease(t, first)
+		w.release(first)
 		wg.Wait()
 		for i, name := range order {
 			if name == "there" && i > 3 {
@@ -125,161 +111,131 @@ func TestHandOffEndsSoThatOthersGetTheirTurn(t *testing.T) {
 	})
 }
 
+// Each goroutine holds for 4 s, which is less than half of a lease, so the claim
+// stays healthy: only its age ends the chain.
 func TestHandOffEndsWithTheAgeOfOneLease(t *testing.T) {
-	// Each goroutine holds for 4 s, which is less than half of a lease, so the claim
-	// stays healthy: only its age ends the chain.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		here := plain(t, s)
-		there := plain(t, s)
+	inWorld(t, func(w *world) {
+		here, there := w.brief(), w.brief()
 		begin := time.Now()
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				l := mustLock(t, here, "k")
-				after(4 * time.Second)
-				mustRelease(t, l)
+				l := w.lock(here, "k")
+				time.Sleep(4 * time.Second)
+				w.release(l)
 			})
 			synctest.Wait()
 		}
-		l := mustLock(t, there, "k")
+		l := w.lock(there, "k")
 		tookAtMost(t, begin, ttl+4*time.Second)
-		mustRelease(t, l)
+		w.release(l)
 		wg.Wait()
 	})
 }
 
+// Renewals fail, and more than half of the lease has passed: a goroutine that got
+// this claim would begin with a lease that is about to end.
 func TestUnhealthyLeaseIsNotHandedOn(t *testing.T) {
-	// Renewals fail, and more than half of the lease has passed: a goroutine that got
-	// this claim would begin with a lease that is about to end.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, errCut) }
-		l := mustLock(t, c, "k")
-		got := lockLater(t, c)
-		after(6 * time.Second)
-		mustRelease(t, l)
-		l2 := <-got
+	inWorld(t, func(w *world) {
+		c := w.brief()
+		w.store.meddle(only(down, "renew"), nil)
+		l := w.lock(c, "k")
+		k := w.later(c, "k")
+		time.Sleep(6 * time.Second)
+		w.release(l)
+		l2 := w.got(k.wait())
 		if left := time.Until(l2.Deadline()); left < ttl*9/10 {
 			t.Errorf("the next one began with %v left", left)
 		}
-		steps.Same(t, "Enters", len(b.entered()), 2)
-		mustRelease(t, l2)
+		steps.Same(t, "Enters", len(w.store.entered()), 2)
+		w.release(l2)
 	})
 }
 
+// The front of our queue gives up. The place in the store's line belongs to the
+// process: the next goroutine here is served before the process that came later.
 func TestFrontThatGivesUpKeepsTheClaimInLine(t *testing.T) {
-	// The front of our queue gives up. The place in the store's line belongs to the
-	// process: the next goroutine here is served before the process that came later.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := plain(t, s)
-		l := mustLock(t, holder, "k")
-		b, here := tapped(t, s)
-		there := plain(t, s)
-		ctx, cancel := context.WithCancel(context.Background())
-		gaveUp := make(chan error, 1)
-		go func() { _, err := here.Lock(ctx, "k"); gaveUp <- err }()
-		synctest.Wait()
-		a := lockLater(t, here)
-		synctest.Wait()
-		z := lockLater(t, there)
-		synctest.Wait()
+	inWorld(t, func(w *world) {
+		l := w.lock(w.brief(), "k")
+		b, here := w.apart(nil)
+		ctx, cancel := context.WithCancel(bg)
+		front := w.begin(func() (*fencelock.Lease, error) { return here.Lock(ctx, "k") })
+		next, other := w.later(here, "k"), w.later(w.brief(), "k")
 		cancel()
-		if err := <-gaveUp; !errors.Is(err, fencelock.ErrNotAcquired) || !errors.Is(err, context.Canceled) {
-			t.Errorf("%v", err)
+		w.is(errOf(front.wait()), fencelock.ErrNotAcquired, context.Canceled)
+		w.release(l)
+		l = w.got(next.wait())
+		if other.over() {
+			t.Fatal("two holders")
 		}
-		mustRelease(t, l)
-		la := <-a
-		synctest.Wait()
-		nothing(t, z, "two holders")
 		steps.Same(t, "Enters; the place was given up", len(b.entered()), 1)
-		mustRelease(t, la)
-		mustRelease(t, <-z)
+		w.release(l)
+		w.release(w.got(other.wait()))
 	})
 }
 
 func TestLastWaiterThatGivesUpLeavesTheLine(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := plain(t, s)
-		l := mustLock(t, holder, "k")
-		here := plain(t, s)
-		var wg sync.WaitGroup
+	inWorld(t, func(w *world) {
+		l, here := w.lock(w.brief(), "k"), w.brief()
+		var calls []*call
 		for i := range 10 {
-			wg.Go(func() {
-				_, err := here.Lock(context.Background(), "k", fencelock.Wait(time.Duration(10-i)*time.Second))
-				var h *fencelock.HeldError
-				if !errors.As(err, &h) || h.Owner == "" {
-					t.Errorf("%v", err)
-				}
-			})
-			synctest.Wait()
+			calls = append(calls, w.later(here, "k", fencelock.Wait(time.Duration(10-i)*time.Second)))
 		}
-		wg.Wait()
-		if line, _ := s.Line(context.Background(), "k"); len(line.Claims) != 1 {
+		for _, k := range calls {
+			if h := w.held(errOf(k.wait())); h.Owner == "" {
+				t.Errorf("%+v", h)
+			}
+		}
+		if line, _ := w.store.Store.Line(bg, "k"); len(line.Claims) != 1 {
 			t.Errorf("a ghost is in line: %+v", line.Claims)
 		}
-		mustRelease(t, l)
+		w.release(l)
 	})
 }
 
+// The holder never comes back to release. Its lease ends, and the next goroutine of
+// the same process gets the key.
 func TestLossWakesTheLocalQueue(t *testing.T) {
-	// The holder never comes back to release. Its lease ends, and the next goroutine of
-	// the same process gets the key.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
-			if len(b.entered()) == 1 {
-				return all(ts, errCut)
+	inWorld(t, func(w *world) {
+		c := w.brief()
+		w.store.meddle(only(func(context.Context, string) error {
+			if len(w.store.entered()) == 1 {
+				return errDown
 			}
-			return do()
-		}
-		l := mustLock(t, c, "k")
+			return nil
+		}, "renew"), nil)
+		l := w.lock(c, "k")
 		begin := time.Now()
-		l2 := mustLock(t, c, "k")
+		l2 := w.lock(c, "k")
 		if got := time.Since(begin); got < ttl-ttl/50 || got > ttl+time.Second {
 			t.Errorf("granted %v after a lease of %v that nobody renewed", got, ttl)
 		}
-		if l.Err() == nil || l2.Token() <= l.Token() {
-			t.Errorf("first: %v, tokens %v then %v", l.Err(), l.Token(), l2.Token())
-		}
-		mustRelease(t, l2)
-		after(ttl)
+		w.is(l.Err(), fencelock.ErrExpired)
+		steps.Rises(t, l.Token(), l2.Token())
+		w.release(l2)
 	})
 }
 
+// A try meets a call whose Enter has no answer yet. If that call fails, nobody has
+// the lock: a refusal would have been a lie.
 func TestTryWaitsForTheFrontsFirstAnswer(t *testing.T) {
-	// A try meets a call whose Enter has no answer yet. If that call fails, nobody has
-	// the lock: a refusal would have been a lie.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-			if len(b.entered()) == 1 {
-				<-ctx.Done()
-				return driver.Ticket{}, ctx.Err()
-			}
-			return do()
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		go c.Lock(ctx, "k")
-		synctest.Wait()
-		got := make(chan *fencelock.Lease, 1)
-		go func() {
-			l, err := c.TryLock(context.Background(), "k")
-			ok(t, err)
-			got <- l
-		}()
-		synctest.Wait()
+	inWorld(t, func(w *world) {
+		c := w.brief()
+		w.store.meddle(only(atFirst(silent), "enter"), nil)
+		ctx, cancel := context.WithCancel(bg)
+		front := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") })
+		try := w.begin(func() (*fencelock.Lease, error) { return c.TryLock(bg, "k") })
 		cancel()
-		if l := <-got; l != nil {
-			mustRelease(t, l)
-		}
+		w.release(w.got(try.wait()))
+		w.is(errOf(front.wait()), context.Canceled)
 	})
 }
 
 func TestStrictOrderWithoutHandOff(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		a := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 1})
-		b := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 1})
-		first := mustLock(t, a, "k")
+	inWorld(t, func(w *world) {
+		o := &fencelock.Options{TTL: ttl, HandOff: 1}
+		a, b := w.mute(o), w.mute(o)
+		first := w.lock(a, "k")
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
@@ -289,15 +245,15 @@ func TestStrictOrderWithoutHandOff(t *testing.T) {
 				if i%3 == 0 {
 					c = b
 				}
-				l := mustLock(t, c, "k")
+				l := w.lock(c, "k")
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
-				mustRelease(t, l)
+				w.release(l)
 			})
 			synctest.Wait()
 		}
-		mustRelease(t, first)
+		w.release(first)
 		wg.Wait()
 		for i, n := range order {
 			if i != n {
@@ -309,27 +265,25 @@ func TestStrictOrderWithoutHandOff(t *testing.T) {
 
 //verify:fault The API, on all stores | ten thousand waiters on a key, all cancelled
 func TestTenThousandWaitersCancelled(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		l := mustLock(t, c, "k")
-		ctx, cancel := context.WithCancel(context.Background())
+	inWorld(t, func(w *world) {
+		c := w.brief()
+		l := w.lock(c, "k")
+		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
 		for range 10000 {
-			wg.Go(func() {
-				steps.Is(t, "Lock", errOf(c.Lock(ctx, "k")), context.Canceled)
-			})
+			wg.Go(func() { w.is(errOf(c.Lock(ctx, "k")), context.Canceled) })
 		}
 		synctest.Wait()
 		cancel()
 		wg.Wait()
-		mustRelease(t, l)
-		steps.Same(t, "Enters", len(b.entered()), 1)
+		w.release(l)
+		steps.Same(t, "Enters", len(w.store.entered()), 1)
 	})
 }
 
+// Real time. Jain's index is 1 if all shares are equal, and 1/64 if one goroutine has all.
+// Nobody is served before all are in the queue: a goroutine alone would rightly have all.
 func TestHotKeyServesEverybodyAlike(t *testing.T) {
-	// Real time. Jain's index is 1 if all shares are equal, and 1/64 if one goroutine has all.
-	// Nobody is served before all are in the queue: a goroutine alone would rightly have all.
 	const n, total = 64, 64 * 200
 	var queued atomic.Int32
 	everybody := make(chan struct{})
@@ -339,7 +293,8 @@ func TestHotKeyServesEverybodyAlike(t *testing.T) {
 		}
 	})})
 	defer c.Close()
-	first := mustLock(t, c, "k")
+	first, err := c.Lock(bg, "k")
+	must(t, err)
 	var counts [n]float64
 	var wg sync.WaitGroup
 	var last fence.Token
@@ -347,7 +302,7 @@ func TestHotKeyServesEverybodyAlike(t *testing.T) {
 	for i := range n {
 		wg.Go(func() {
 			for {
-				l, err := c.Lock(context.Background(), "k")
+				l, err := c.Lock(bg, "k")
 				if err != nil {
 					t.Error(err)
 					return
@@ -361,7 +316,7 @@ func TestHotKeyServesEverybodyAlike(t *testing.T) {
 					done++
 					counts[i]++
 				}
-				l.Release(context.Background())
+				l.Release(bg)
 				if stop {
 					return
 				}
@@ -369,7 +324,7 @@ func TestHotKeyServesEverybodyAlike(t *testing.T) {
 		})
 	}
 	<-everybody
-	mustRelease(t, first)
+	must(t, first.Release(bg))
 	wg.Wait()
 	var sum, squares float64
 	for _, x := range counts {

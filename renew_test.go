@@ -4,117 +4,115 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
+// Renewals of one length of lease hang; those of another go on.
 func TestSlowRenewalDoesNotHoldUpOthers(t *testing.T) {
-	// Renewals of one length of lease hang; those of another go on.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
-			if ts[0].Key == "slow" {
-				<-ctx.Done()
-				return all(ts, ctx.Err())
+	inWorld(t, func(w *world) {
+		c := w.brief()
+		w.store.meddle(only(func(ctx context.Context, step string) error {
+			if requestOf(ctx).tickets[0].Key == "slow" {
+				return silent(ctx, step)
 			}
-			return do()
-		}
-		slow := mustLock(t, c, "slow", fencelock.TTL(30*time.Second))
-		fine := mustLock(t, c, "fine")
-		after(time.Minute)
+			return nil
+		}, "renew"), nil)
+		slow, fine := w.lock(c, "slow", fencelock.TTL(30*time.Second)), w.lock(c, "fine")
+		time.Sleep(time.Minute)
 		if slow.Err() == nil {
 			t.Error("the lease that was never renewed is believed after two of its lengths")
 		}
 		ok(t, fine.Err())
-		mustRelease(t, fine)
-		after(time.Minute)
+		w.release(fine)
 	})
 }
 
 func TestManyLeasesAreRenewedInFewCalls(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
+	inWorld(t, func(w *world) {
 		const n = 3000
-		b, c := tapped(t, s)
+		c := w.brief()
+		var mu sync.Mutex
 		inFlight := map[string]bool{}
-		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
-			b.mu.Lock()
-			for _, k := range ts {
+		w.store.meddle(only(func(ctx context.Context, _ string) error {
+			mu.Lock()
+			for _, k := range requestOf(ctx).tickets {
 				if inFlight[k.ID] {
 					t.Errorf("%s has two renewals on their way", k.Key)
 				}
 				inFlight[k.ID] = true
 			}
-			b.mu.Unlock()
-			after(time.Second)
-			b.mu.Lock()
-			for _, k := range ts {
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			for _, k := range requestOf(ctx).tickets {
 				delete(inFlight, k.ID)
 			}
-			b.mu.Unlock()
-			return do()
-		}
+			return nil
+		}, "renew"), nil)
 		leases := make([]*fencelock.Lease, n)
 		for i := range leases {
-			leases[i] = mustLock(t, c, fmt.Sprint("k", i))
+			leases[i] = w.lock(c, fmt.Sprint("k", i))
 			if i%100 == 0 {
-				after(50 * time.Millisecond)
+				time.Sleep(50 * time.Millisecond)
 			}
 		}
-		before := b.renewals()
-		after(10 * ttl)
-		calls := b.renewals() - before
+		before := w.store.count("renew")
+		time.Sleep(10 * ttl)
+		calls := w.store.count("renew") - before
 		renewed := 30 * n // every ttl/3
 		if calls > renewed/100 {
 			t.Errorf("%d calls for about %d renewals; want at most one in a hundred", calls, renewed)
 		}
 		for _, l := range leases {
 			must(t, l.Err())
-			mustRelease(t, l)
+			w.release(l)
 		}
 	})
 }
 
+// The release comes while a renewal is on its way. It lets the next one in at once,
+// but it returns when the renewal has come back.
+//
 //verify:fault The API, on all stores | a renewal races Release, ten thousand times
 func TestNoRenewalIsOnItsWayAfterRelease(t *testing.T) {
-	// The release comes while a renewal is on its way. It lets the next one in at once,
-	// but it returns when the renewal has come back.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
+	inWorld(t, func(w *world) {
 		var sending atomic.Bool
-		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
+		w.store.meddle(only(func(context.Context, string) error {
 			sending.Store(true)
-			after(time.Second)
+			time.Sleep(time.Second)
 			sending.Store(false)
-			return do()
-		}
-		l := mustLock(t, c, "k")
-		after(ttl/3 + 100*time.Millisecond)
+			return nil
+		}, "renew"), nil)
+		l := w.lock(w.brief(), "k")
+		time.Sleep(ttl/3 + 100*time.Millisecond)
 		if !sending.Load() {
 			t.Fatal("the schedule of this test no longer holds")
 		}
-		mustRelease(t, l)
+		w.release(l)
 		if sending.Load() {
 			t.Error("a renewal is on its way after Release has returned")
 		}
-		n := b.renewals()
-		after(3 * ttl)
-		steps.Same(t, "a released lease is renewed", b.renewals(), n)
+		n := w.store.count("renew")
+		time.Sleep(3 * ttl)
+		steps.Same(t, "a released lease is renewed", w.store.count("renew"), n)
 	})
 }
 
+// The renewal by hand, the renewal by the clock and the release of one lease, all
+// at once. Whatever happens, Release succeeds while the lease lasts, and nothing is left.
+//
 //verify:fault The API, on all stores | a renewal races Release, ten thousand times
 func TestRenewalRacesRelease(t *testing.T) {
-	// The renewal by hand, the renewal by the clock and the release of one lease, all
-	// at once. Whatever happens, Release succeeds while the lease lasts, and nothing is left.
 	s := memlock.New()
 	c := testclient.New(t, s, &fencelock.Options{TTL: 20 * time.Millisecond, HandOff: 1})
 	ctx := context.Background()
@@ -142,44 +140,43 @@ func TestRenewalRacesRelease(t *testing.T) {
 	wantEmpty(t, s)
 }
 
+// The holding was ended by MaxHold long before the store's lease. The key stays taken
+// until its holder has surely looked; its Release says that it has.
 func TestReleaseOfALostLeaseLetsTheNextInAtOnce(t *testing.T) {
-	// The holding was ended by MaxHold long before the store's lease. The key stays taken
-	// until its holder has surely looked; its Release says that it has.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		c := client(t, newTap(s), &fencelock.Options{TTL: time.Minute})
-		other := client(t, newTap(s), &fencelock.Options{TTL: time.Minute})
-		l := mustLock(t, c, "k", fencelock.MaxHold(5*time.Second))
-		in, err := c.Lock(l.Context(), "k", fencelock.Reentrant())
-		must(t, err)
-		got := lockLater(t, other)
+	inWorld(t, func(w *world) {
+		o := &fencelock.Options{TTL: time.Minute}
+		c, other := w.mute(o), w.mute(o)
+		l := w.lock(c, "k", fencelock.MaxHold(5*time.Second))
+		in := w.got(c.Lock(l.Context(), "k", fencelock.Reentrant()))
+		next := w.later(other, "k")
 		<-l.Context().Done()
-		l.Release(context.Background())
-		after(time.Second)
-		nothing(t, got, "granted while a handle of the lost grant was not released yet")
-		begin := time.Now()
-		if err := in.Release(context.Background()); !errors.Is(err, fencelock.ErrMaxHold) {
-			t.Errorf("%v", err)
+		w.is(l.Release(bg), fencelock.ErrMaxHold)
+		time.Sleep(time.Second)
+		if next.over() {
+			t.Fatal("granted while a handle of the lost grant was not released yet")
 		}
-		next := <-got
+		begin := time.Now()
+		w.is(in.Release(bg), fencelock.ErrMaxHold)
+		x := w.got(next.wait())
 		tookAtMost(t, begin, time.Second)
-		mustRelease(t, next)
+		w.release(x)
 	})
 }
 
 func TestCloseWithManyLeasesSendsFewLeavesAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
+	inWorld(t, func(w *world) {
+		c := w.brief()
 		var now, most atomic.Int32
-		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
+		w.store.meddle(only(func(context.Context, string) error {
 			if n := now.Add(1); n > most.Load() {
 				most.Store(n)
 			}
 			defer now.Add(-1)
-			after(time.Millisecond)
-			return do()
-		}
+			time.Sleep(time.Millisecond)
+			return nil
+		}, "leave"), nil)
 		for i := range 300 {
-			mustLock(t, c, fmt.Sprint("k", i))
+			w.lock(c, fmt.Sprint("k", i))
 		}
 		c.Close()
 		if most.Load() > 256 {
@@ -200,43 +197,33 @@ func (c soonOver) Deadline() (time.Time, bool) { return c.end, true }
 // TestRenewThatRunsOutOfTimeSaysNothingOfTheStore: a connection has the deadline of the call
 // too, and may see it first.
 func TestRenewThatRunsOutOfTimeSaysNothingOfTheStore(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newTap(s)
-		risks := 0
-		c := client(t, b, &fencelock.Options{TTL: ttl, OnEvent: testclient.On(fencelock.EventAtRisk, func(fencelock.Event) { risks++ })})
-		l := mustLock(t, c, "k")
-		b.set(func() {
-			b.renew = func(ctx context.Context, ts []driver.Ticket, _ func() []error) []error {
-				after(time.Millisecond)
-				return all(ts, driverutil.Ended(ctx))
-			}
-		})
-		if err := l.Renew(soonOver{t.Context(), time.Now().Add(time.Millisecond)}); err == nil {
+	inWorld(t, func(w *world) {
+		heard := listener{only: []fencelock.EventType{fencelock.EventAtRisk}}
+		l := w.lock(w.mute(&fencelock.Options{TTL: ttl, OnEvent: heard.on}), "k")
+		w.store.meddle(only(func(ctx context.Context, _ string) error {
+			time.Sleep(time.Millisecond)
+			return driverutil.Ended(ctx)
+		}, "renew"), nil)
+		if err := l.Renew(soonOver{bg, time.Now().Add(time.Millisecond)}); err == nil {
 			t.Error("the schedule of this test no longer holds: Renew succeeded")
 		}
-		b.set(func() { b.renew = nil })
-		synctest.Wait()
-		if risks > 0 {
-			t.Errorf("a Renew that ran out of its own time said %d times that the lease is at risk", risks)
-		}
-		mustRelease(t, l)
+		w.store.heal()
+		w.wantEvents(&heard) // the lease is not at risk
+		w.release(l)
 	})
 }
 
+// All are due in the same moment, and more than may be on their way together. A tick that takes
+// up again what it has just put off would never end.
 func TestMoreLeasesThanGoOutAtOnceAreRenewed(t *testing.T) {
-	// All are due in the same moment, and more than may be on their way together. A tick that takes
-	// up again what it has just put off would never end.
-	bubbleFor(t, 2*time.Minute, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error {
-			after(50 * time.Millisecond)
-			return do()
-		}
+	inWorldFor(t, 2*time.Minute, func(w *world) {
+		c := w.brief()
+		w.store.meddle(only(takes(50*time.Millisecond), "renew"), nil)
 		var leases []*fencelock.Lease
 		for i := range 40000 {
-			leases = append(leases, mustLock(t, c, fmt.Sprint(i)))
+			leases = append(leases, w.lock(c, fmt.Sprint(i)))
 		}
-		after(3 * ttl)
+		time.Sleep(3 * ttl)
 		for _, l := range leases {
 			if err := l.Err(); err != nil {
 				t.Fatalf("%s: %v", l.Key(), err)

@@ -3,16 +3,15 @@ package fencelock_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -33,9 +32,8 @@ func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
 		"grants that take long":  {hold: ttl / 8, grants: 2 * handOff, time: ttl + ttl/8},
 		"grants that took long":  {hold: ttl / 4, then: time.Microsecond, grants: 2 * handOff},
 	} {
-		runInBubble(t, name, func(t *testing.T, s *memlock.Store) {
-			b := newReserveTap(s)
-			here, there := client(t, b, &fencelock.Options{TTL: ttl, HandOff: handOff}), plain(t, s)
+		runInWorld(t, name, func(t *testing.T, w *world) {
+			here, there := w.lengthens(&fencelock.Options{TTL: ttl, HandOff: handOff}), w.brief()
 			var group sync.WaitGroup
 			var end atomic.Bool
 			var grants atomic.Int32
@@ -43,31 +41,30 @@ func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
 			hold.Store(int64(o.hold))
 			var came time.Time
 			waited := int32(0)
-			b.reserve = func(_ context.Context, do func() (bool, error)) (bool, error) {
-				done, err := do()
-				if done && came.IsZero() && grants.Load() > 0 && (b.reserves > 20 || o.time > 0) {
+			w.store.meddle(nil, only(func(context.Context, string) error {
+				if came.IsZero() && grants.Load() > 0 && (w.store.count("reserve") > 20 || o.time > 0) {
 					came = time.Now()
 					before := grants.Load()
 					hold.Store(int64(cmp.Or(o.then, o.hold)))
 					group.Go(func() {
-						l := mustLock(t, there, "k")
+						l := w.lock(there, "k")
 						waited = grants.Load() - before
 						if d := time.Since(came); o.time > 0 && d > o.time {
 							t.Errorf("the other process waited for %v; want at most %v", d, o.time)
 						}
 						end.Store(true)
-						mustRelease(t, l)
+						w.release(l)
 					})
 				}
-				after(o.answer)
-				return done, err
-			}
+				time.Sleep(o.answer)
+				return nil
+			}, "reserve"))
 			take := func() {
 				for !end.Load() {
-					l := mustLock(t, here, "k")
+					l := w.lock(here, "k")
 					grants.Add(1)
-					after(time.Duration(hold.Load()))
-					mustRelease(t, l)
+					time.Sleep(time.Duration(hold.Load()))
+					w.release(l)
 				}
 			}
 			for range 20 {
@@ -86,19 +83,18 @@ func TestOthersWaitNoLongerForAClaimThatIsLengthened(t *testing.T) {
 // TestHotKeyNeverWaitsForTheStore: tokens are asked for so early that they are there when
 // they are needed, but for the first few times, when nobody knows how long that takes.
 func TestHotKeyNeverWaitsForTheStore(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
+	inWorld(t, func(w *world) {
 		const grants, hold, answer = 2000, 10 * time.Microsecond, 150 * time.Microsecond
-		b := newReserveTap(s)
-		b.reserve = slowly(answer)
-		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 16})
+		c := w.lengthens(&fencelock.Options{TTL: ttl, HandOff: 16})
+		w.store.meddle(nil, only(takes(answer), "reserve"))
 		began := time.Now()
 		var group sync.WaitGroup
 		for range 20 {
 			group.Go(func() {
 				for range grants / 20 {
-					l := mustLock(t, c, "k")
-					after(hold)
-					mustRelease(t, l)
+					l := w.lock(c, "k")
+					time.Sleep(hold)
+					w.release(l)
 				}
 			})
 		}
@@ -111,21 +107,20 @@ func TestHotKeyNeverWaitsForTheStore(t *testing.T) {
 
 // TestClaimThatIsLengthenedIsYoungAgain: the store has said that nobody else is in line.
 func TestClaimThatIsLengthenedIsYoungAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newReserveTap(s)
-		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 4})
+	inWorld(t, func(w *world) {
+		c := w.lengthens(&fencelock.Options{TTL: ttl, HandOff: 4})
 		var group sync.WaitGroup
 		for range 4 {
 			group.Go(func() {
 				for range 10 {
-					l := mustLock(t, c, "k")
-					after(ttl / 3)
-					mustRelease(t, l)
+					l := w.lock(c, "k")
+					time.Sleep(ttl / 3)
+					w.release(l)
 				}
 			})
 		}
 		group.Wait()
-		if n := len(b.entered()); n > 40/6 {
+		if n := len(w.store.entered()); n > 40/6 {
 			t.Errorf("%d claims for 40 grants, each of a third of a lease; want a claim for six grants at least", n)
 		}
 	})
@@ -133,27 +128,16 @@ func TestClaimThatIsLengthenedIsYoungAgain(t *testing.T) {
 
 // TestTryDuringAReserve waits for the answer, and is refused by whoever gets the lock.
 func TestTryDuringAReserve(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b := newReserveTap(s)
-		c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
-		b.reserve = slowly(ttl / 10)
-		last := lastOfItsClaim(t, c)
-		var group sync.WaitGroup
-		done := make(chan struct{})
-		group.Go(func() {
-			l := mustLock(t, c, "k")
-			<-done
-			mustRelease(t, l)
-		})
-		synctest.Wait()
-		mustRelease(t, last)
+	inWorld(t, func(w *world) {
+		c := w.lengthens(&fencelock.Options{TTL: ttl, HandOff: 2})
+		w.store.meddle(nil, only(takes(ttl/10), "reserve"))
+		last := w.lastOfItsClaim(c)
+		next := w.later(c, "k")
+		w.release(last)
 		began := time.Now()
-		if _, err := c.TryLock(t.Context(), "k"); !errors.As(err, new(*fencelock.HeldError)) {
-			t.Errorf("TryLock beside a Reserve: %v; want a HeldError", err)
-		}
+		w.held(errOf(c.TryLock(bg, "k")))
 		took(t, began, ttl/10)
-		close(done)
-		group.Wait()
+		w.release(w.got(next.wait()))
 	})
 }
 
@@ -161,23 +145,18 @@ func TestTryDuringAReserve(t *testing.T) {
 // asked for more tokens, and others must not wait for an answer that does not come.
 func TestReserveThatHangsHoldsOthersUpForALeaseAtMost(t *testing.T) {
 	for _, lease := range []time.Duration{100 * time.Millisecond, time.Second, 15 * time.Second} {
-		bubble(t, func(t *testing.T, s *memlock.Store) {
-			b := newReserveTap(s)
-			here, there := client(t, b, &fencelock.Options{TTL: lease, HandOff: 2}), client(t, newTap(s), &fencelock.Options{TTL: lease})
-			b.reserve = func(ctx context.Context, _ func() (bool, error)) (bool, error) {
-				<-ctx.Done()
-				return false, ctx.Err()
-			}
-			last := lastOfItsClaim(t, here)
-			var group sync.WaitGroup
-			group.Go(func() { mustRelease(t, mustLock(t, here, "k")) })
-			synctest.Wait()
+		inWorld(t, func(w *world) {
+			here := w.lengthens(&fencelock.Options{TTL: lease, HandOff: 2})
+			there := w.mute(&fencelock.Options{TTL: lease})
+			w.store.meddle(only(silent, "reserve"), nil)
+			last := w.lastOfItsClaim(here)
+			next := w.later(here, "k")
 			began := time.Now()
-			mustRelease(t, last)
-			l := mustLock(t, there, "k")
+			w.release(last)
+			l := w.lock(there, "k")
 			tookAtMost(t, began, lease/2)
-			mustRelease(t, l)
-			group.Wait()
+			w.release(l)
+			w.release(w.got(next.wait()))
 		})
 	}
 }
@@ -190,13 +169,13 @@ type sleepy struct {
 }
 
 func (s *sleepy) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	after(s.d)
+	time.Sleep(s.d)
 	return s.Store.Leave(context.WithoutCancel(ctx), t, e)
 }
 
 func (s *sleepy) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	done, err := s.Store.Reserve(ctx, t, span)
-	after(s.d / 2)
+	time.Sleep(s.d / 2)
 	return done, err
 }
 
@@ -204,25 +183,31 @@ func (s *sleepy) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool
 // queues are kept, so that the Reserve under way is forgotten.
 func TestReserveIsAnsweredWhileItsClaimLeaves(t *testing.T) {
 	b := &sleepy{memlock.New(), 50 * time.Millisecond}
-	c := client(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+	c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
+	lock := func(key string) *fencelock.Lease {
+		l, err := c.Lock(bg, key)
+		must(t, err)
+		return l
+	}
 	use := func(n int, meanwhile func()) {
 		var ls []*fencelock.Lease
 		for i := range n {
-			ls = append(ls, mustLock(t, c, fmt.Sprint(i)))
+			ls = append(ls, lock(fmt.Sprint(i)))
 		}
 		meanwhile()
 		var group sync.WaitGroup
 		for _, l := range ls {
-			group.Go(func() { mustRelease(t, l) })
+			group.Go(func() { ok(t, l.Release(bg)) })
 		}
 		group.Wait()
 	}
 	use(65, func() {})
 	var first *fencelock.Lease
-	use(64, func() { first = mustLock(t, c, "k") })
-	second := lockLater(t, c)
-	after(10 * time.Millisecond)
-	mustRelease(t, first) // hands on, and the store is asked for tokens
-	mustRelease(t, <-second)
+	use(64, func() { first = lock("k") })
+	second := make(chan *fencelock.Lease, 1)
+	go func() { second <- lock("k") }()
+	time.Sleep(10 * time.Millisecond)
+	must(t, first.Release(bg)) // hands on, and the store is asked for tokens
+	must(t, (<-second).Release(bg))
 	c.Close()
 }

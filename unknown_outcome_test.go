@@ -4,99 +4,89 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testclient"
-	"github.com/fencelock/fencelock/memlock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
+// The Enter is applied and its reply is lost. Asked again with the same ID, the
+// store finds the claim; with a new one it would queue behind itself.
 func TestLostReplyToEnterMakesOneClaim(t *testing.T) {
-	// The Enter is applied and its reply is lost. Asked again with the same ID, the
-	// store finds the claim; with a new one it would queue behind itself.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-			k, err := do()
-			if len(b.entered()) == 1 {
-				return driver.Ticket{}, errCut
-			}
-			return k, err
-		}
+	inWorld(t, func(w *world) {
+		w.store.meddle(nil, only(atFirst(down), "enter"))
 		begin := time.Now()
-		l := mustLock(t, c, "k")
+		l := w.lock(w.brief(), "k")
 		tookAtMost(t, begin, ttl/3)
-		if e := b.entered(); len(e) != 2 || e[0].ID != e[1].ID {
+		if e := w.store.entered(); len(e) != 2 || e[0].ID != e[1].ID {
 			t.Errorf("Enters: %+v", e)
 		}
-		mustRelease(t, l)
-		if !b.left()[0].exit.Tombstone {
+		w.release(l)
+		if !w.store.left()[0].Tombstone {
 			t.Error("the release after a repeated Enter leaves no tombstone: a delayed copy of the first Enter would be a ghost")
 		}
 	})
 }
 
+// inTheNetwork has a request arrive after d, when nobody waits for its answer any more. late gets the answer.
+func inTheNetwork(d time.Duration, late chan<- error) hook {
+	return func(ctx context.Context, _ string) error {
+		request := requestOf(ctx)
+		go func() {
+			time.Sleep(d)
+			late <- request.arrive()
+		}()
+		return errDown
+	}
+}
+
+// The first Enter hangs in the network. The second one is granted, and released.
+// Then the first one arrives.
 func TestDelayedEnterAfterReleaseIsNoGhost(t *testing.T) {
-	// The first Enter hangs in the network. The second one is granted, and released.
-	// Then the first one arrives.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		arrived := make(chan struct{})
-		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-			if len(b.entered()) == 1 {
-				go func() {
-					after(5 * time.Second)
-					if _, err := do(); !driver.Gone(err) {
-						t.Errorf("the delayed Enter was answered %v", err)
-					}
-					close(arrived)
-				}()
-				return driver.Ticket{}, errCut
-			}
-			return do()
-		}
-		mustRelease(t, mustLock(t, c, "k"))
-		<-arrived
-		wantEmpty(t, s)
+	inWorld(t, func(w *world) {
+		late := make(chan error)
+		w.store.meddle(only(atFirst(inTheNetwork(5*time.Second, late)), "enter"), nil)
+		w.release(w.lock(w.brief(), "k"))
+		steps.Gone(t, "the delayed Enter", <-late)
+		wantEmpty(t, w.store.Store)
 	})
 }
 
-// slowEnter takes a while before the request arrives, and again before its answer does.
-func slowEnter(ctx context.Context, _ driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
+// slowly is a step that takes a while, and ends with its ctx.
+func slowly(ctx context.Context, _ string) error {
 	select {
 	case <-time.After(100 * time.Millisecond):
-	case <-ctx.Done(): // the request is on its way all the same
-		go func() { after(50 * time.Millisecond); do() }()
-		return driver.Ticket{}, ctx.Err()
-	}
-	k, err := do()
-	select {
-	case <-time.After(100 * time.Millisecond):
+		return nil
 	case <-ctx.Done():
-		return driver.Ticket{}, ctx.Err()
+		return ctx.Err()
 	}
-	return k, err
 }
 
+// arrivesSlowly is slowly for a request that is on its way all the same when its ctx ends.
+func arrivesSlowly(ctx context.Context, step string) error {
+	err := slowly(ctx, step)
+	if err != nil {
+		_ = inTheNetwork(50*time.Millisecond, make(chan error, 1))(ctx, step)
+	}
+	return err
+}
+
+// The call is cancelled at each of a hundred moments of an acquisition that takes
+// a while: before Enter is applied, after, in line, at the grant.
+//
 //verify:fault The API, on all stores | the context ends at each step
 func TestCancelledLockLeavesNothing(t *testing.T) {
-	// The call is cancelled at each of a hundred moments of an acquisition that takes
-	// a while: before Enter is applied, after, in line, at the grant.
 	for step := range 100 {
-		bubble(t, func(t *testing.T, s *memlock.Store) {
-			holder := plain(t, s)
-			l := mustLock(t, holder, "k")
-			b := newTap(s)
-			b.enter = slowEnter
+		inWorld(t, func(w *world) {
+			l := w.lock(w.brief(), "k")
 			for _, handOff := range []int{1, 8} {
-				c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: handOff})
-				ctx, cancel := context.WithCancelCause(context.Background())
+				b, c := w.apart(&fencelock.Options{TTL: ttl, HandOff: handOff})
+				b.meddle(only(arrivesSlowly, "enter"), only(slowly, "enter"))
+				ctx, cancel := context.WithCancelCause(bg)
 				why := errors.New("the user went home")
 				time.AfterFunc(time.Duration(step)*5*time.Millisecond+time.Microsecond, func() { cancel(why) })
 				if step == 50 {
-					time.AfterFunc(250*time.Millisecond, func() { l.Release(context.Background()) })
+					time.AfterFunc(250*time.Millisecond, func() { l.Release(bg) })
 				}
 				begin := time.Now()
 				got, err := c.Lock(ctx, "k")
@@ -105,124 +95,83 @@ func TestCancelledLockLeavesNothing(t *testing.T) {
 				}
 				switch {
 				case err == nil:
-					mustRelease(t, got)
+					w.release(got)
 				case !errors.Is(err, context.Canceled) || !errors.Is(err, why):
 					t.Errorf("step %d: %v", step, err)
 				case step > 40 && !errors.Is(err, fencelock.ErrNotAcquired):
 					t.Errorf("step %d: in line, and not ErrNotAcquired: %v", step, err)
 				}
-				after(time.Second)
+				time.Sleep(time.Second)
 				want := 1 // the holder's
 				if step == 50 {
 					want = 0
 				}
-				if line, _ := s.Line(context.Background(), "k"); len(line.Claims) != want {
+				if line, _ := w.store.Store.Line(bg, "k"); len(line.Claims) != want {
 					t.Errorf("step %d, hand-off %d: want %d in line: %+v", step, handOff, want, line.Claims)
 				}
 				c.Close()
 			}
-			l.Release(context.Background())
+			l.Release(bg)
 		})
 	}
 }
 
+// The store does not answer one process for longer than a lease. Its claim has left
+// the line; when the store is back, it queues again, behind those who came meanwhile.
 func TestWaiterThatExpiredEntersAgainAtTheTail(t *testing.T) {
-	// The store does not answer one process for longer than a lease. Its claim has left
-	// the line; when the store is back, it queues again, behind those who came meanwhile.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := client(t, newTap(s), &fencelock.Options{TTL: ttl, HandOff: 1})
-		l := mustLock(t, holder, "k")
-		b, c := tapped(t, s)
-		first := lockLater(t, c)
-		synctest.Wait()
-		cut := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		b.set(func() {
-			b.renew = func(ctx context.Context, ts []driver.Ticket, do func() []error) []error { return all(ts, cut(ctx)) }
-			b.await = func(ctx context.Context, k driver.Ticket, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-				return k, cut(ctx)
-			}
-			b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-				return driver.Ticket{}, cut(ctx)
-			}
-		})
-		after(ttl + 5*time.Second)
-		second := lockLater(t, holder)
-		synctest.Wait()
-		b.set(func() { b.renew, b.await, b.enter = nil, nil, nil })
-		after(10 * time.Second)
-		mustRelease(t, l)
-		l2 := <-second
-		nothing(t, first, "granted beside the one that holds it")
-		mustRelease(t, l2)
-		l1 := <-first
-		rises(t, l2.Token(), l1.Token())
-		mustRelease(t, l1)
-		after(time.Second)
+	inWorld(t, func(w *world) {
+		holder := w.mute(&fencelock.Options{TTL: ttl, HandOff: 1})
+		l := w.lock(holder, "k")
+		b, c := w.apart(nil)
+		first := w.later(c, "k")
+		b.meddle(only(silent, "renew", "await", "enter"), nil)
+		time.Sleep(ttl + 5*time.Second)
+		second := w.later(holder, "k")
+		b.heal()
+		time.Sleep(10 * time.Second)
+		w.release(l)
+		l2 := w.got(second.wait())
+		if first.over() {
+			t.Fatal("granted beside the one that holds it")
+		}
+		w.release(l2)
+		l1 := w.got(first.wait())
+		steps.Rises(t, l2.Token(), l1.Token())
+		w.release(l1)
 	})
 }
 
 func TestLockRidesOutAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		end := time.Now().Add(5 * time.Minute)
-		var pauses []time.Time
-		b.enter = func(ctx context.Context, c driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-			pauses = append(pauses, time.Now())
-			if time.Now().Before(end) {
-				return driver.Ticket{}, errCut
-			}
-			return do()
+	inWorld(t, func(w *world) {
+		w.store.meddle(down, nil)
+		time.AfterFunc(5*time.Minute, w.store.heal)
+		l := w.lock(w.brief(), "k")
+		if n := w.store.count("enter"); n > 700 {
+			t.Errorf("%d tries in five minutes: that is no back-off", n)
 		}
-		l := mustLock(t, c, "k")
-		if len(pauses) > 700 {
-			t.Errorf("%d tries in five minutes: that is no back-off", len(pauses))
-		}
-		mustRelease(t, l)
+		w.release(l)
 	})
 }
 
+// The Leave was applied, its reply lost; the second one finds nothing. That is no
+// loss: nobody but this call can have removed the claim before its lease was over.
 func TestReleaseWhoseReplyWasLostIsARelease(t *testing.T) {
-	// The Leave was applied, its reply lost; the second one finds nothing. That is no
-	// loss: nobody but this call can have removed the claim before its lease was over.
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		b, c := tapped(t, s)
-		n := 0
-		b.leave = func(ctx context.Context, k driver.Ticket, e driver.Exit, do func() error) error {
-			err := do()
-			if n++; n == 1 {
-				return errCut
-			}
-			return err
-		}
-		mustRelease(t, mustLock(t, c, "k"))
+	inWorld(t, func(w *world) {
+		w.store.meddle(nil, only(atFirst(down), "leave"))
+		w.release(w.lock(w.brief(), "k"))
 	})
 }
 
 // TestLateEnterOfAWaiterIsKeptOut: an Enter would start a lease of hours if it were granted. It
 // arrives long after the waiter has left, and is kept out as long as that.
 func TestLateEnterOfAWaiterIsKeptOut(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memlock.Store) {
-		holder := mustLock(t, plain(t, s), "k")
-		b, late := newTap(s), make(chan error)
-		c := testclient.New(t, b, &fencelock.Options{TTL: 30 * time.Second})
-		b.enter = func(_ context.Context, _ driver.Claim, do func() (driver.Ticket, error)) (driver.Ticket, error) {
-			if len(b.entered()) > 1 {
-				return do()
-			}
-			go func() {
-				time.Sleep(time.Hour)
-				_, err := do()
-				late <- err
-			}()
-			return driver.Ticket{}, errCut
-		}
-		_, err := c.Lock(context.Background(), "k", fencelock.NoRenewal(), fencelock.TTL(6*time.Hour), fencelock.Wait(5*time.Second))
-		if !errors.Is(err, fencelock.ErrNotAcquired) {
-			t.Fatalf("Lock answered %v; want ErrNotAcquired", err)
-		}
-		mustRelease(t, holder)
-		if err := <-late; !driver.Gone(err) {
-			t.Errorf("the late Enter answered %v; want GoneError", err)
-		}
+	inWorld(t, func(w *world) {
+		holder := w.lock(w.brief(), "k")
+		b, c := w.apart(&fencelock.Options{TTL: 30 * time.Second})
+		late := make(chan error)
+		b.meddle(only(atFirst(inTheNetwork(time.Hour, late)), "enter"), nil)
+		w.held(errOf(c.Lock(bg, "k", fencelock.NoRenewal(), fencelock.TTL(6*time.Hour), fencelock.Wait(5*time.Second))))
+		w.release(holder)
+		steps.Gone(t, "the late Enter", <-late)
 	})
 }

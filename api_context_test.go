@@ -3,6 +3,7 @@ package fencelock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -36,73 +37,42 @@ func TestLeaseOutlivesItsCallersContext(t *testing.T) {
 	})
 }
 
-// endsWith waits for the end of l, and judges its cause.
-func (w *world) endsWith(l *fencelock.Lease, is, not []error) {
-	w.Helper()
-	<-l.Context().Done()
-	w.is(l.Context().Err(), context.Canceled)
-	for _, err := range []error{context.Cause(l.Context()), l.Err()} {
-		w.is(err, is...)
-		w.not(err, not...)
-		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrInvalid)
-	}
-}
-
 func TestCauseOfTheContextSaysWhyTheLeaseEnded(t *testing.T) {
+	type end = func(w *world, c *fencelock.Client, l *fencelock.Lease)
+	byItself := func(*world, *fencelock.Client, *fencelock.Lease) {}
 	for name, c := range map[string]struct {
-		end  func(w *world, c *fencelock.Client, l *fencelock.Lease)
-		opts []fencelock.Option
-		is   []error
-		not  []error
+		cause error
+		end   end
+		opts  []fencelock.Option
 	}{
-		"released": {
-			end: func(_ *world, _ *fencelock.Client, l *fencelock.Lease) { l.Release(bg) },
-			is:  []error{fencelock.ErrReleased},
-			not: []error{fencelock.ErrLost, fencelock.ErrExpired},
-		},
-		"expired": {
-			end: func(w *world, _ *fencelock.Client, _ *fencelock.Lease) { w.store.meddle(down, nil) },
-			is:  []error{fencelock.ErrLost, fencelock.ErrExpired},
-			not: []error{fencelock.ErrReleased, fencelock.ErrMaxHold, fencelock.ErrBroken, fencelock.ErrClosed},
-		},
-		"broken": {
-			end: func(_ *world, c *fencelock.Client, l *fencelock.Lease) {
-				c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"})
-			},
-			is:  []error{fencelock.ErrLost, fencelock.ErrBroken},
-			not: []error{fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrMaxHold, fencelock.ErrClosed},
-		},
-		"lost by the store": {
-			end: func(w *world, _ *fencelock.Client, _ *fencelock.Lease) { w.store.Flush() },
-			is:  []error{fencelock.ErrLost, fencelock.ErrBroken},
-			not: []error{fencelock.ErrReleased, fencelock.ErrExpired},
-		},
-		"max hold": {
-			opts: []fencelock.Option{fencelock.MaxHold(time.Minute)},
-			end:  func(*world, *fencelock.Client, *fencelock.Lease) {},
-			is:   []error{fencelock.ErrLost, fencelock.ErrMaxHold},
-			not:  []error{fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrBroken},
-		},
-		"not renewed": {
-			opts: []fencelock.Option{fencelock.NoRenewal(), fencelock.TTL(time.Minute)},
-			end:  func(*world, *fencelock.Client, *fencelock.Lease) {},
-			is:   []error{fencelock.ErrLost, fencelock.ErrExpired},
-			not:  []error{fencelock.ErrReleased, fencelock.ErrMaxHold, fencelock.ErrBroken},
-		},
-		"closed": {
-			end: func(_ *world, c *fencelock.Client, _ *fencelock.Lease) { c.Close() },
-			is:  []error{fencelock.ErrLost, fencelock.ErrClosed},
-			not: []error{fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrBroken},
-		},
+		"released": {fencelock.ErrReleased, func(_ *world, _ *fencelock.Client, l *fencelock.Lease) { l.Release(bg) }, nil},
+		"expired":  {fencelock.ErrExpired, func(w *world, _ *fencelock.Client, _ *fencelock.Lease) { w.store.meddle(down, nil) }, nil},
+		"broken": {fencelock.ErrBroken, func(_ *world, c *fencelock.Client, l *fencelock.Lease) {
+			c.Break(bg, "k", l.Token(), fencelock.Break{Reason: "deploy"})
+		}, nil},
+		"lost by the store": {fencelock.ErrBroken, func(w *world, _ *fencelock.Client, _ *fencelock.Lease) { w.store.Flush() }, nil},
+		"max hold":          {fencelock.ErrMaxHold, byItself, []fencelock.Option{fencelock.MaxHold(time.Minute)}},
+		"not renewed":       {fencelock.ErrExpired, byItself, []fencelock.Option{fencelock.NoRenewal(), fencelock.TTL(time.Minute)}},
+		"closed":            {fencelock.ErrClosed, func(_ *world, c *fencelock.Client, _ *fencelock.Lease) { c.Close() }, nil},
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
 			cl := w.client(nil)
 			l := w.lock(cl, "k", c.opts...)
 			c.end(w, cl, l)
-			w.endsWith(l, c.is, c.not)
-			if name != "released" {
-				w.is(l.Release(bg), c.is...)
-				w.is(l.Renew(bg), c.is...)
+			<-l.Context().Done()
+			w.is(l.Context().Err(), context.Canceled)
+			errs := []error{context.Cause(l.Context()), l.Err()}
+			if c.cause != fencelock.ErrReleased {
+				errs = append(errs, l.Release(bg), l.Renew(bg))
+			}
+			for _, err := range errs {
+				for _, why := range []error{
+					fencelock.ErrReleased, fencelock.ErrExpired, fencelock.ErrMaxHold, fencelock.ErrBroken, fencelock.ErrClosed,
+					fencelock.ErrStalled, fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrInvalid,
+				} {
+					steps.Same(t, fmt.Sprintf("%v matches %v", err, why), errors.Is(err, why), why == c.cause)
+				}
+				steps.Same(t, fmt.Sprintf("%v is a loss", err), errors.Is(err, fencelock.ErrLost), c.cause != fencelock.ErrReleased)
 			}
 		})
 	}

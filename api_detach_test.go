@@ -194,14 +194,7 @@ func TestAdoptRidesOutALostAnswer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		h := w.detach(a, w.lock(a, "k"))
-		lost := 2
-		w.store.meddle(nil, func(_ context.Context, step string) error {
-			if step == "adopt" && lost > 0 {
-				lost--
-				return errDown
-			}
-			return nil
-		})
+		w.store.meddle(nil, only(inTurn(errDown, errDown, nil), "adopt"))
 		w.release(w.got(b.Detached(h).Adopt(bg)))
 
 		h = w.detach(a, w.lock(a, "k"))

@@ -319,15 +319,6 @@ func TestErrorNamesOperationAndKey(t *testing.T) {
 
 var errReadOnly = driver.Refused(errors.New("the server is read-only"))
 
-// inTurn is a store that fails with one error after the other, and with the last one from then on.
-func inTurn(errs ...error) hook {
-	n := 0
-	return func(context.Context, string) error {
-		n++
-		return errs[min(n, len(errs))-1]
-	}
-}
-
 // A store that refuses has done nothing, and a program may rely on that. A store that gave no
 // answer may have done it.
 func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {

@@ -87,49 +87,33 @@ func TestTokensRiseStrictly(t *testing.T) {
 		for p := range 3 {
 			c := w.client(&fencelock.Options{HandOff: []int{1, 3, 64}[p]})
 			for g := range 4 {
+				var opts []fencelock.Option
+				if g == 3 {
+					opts = append(opts, fencelock.Note("beside the local queue"))
+				}
 				wg.Go(func() {
 					for range 25 {
-						var l *fencelock.Lease
-						var err error
-						if g == 3 {
-							l, err = c.Lock(bg, "k", fencelock.Note("beside the local queue"))
-						} else {
-							l, err = c.Lock(bg, "k")
-						}
-						if err != nil {
-							t.Error(err)
-							return
-						}
+						l := w.lock(c, "k", opts...)
 						mu.Lock()
 						tokens = append(tokens, l.Token())
 						mu.Unlock()
 						time.Sleep(time.Millisecond)
-						ok(t, l.Release(bg))
+						w.release(l)
 					}
 				})
 			}
 		}
 		wg.Wait()
-		if len(tokens) != 300 {
-			t.Fatalf("%d grants", len(tokens))
-		}
-		for i := 1; i < len(tokens); i++ {
-			if tokens[i] <= tokens[i-1] {
-				t.Errorf("grant %d has token %v after %v", i, tokens[i], tokens[i-1])
-			}
-		}
+		steps.Same(t, "grants", len(tokens), 300)
 		c := w.client(nil)
-		l := w.lock(c, "k")
-		last := l.Token()
-		if last <= tokens[len(tokens)-1] {
-			t.Errorf("%v after %v", last, tokens[len(tokens)-1])
+		broken := w.lock(c, "k")
+		must(t, c.Break(bg, "k", broken.Token(), fencelock.Break{}))
+		last := w.lock(c, "k")
+		tokens = append(tokens, broken.Token(), last.Token())
+		for i := range tokens[1:] {
+			steps.Rises(t, tokens[i], tokens[i+1])
 		}
-		must(t, c.Break(bg, "k", last, fencelock.Break{}))
-		l = w.lock(c, "k")
-		if l.Token() <= last {
-			t.Errorf("after a loss: %v after %v", l.Token(), last)
-		}
-		w.release(l)
+		w.release(last)
 	})
 }
 

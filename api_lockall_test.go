@@ -95,13 +95,7 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 func TestLockAllGivesBackWhenItFails(t *testing.T) {
 	runInWorld(t, "the store goes down in the middle", func(t *testing.T, w *world) {
 		c := w.client(nil)
-		n := 0
-		w.store.meddle(only(func(context.Context, string) error {
-			if n++; n > 1 {
-				return errDown
-			}
-			return nil
-		}, "enter"), nil)
+		w.store.meddle(only(inTurn(nil, errDown), "enter"), nil)
 		_, err := c.LockAll(bg, []string{"a", "b", "c"}, fencelock.Wait(time.Second))
 		w.is(err, fencelock.ErrUnavailable)
 		w.not(err, fencelock.ErrNotAcquired)

@@ -42,6 +42,15 @@ func atFirst(f hook) hook {
 	}
 }
 
+// inTurn answers with one of errs after the other, and with the last one from then on.
+func inTurn(errs ...error) hook {
+	n := 0
+	return func(context.Context, string) error {
+		n++
+		return errs[min(n, len(errs))-1]
+	}
+}
+
 // takes is a step that takes d, whatever its ctx says.
 func takes(d time.Duration) hook {
 	return func(context.Context, string) error { time.Sleep(d); return nil }

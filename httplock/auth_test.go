@@ -41,15 +41,9 @@ func TestTokensAllowWhatTheirLinesSay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		tokens, of := tokensFor(t, "ci acquire ci/,deploy", "eyes look *", "ops look,break ci/", "root all *")
 		s := w.server(&httplock.Options{Tokens: tokens})
-		as := func(name string) *local {
-			l := *s
-			l.bearer = of[name]
-			return &l
-		}
+		as := func(name string) *local { return s.as(of[name]) }
 		s.do("POST", "/v1/acquire", `{"key":"ci/a"}`).is(t, 401, "unauthenticated")
-		wrong := *s
-		wrong.bearer = of["ci"] + "x"
-		wrong.do("POST", "/v1/acquire", `{"key":"ci/a"}`).is(t, 401, "unauthenticated")
+		s.as(of["ci"]+"x").do("POST", "/v1/acquire", `{"key":"ci/a"}`).is(t, 401, "unauthenticated")
 		h := as("ci").do("POST", "/v1/acquire", `{"key":"ci/a"}`).ok(t)
 		as("ci").acquire("deploy-7")
 		secret := as("root").acquire("secret")
@@ -96,19 +90,14 @@ func TestTokensAllowWhatTheirLinesSay(t *testing.T) {
 
 // wishes: the same wish of another principal is another claim, also under the same name.
 func wishes(t *testing.T, s *local, tokens *httplock.Tokens, of map[string]string) {
-	as := func(bearer string) *local {
-		l := *s
-		l.bearer = bearer
-		return &l
-	}
-	first := as(of["root"]).do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).ok(t)
-	as(of["ci"]).do("POST", "/v1/acquire", `{"key":"deploy","request_id":"wish-of-mine"}`).ok(t)
+	first := s.as(of["root"]).do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).ok(t)
+	s.as(of["ci"]).do("POST", "/v1/acquire", `{"key":"deploy","request_id":"wish-of-mine"}`).ok(t)
 	again, made := httplock.NewToken("root")
 	made = strings.Replace(made, "acquire  root/", "all  *", 1)
 	steps.Must(t, tokens.Load(strings.NewReader(made)))
-	as(of["root"]).verb("check", first).is(t, 401, "unauthenticated") // its line is gone
-	as(again).do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).is(t, 409, "not-acquired")
-	as(again).verb("check", first).ok(t)
+	s.as(of["root"]).verb("check", first).is(t, 401, "unauthenticated") // its line is gone
+	s.as(again).do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).is(t, 409, "not-acquired")
+	s.as(again).verb("check", first).ok(t)
 }
 
 func TestNewTokenIsNarrow(t *testing.T) {
@@ -164,9 +153,7 @@ func TestCertificatesStandForNames(t *testing.T) {
 		with(ci, false).is(t, 401, "unauthenticated")
 		with(&x509.Certificate{Subject: pkix.Name{CommonName: "eve"}}, true).is(t, 401, "unauthenticated")
 		with(&x509.Certificate{DNSNames: []string{"web.example"}}, true).is(t, 409, "not-acquired")
-		l := *s
-		l.bearer = "-" // no line has an empty hash
-		l.verb("check", h).is(t, 401, "unauthenticated")
+		s.as("-").verb("check", h).is(t, 401, "unauthenticated") // no line has an empty hash
 	})
 }
 
@@ -283,11 +270,7 @@ func TestRevokedTokenEndsStreamsAndWaits(t *testing.T) {
 		tokens, err := httplock.ReadTokens(strings.NewReader(lines["leaver"] + lines["stays"]))
 		steps.Must(t, err)
 		s := w.server(&httplock.Options{Tokens: tokens})
-		as := func(name string) *local {
-			l := *s
-			l.bearer = of[name]
-			return &l
-		}
+		as := func(name string) *local { return s.as(of[name]) }
 		load := func(text string) {
 			steps.Must(t, tokens.Load(strings.NewReader(text)))
 			synctest.Wait()

@@ -40,6 +40,9 @@ type local struct {
 	bearer string
 }
 
+// as is l for requests with a token.
+func (l *local) as(bearer string) *local { return &local{l.world, l.Server, l.client, bearer} }
+
 // placeKept is how long a claim keeps its place when its client has gone.
 const placeKept = 5 * time.Second
 

@@ -255,8 +255,7 @@ func TestEventsShowWhatTheViewerMaySee(t *testing.T) {
 	inWorld(t, func(w *world) {
 		tokens, of := tokensFor(t, "ops look ci/", "root all *")
 		s := w.server(&httplock.Options{Tokens: tokens})
-		root := *s
-		s.bearer, root.bearer = of["ops"], of["root"]
+		s, root := s.as(of["ops"]), s.as(of["root"])
 		root.acquire("secret")
 		v := s.view("", "")
 		v.want()

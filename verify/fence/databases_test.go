@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -120,19 +119,6 @@ func (d database) sql(text string) string {
 		}
 	}
 	return b.String()
-}
-
-// fourWriters has four writers try with tokens that are not in order.
-func fourWriters(tries int, write func(writer int, token fence.Token)) {
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			for i := range tries {
-				write(w, fence.Token(1<<53+i*4+(w*3)%4))
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // again reports whether err is how a database says that two transactions could not

@@ -41,13 +41,6 @@ func value(t *testing.T, etcd *clientv3.Client, key string) string {
 	return string(r.Kvs[0].Value)
 }
 
-func TestEtcdDoWithoutOperationsShowsTheToken(t *testing.T) {
-	t.Parallel()
-	f := etcdlock.NewFence(newEtcd(t), nil)
-	steps.Must(t, second(f.Do(t.Context(), "shown", 9)))
-	stale(t, "a late write", second(f.Do(t.Context(), "shown", 7, clientv3.OpPut("shown", "late"))))
-}
-
 func TestEtcdFenceRefusesSmallerTokensOnly(t *testing.T) {
 	t.Parallel()
 	etcd := newEtcd(t)
@@ -83,6 +76,8 @@ func TestEtcdFenceChecksWhatItIsGiven(t *testing.T) {
 	if _, err := f.Do(t.Context(), "", 7); err == nil {
 		t.Error("a resource without a name was taken")
 	}
+	steps.Must(t, second(f.Do(t.Context(), "a", 9))) // without operations it shows the token
+	stale(t, "a late write", second(f.Do(t.Context(), "a", 7, clientv3.OpPut("checked", "late"))))
 	steps.Must(t, second(etcd.Put(t.Context(), f.Mark("a"), "something else")))
 	if _, err := f.Do(t.Context(), "a", 7); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)

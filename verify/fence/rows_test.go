@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -148,41 +147,6 @@ func TestMySQLDoesNotCountWhatStaysAsItWas(t *testing.T) {
 				sep = "&"
 			}
 			well(t, d.name+": with clientFoundRows", twice(d.openDSN(t, dsn+sep+"clientFoundRows=true"), plain, 9))
-		}
-	}
-}
-
-// The version number of optimistic locking, as the documentation shows it: nothing is
-// lost, without any lock.
-func TestVersionNumberLosesNothing(t *testing.T) {
-	t.Parallel()
-	for _, d := range databases {
-		db := d.open(t, `CREATE TABLE stock (sku INT PRIMARY KEY, n BIGINT NOT NULL, version BIGINT NOT NULL)`, `INSERT INTO stock VALUES (1, 0, 0)`)
-		add := func() error {
-			for {
-				var n, version int64
-				if err := db.QueryRow(`SELECT n, version FROM stock WHERE sku = 1`).Scan(&n, &version); err != nil {
-					return err
-				}
-				err := fence.Rows(db.Exec(d.sql(`UPDATE stock SET n = ?, version = version + 1 WHERE sku = 1 AND version = ?`), n+1, version))
-				if !errors.Is(err, fence.ErrStale) {
-					return err
-				}
-			}
-		}
-		const writers, each = 4, 20
-		var wg sync.WaitGroup
-		for range writers {
-			wg.Go(func() {
-				for range each {
-					well(t, d.name, add())
-				}
-			})
-		}
-		wg.Wait()
-		var n int
-		if err := db.QueryRow(`SELECT n FROM stock`).Scan(&n); err != nil || n != writers*each {
-			t.Errorf("%s: %d, %v; want %d", d.name, n, err, writers*each)
 		}
 	}
 }

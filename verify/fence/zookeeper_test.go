@@ -44,15 +44,6 @@ func createNode(t testing.TB, conn *zk.Conn, path string) {
 	steps.Must(t, second(conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))))
 }
 
-func TestZooKeeperDoWithoutOperationsShowsTheToken(t *testing.T) {
-	t.Parallel()
-	conn, _ := newZooKeeper(t)
-	f := zklock.NewFence(conn, &zklock.FenceOptions{Prefix: "/shown/marks"})
-	createNode(t, conn, "/shown-node")
-	steps.Must(t, second(f.Do(t.Context(), "a", 9)))
-	stale(t, "a late write", second(f.Do(t.Context(), "a", 7, setNode("/shown-node", "late"))))
-}
-
 func TestZooKeeperFenceRefusesSmallerTokensOnly(t *testing.T) {
 	t.Parallel()
 	conn, _ := newZooKeeper(t)
@@ -100,6 +91,7 @@ func TestZooKeeperFenceChecksWhatItIsGiven(t *testing.T) {
 		t.Error(err)
 	}
 	well(t, "a write that failed counted as seen", second(f.Do(t.Context(), "a", 7)))
+	stale(t, "7 was shown without operations; a late write", second(f.Do(t.Context(), "a", 5, setNode("/zookeeper", "late"))))
 	steps.Must(t, second(conn.Set(f.Mark("a"), []byte("something else"), -1)))
 	if _, err := f.Do(t.Context(), "a", 9); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)

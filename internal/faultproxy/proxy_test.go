@@ -192,19 +192,6 @@ func TestHeldBytesDoNotSurviveACut(t *testing.T) {
 	c.hears("three")
 }
 
-func TestDelay(t *testing.T) {
-	addr, _ := server(t)
-	p := Start(t, addr, Framer{})
-	c := connect(t, p)
-	p.Delay(100 * time.Millisecond)
-	begun := time.Now()
-	c.says("one")
-	c.hears("one")
-	if took := time.Since(begun); took < 100*time.Millisecond {
-		t.Errorf("a round trip took %v; want 100ms at least", took)
-	}
-}
-
 // What is under way at once is late by one delay, not by one for each message.
 func TestDelaysDoNotAddUp(t *testing.T) {
 	addr, _ := server(t)

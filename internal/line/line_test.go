@@ -65,38 +65,6 @@ func TestStepSaysWhomItConcerns(t *testing.T) {
 	}
 }
 
-// A line that was written down and read again goes on as it would have.
-func TestRestoredLineGoesOn(t *testing.T) {
-	var l line.Line
-	for i := range 20 {
-		enter(t, &l, at(time.Duration(i)), wish(fmt.Sprint("reader ", i), 1))
-	}
-	enter(t, &l, at(30), wish("writer", driver.RW))
-	again := line.Line{Last: l.Last, Mark: l.Mark, MarkedBy: l.MarkedBy, Tombstones: l.Tombstones}
-	var claims []*line.Claim
-	for _, c := range l.Claims {
-		copied := *c
-		claims = append(claims, &copied)
-	}
-	again.Restore(claims)
-	want := claims[15].Token
-	for i, l := range []*line.Line{&l, &again} {
-		late := at(time.Minute + 10)
-		l.Purge(late)
-		if n := len(late.News); n != 11 || len(l.Claims) != 10 {
-			t.Errorf("line %d: %d of %d claims are told of 11 that ended", i, n, len(l.Claims))
-		}
-		if got := enter(t, l, late, wish("reader 15", 1)); got.Token != want {
-			t.Errorf("line %d: a claim is not found again", i)
-		}
-		end := at(time.Minute + 25)
-		l.Purge(end)
-		if c := l.Find("writer"); c == nil || c.Granted || l.Ahead(c) != 1 {
-			t.Errorf("line %d: the writer is %+v", i, c)
-		}
-	}
-}
-
 func TestBlankAndIdle(t *testing.T) {
 	var l line.Line
 	if !l.Blank() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -44,9 +45,7 @@ func TestLockThatMayBeFree(t *testing.T) {
 			}
 			conns := &asked{}
 			a.ID, a.Claim, a.Span, a.Capacity, a.Waits = "a", []byte("{}"), 1, 1, true
-			if _, err := New(conns, tt.d, Options{}).Arrive(t.Context(), "k", &a); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, steps.ErrOf(New(conns, tt.d, Options{}).Arrive(t.Context(), "k", &a)))
 			var words []string
 			for _, st := range conns.all {
 				words = append(words, strings.Fields(st.Text)[0])
@@ -76,9 +75,7 @@ func TestWhatWaitsForTheDisk(t *testing.T) {
 		for _, d := range []*Dialect{Postgres, MySQL, SQLite} {
 			conns := &asked{rows: 1}
 			c := &swaplock.Change{If: "1", IfLast: 7, Before: time.Now(), Content: tt.content}
-			if _, err := New(conns, d, Options{}).Swap(t.Context(), "k", c); err != nil {
-				t.Fatal(err)
-			}
+			steps.Must(t, steps.ErrOf(New(conns, d, Options{}).Swap(t.Context(), "k", c)))
 			got := strings.Contains(conns.all[0].Text, "synchronous_commit")
 			if got != (tt.lazy && d == Postgres) {
 				t.Errorf("%s on %s does not wait for the disk: %v", tt.what, d.Name, got)

@@ -20,15 +20,12 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-var noWait = steps.NoWait
-
 // pair is two stores and programs of the three phases.
 type pair struct {
 	t        *testing.T
 	old, new *memlock.Store
 	wire     *faulty.Backend // of b to the new store
 	b        *bridge.Backend
-	ids      int
 }
 
 // inBubble runs f on a pair of stores in virtual time.
@@ -41,16 +38,6 @@ func inBubble(t *testing.T, f func(t *testing.T, p *pair)) {
 		p.b.Close()
 	})
 }
-
-func (p *pair) claim(weight int64) driver.Claim {
-	p.ids++
-	return driver.Claim{
-		Key: "k", ID: fmt.Sprintf("%08d-the-rest-is-random", p.ids), Owner: "test",
-		Capacity: driver.RW, Weight: weight, TTL: time.Minute, Span: 1,
-	}
-}
-
-func (p *pair) writer() driver.Claim { return p.claim(driver.RW) }
 
 func (p *pair) must(err error) {
 	p.t.Helper()
@@ -98,13 +85,13 @@ func (p *pair) free(what string, s *memlock.Store) {
 // Readers that the old store grants at once reach the new store in any order.
 func TestTokensRiseBehindReadersThatOvertakeEachOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		first := p.enter(p.old, p.writer(), true)
+		first := p.enter(p.old, steps.Claim("k"), true)
 		var readers []driver.Ticket
 		for range 20 {
-			readers = append(readers, p.enter(p.b, p.claim(1), false))
+			readers = append(readers, p.enter(p.b, steps.Reader("k"), false))
 		}
-		bridged := p.enter(p.b, p.writer(), false)
-		last := p.enter(p.old, p.writer(), false)
+		bridged := p.enter(p.b, steps.Claim("k"), false)
+		last := p.enter(p.old, steps.Claim("k"), false)
 		p.leave(p.old, first)
 		for i := len(readers) - 1; i >= 0; i-- {
 			readers[i] = p.await(p.b, readers[i])
@@ -114,9 +101,7 @@ func TestTokensRiseBehindReadersThatOvertakeEachOther(t *testing.T) {
 		}
 		bridged = p.await(p.b, bridged)
 		p.leave(p.b, bridged)
-		if last = p.await(p.old, last); last.Token <= bridged.Token {
-			t.Errorf("token %d follows %d", last.Token, bridged.Token)
-		}
+		steps.Rises(t, bridged.Token, p.await(p.old, last).Token)
 	})
 }
 
@@ -124,27 +109,23 @@ func TestTokensRiseBehindReadersThatOvertakeEachOther(t *testing.T) {
 // number above the new one.
 func TestTokensRiseOnTheWayBackFromAClockThatIsAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		ahead := p.writer()
+		ahead := steps.Claim("k")
 		ahead.After = time.Now().Add(time.Hour).UnixMicro()
 		first := p.enter(p.new, ahead, true)
 		p.leave(p.new, first)
-		both := p.enter(p.b, p.writer(), true)
-		if both.Token <= first.Token {
-			t.Errorf("token %d of both follows %d of the new store", both.Token, first.Token)
-		}
+		both := p.enter(p.b, steps.Claim("k"), true)
+		steps.Rises(t, first.Token, both.Token)
 		p.leave(p.b, both)
 		p.free("the old store", p.old)
-		if last := p.enter(p.old, p.writer(), true); last.Token <= both.Token {
-			t.Errorf("token %d of the old store follows %d of both", last.Token, both.Token)
-		}
+		steps.Rises(t, both.Token, p.enter(p.old, steps.Claim("k"), true).Token)
 	})
 }
 
 // A request to the new store that arrives after its claim has left brings nothing back.
 func TestLateEnterOfTheNewStoreIsKeptOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		first := p.enter(p.old, p.writer(), true)
-		second := p.enter(p.b, p.writer(), false)
+		first := p.enter(p.old, steps.Claim("k"), true)
+		second := p.enter(p.b, steps.Claim("k"), false)
 		p.leave(p.old, first)
 		p.wire.Next(faulty.Enter, faulty.Fault{Before: 20 * time.Second, Late: true})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -156,7 +137,7 @@ func TestLateEnterOfTheNewStoreIsKeptOut(t *testing.T) {
 		p.free("the old store", p.old)
 		time.Sleep(30 * time.Second)
 		p.free("the new store", p.new)
-		p.enter(p.b, p.writer(), true)
+		p.enter(p.b, steps.Claim("k"), true)
 	})
 }
 
@@ -190,15 +171,12 @@ func TestClaimThatLeavesAsItEnters(t *testing.T) {
 		h.before = func(c driver.Claim) {
 			p.must(b.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}))
 		}
-		if got, err := b.Enter(t.Context(), p.writer()); !driver.Gone(err) {
-			t.Errorf("Enter of a claim that has left: granted %v, %v", got.Granted, err)
-		}
+		steps.Gone(t, "Enter of a claim that has left", steps.ErrOf(b.Enter(t.Context(), steps.Claim("k"))))
 		p.free("the old store", p.old)
 		p.free("the new store", p.new)
 	})
 }
 
-// A claim that leaves while the old store grants it does not enter the new store.
 // A cancelled Lock: an Enter that is repeated as the claim leaves brings nothing back.
 func TestClaimThatLeavesAsItEntersTwice(t *testing.T) {
 	for seed := range uint64(200) {
@@ -206,7 +184,7 @@ func TestClaimThatLeavesAsItEntersTwice(t *testing.T) {
 			slow := faulty.New(p.old, seed, faulty.Options{Delay: 10 * time.Millisecond})
 			b := bridge.New(slow, p.wire)
 			defer b.Close()
-			c := p.writer()
+			c := steps.Claim("k")
 			var calls sync.WaitGroup
 			for i := range 3 {
 				calls.Go(func() {
@@ -225,17 +203,16 @@ func TestClaimThatLeavesAsItEntersTwice(t *testing.T) {
 	}
 }
 
+// A claim that leaves while the old store grants it does not enter the new store.
 func TestClaimThatLeavesAsTheOldStoreGrantsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
 		h := &hooked{Store: p.old}
 		b := bridge.New(h, p.new)
-		first := p.enter(p.old, p.writer(), true)
-		second := p.enter(b, p.writer(), false)
+		first := p.enter(p.old, steps.Claim("k"), true)
+		second := p.enter(b, steps.Claim("k"), false)
 		h.before = func(driver.Claim) { p.leave(b, second) }
 		p.leave(p.old, first)
-		if got, err := b.Await(t.Context(), second); !driver.Gone(err) {
-			t.Errorf("Await of a claim that has left: granted %v, %v", got.Granted, err)
-		}
+		steps.Gone(t, "Await of a claim that has left", steps.ErrOf(b.Await(t.Context(), second)))
 		p.free("the old store", p.old)
 		p.free("the new store", p.new)
 	})
@@ -244,7 +221,7 @@ func TestClaimThatLeavesAsTheOldStoreGrantsIt(t *testing.T) {
 func TestRenewNamesTheStoreThatLostTheClaim(t *testing.T) {
 	for _, lost := range []string{"old", "new"} {
 		inBubble(t, func(t *testing.T, p *pair) {
-			held := p.enter(p.b, p.writer(), true)
+			held := p.enter(p.b, steps.Claim("k"), true)
 			other := p.new
 			if lost == "old" {
 				p.old.Flush()
@@ -268,12 +245,10 @@ func TestRenewNamesTheStoreThatLostTheClaim(t *testing.T) {
 
 func TestLeaveFreesOneStoreWhileTheOtherDoesNotRespond(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		held := p.enter(p.b, p.writer(), true)
+		held := p.enter(p.b, steps.Claim("k"), true)
 		p.wire.Next(faulty.Leave, faulty.Fault{Fail: true})
-		if err := p.b.Leave(t.Context(), held, driver.Exit{}); err == nil || driver.Gone(err) {
-			t.Errorf("Leave without an answer of the new store: %v", err)
-		}
-		p.leave(p.old, p.enter(p.old, p.writer(), true))
+		steps.Unknown(t, "Leave without an answer of the new store", p.b.Leave(t.Context(), held, driver.Exit{}))
+		p.leave(p.old, p.enter(p.old, steps.Claim("k"), true))
 		p.leave(p.b, held)
 		p.free("the new store", p.new)
 	})
@@ -281,19 +256,14 @@ func TestLeaveFreesOneStoreWhileTheOtherDoesNotRespond(t *testing.T) {
 
 func TestTryThatTheNewStoreRefusesLeavesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		held := p.enter(p.new, p.writer(), true)
-		c := p.writer()
-		c.NoWait = true
+		held := p.enter(p.new, steps.Claim("k"), true)
 		var busy *driver.BusyError
-		if _, err := p.b.Enter(t.Context(), c); !errors.As(err, &busy) || busy.Token != held.Token {
+		_, err := p.b.Enter(t.Context(), steps.NoWait(steps.Claim("k")))
+		if !errors.As(err, &busy) || busy.Token != held.Token {
 			t.Errorf("got %v; want the holder in the new store", err)
 		}
 		p.free("the old store", p.old)
-		semaphore := p.writer()
-		semaphore.Capacity, semaphore.Weight = 3, 1
-		if _, err := p.b.Enter(t.Context(), semaphore); !errors.Is(err, driver.ErrKind) {
-			t.Errorf("got %v; want ErrKind", err)
-		}
+		steps.Is(t, "a permit", steps.ErrOf(p.b.Enter(t.Context(), steps.Permits("k", 1, 3))), driver.ErrKind)
 		p.free("the old store", p.old)
 	})
 }
@@ -305,8 +275,9 @@ func TestMarkCrossesTheMove(t *testing.T) {
 			{p.old, p.b}, {p.b, p.old}, {p.b, p.new}, {p.new, p.b},
 		} {
 			mark := fmt.Sprint("mark ", i)
-			p.must(step.leaves.Leave(t.Context(), p.enter(step.leaves, p.writer(), true), driver.Exit{Mark: mark}))
-			seen := p.enter(step.sees, p.writer(), true)
+			held := p.enter(step.leaves, steps.Claim("k"), true)
+			p.must(step.leaves.Leave(t.Context(), held, driver.Exit{Mark: mark}))
+			seen := p.enter(step.sees, steps.Claim("k"), true)
 			if seen.Mark != mark {
 				t.Errorf("step %d: the mark is %q; want %q", i, seen.Mark, mark)
 			}
@@ -318,9 +289,9 @@ func TestMarkCrossesTheMove(t *testing.T) {
 // An operator sees and breaks the claims of all phases through the bridge.
 func TestBreakEndsClaimsOfEveryPhase(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		holder := p.enter(p.new, p.writer(), true)
-		between := p.enter(p.b, p.writer(), false) // granted by the old store, and waits in the new one
-		behind := p.enter(p.old, p.writer(), false)
+		holder := p.enter(p.new, steps.Claim("k"), true)
+		between := p.enter(p.b, steps.Claim("k"), false) // granted by the old store, and waits in the new one
+		behind := p.enter(p.old, steps.Claim("k"), false)
 		l, err := p.b.Line(t.Context(), "k")
 		p.must(err)
 		if len(l.Claims) != 3 || !l.Claims[0].Granted || l.Claims[1].Granted || l.Claims[2].Granted {
@@ -347,7 +318,7 @@ func TestBreakEndsClaimsOfEveryPhase(t *testing.T) {
 // A holder under notice keeps both locks until the notice is over, and then has neither.
 func TestNoticeIsGivenInBothStores(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		holder := p.enter(p.b, p.writer(), true)
+		holder := p.enter(p.b, steps.Claim("k"), true)
 		p.must(p.b.Break(t.Context(), "k", holder.Token, driver.Break{Reason: "drain", Notice: 20 * time.Second}))
 		for _, s := range []*memlock.Store{p.old, p.new} {
 			var gone driver.GoneError
@@ -361,7 +332,7 @@ func TestNoticeIsGivenInBothStores(t *testing.T) {
 			t.Errorf("Renew: %v", err)
 		}
 		time.Sleep(19 * time.Second)
-		if _, err := p.b.Enter(t.Context(), noWait(p.writer())); !errors.As(err, new(*driver.BusyError)) {
+		if _, err := p.b.Enter(t.Context(), steps.NoWait(steps.Claim("k"))); !errors.As(err, new(*driver.BusyError)) {
 			t.Errorf("Enter before the end of the notice: %v", err)
 		}
 		time.Sleep(2 * time.Second)
@@ -374,7 +345,7 @@ func TestNoticeIsGivenInBothStores(t *testing.T) {
 func TestSurveySeesThePhaseOfEachProgram(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
 		named := func(owner string) driver.Claim {
-			c := p.writer()
+			c := steps.Claim("k")
 			c.Owner = owner
 			return c
 		}

@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/memlock"
@@ -120,17 +118,7 @@ func (f *fleet) workForeign(ctx context.Context, who string, ends time.Time) {
 }
 
 func TestFleetMovesFromAForeignLockAndBack(t *testing.T) {
-	for _, faults := range []bool{false, true} {
-		for _, seed := range drivertest.Seeds(t, 10) {
-			t.Run(fmt.Sprintf("faults=%v/seed=%d", faults, seed), func(t *testing.T) {
-				f := &fleet{rng: rand.New(rand.NewPCG(seed, seed)), way: thereAndBack, faults: faults}
-				f.foreign = &foreignStore{locks: map[string]foreignLock{}}
-				for _, wrong := range f.move(t) {
-					t.Error(wrong)
-				}
-			})
-		}
-	}
+	moveFleets(t, 10, func(f *fleet) { f.foreign = &foreignStore{locks: map[string]foreignLock{}} })
 }
 
 func TestForeignLockIsHeldRenewedAndLost(t *testing.T) {

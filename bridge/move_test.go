@@ -79,11 +79,11 @@ func (f *fleet) random(d time.Duration) time.Duration {
 
 func (f *fleet) n(n int) int { return int(f.random(time.Duration(n))) }
 
-// move takes the fleet along the way, and returns what was wrong.
-func move(t *testing.T, seed uint64, faults bool, way ...phase) []string {
-	return (&fleet{rng: rand.New(rand.NewPCG(seed, seed)), way: way, faults: faults}).move(t)
+func newFleet(seed uint64, faults bool, way ...phase) *fleet {
+	return &fleet{rng: rand.New(rand.NewPCG(seed, seed)), way: way, faults: faults}
 }
 
+// move takes the fleet along its way, and returns what was wrong.
 func (f *fleet) move(t *testing.T) []string {
 	synctest.Test(t, func(*testing.T) {
 		f.old, f.new, f.start = memlock.New(), memlock.New(), time.Now()
@@ -234,11 +234,19 @@ func (f *fleet) judge() {
 // there and back: in the first and last stage of a move programs of two phases run.
 var thereAndBack = []phase{oldOnly, both, both, newOnly, both, both, oldOnly}
 
-func TestFleetMovesThereAndBack(t *testing.T) {
+// seeds is how many fleets move. With -tags verify it is 300.
+var seeds = 10
+
+func TestFleetMovesThereAndBack(t *testing.T) { moveFleets(t, seeds, func(*fleet) {}) }
+
+// moveFleets moves n fleets there and back, with and without faults. with is called for each.
+func moveFleets(t *testing.T, n int, with func(*fleet)) {
 	for _, faults := range []bool{false, true} {
-		for _, seed := range drivertest.Seeds(t, 10) {
+		for _, seed := range drivertest.Seeds(t, n) {
 			t.Run(fmt.Sprintf("faults=%v/seed=%d", faults, seed), func(t *testing.T) {
-				for _, wrong := range move(t, seed, faults, thereAndBack...) {
+				f := newFleet(seed, faults, thereAndBack...)
+				with(f)
+				for _, wrong := range f.move(t) {
 					t.Error(wrong)
 				}
 			})
@@ -255,7 +263,7 @@ func TestJudgeSeesAWrongMove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(10) {
-				if wrong := move(t, seed, false, way...); len(wrong) > 0 {
+				if wrong := newFleet(seed, false, way...).move(t); len(wrong) > 0 {
 					t.Log(wrong[0])
 					return
 				}

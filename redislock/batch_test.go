@@ -77,9 +77,7 @@ func TestLocksOfOneCallAreJudgedByThemselves(t *testing.T) {
 			t.Errorf("%s: %d locks took %d calls, want one", tt.name, len(tt.cmds), n)
 		}
 	}
-	if l := line(t, b, "held"); len(l.Claims) != 0 {
-		t.Errorf("after its Leave the line is %+v", l)
-	}
+	inLine(t, "after its Leave", b, "held", 0)
 }
 
 // A caller that goes while its call is under way costs the others nothing. Its own claim may
@@ -106,9 +104,7 @@ func TestCallerThatGoesLeavesTheOthersOfItsCall(t *testing.T) {
 	if got := b.transport.wait(t.Context(), cmds[1]); got.err != nil {
 		t.Errorf("the other has %+v", got)
 	}
-	if l := line(t, b, "gone"); len(l.Claims) != 1 {
-		t.Errorf("the claim of the one who went was not sent: %+v", l)
-	}
+	inLine(t, "the claim of the one who went", b, "gone", 1)
 	if err := b.Leave(t.Context(), driver.Ticket{Claim: gone}, driver.Exit{Tombstone: true}); err != nil || len(line(t, b, "gone").Claims) > 0 {
 		t.Errorf("its Leave answered %v", err)
 	}

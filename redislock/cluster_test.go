@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/driver/health"
-	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // A master that hangs costs its own locks, and nobody else's: neither in calls that
@@ -51,45 +51,6 @@ func TestHangingMasterCostsItsOwnLocksOnly(t *testing.T) {
 	}
 }
 
-// carries waits until a message that is published at one node is heard at each other one.
-// Valkey throws away what is the first that a node has to tell another.
-func carries(t *testing.T, nodes []*testserver.Server) {
-	t.Helper()
-	for _, at := range nodes {
-		probe := dial(t, at).Subscribe(t.Context(), "probe")
-		defer probe.Close()
-		must(t, errOf(probe.Receive(t.Context())))
-		for _, from := range nodes {
-			eventually(t, "a message goes from "+from.Addr()+" to "+at.Addr(), func() bool {
-				ask(t, from, "PUBLISH", "probe", from.Addr())
-				select {
-				case m := <-probe.Channel():
-					return m.Payload == from.Addr()
-				case <-time.After(50 * time.Millisecond):
-					return false
-				}
-			})
-		}
-	}
-}
-
-// A waiter subscribes at any node, and the push comes from the lock's own.
-func TestPushesCrossTheCluster(t *testing.T) {
-	nodes := clusterOf(t, 3)
-	carries(t, nodes)
-	holder, waiter := closing(t, New(dialCluster(t, nodes[0]), nil)), onlyPushed(closing(t, New(dialCluster(t, nodes[1]), nil)))
-	for i := range 12 {
-		key := fmt.Sprintf("key %d", i)
-		held := hold(t, holder, mutex(key))
-		k := wait_(t, waiter, mutex(key))
-		subscribed(t, waiter)
-		must(t, errOf(waiter.read(t.Context(), k)))
-		leave(t, holder, held)
-		granted(t, waiter, k)
-		leave(t, waiter, k)
-	}
-}
-
 // A client for one server that is connected to one node of a Cluster gets some names and is
 // refused the others. Asking again does not change that, so no call may wait for it.
 func TestOneNodeOfAClusterIsRefused(t *testing.T) {
@@ -122,9 +83,7 @@ func TestOneNodeOfAClusterIsRefused(t *testing.T) {
 		t.Errorf("the node serves %d of 20 names: this test shows nothing", served)
 	}
 	refused("Ping", alone.Ping(t.Context()))
-	if err := whole.Ping(t.Context()); err != nil {
-		t.Errorf("through a client of a Cluster Ping answered %v", err)
-	}
+	steps.Well(t, "Ping through a client of a Cluster", whole.Ping(t.Context()))
 	member := closing(t, New(dial(t, nodes[0]), &Options{Member: &ballot.Membership{}}))
 	c := mutex("ballot")
 	c.NoWait, c.Ballot = true, time.Now().UnixMicro()

@@ -6,29 +6,14 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/redis/go-redis/v9"
 )
-
-// scriptStat returns the sum of one number that the server keeps of the scripts it has run.
-func scriptStat(t testing.TB, rdb *redis.Client, name string) float64 {
-	t.Helper()
-	var sum float64
-	for _, m := range regexp.MustCompile(`cmdstat_eval(?:sha)?:(?:.*,)?`+name+`=(\d+)`).
-		FindAllStringSubmatch(rdb.Info(context.Background(), "commandstats").Val(), -1) {
-		n, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += n
-	}
-	return sum
-}
 
 // The number of commands that a hand-over runs does not depend on how many wait.
 func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
@@ -119,26 +104,10 @@ func TestGoroutinesEnd(t *testing.T) {
 	b.Alarm(func(string, driver.GoneError) {})
 	k := wait_(t, b, mutex("key"))
 	subscribed(t, b)
-	got := make(chan error)
-	go func() {
-		for {
-			if _, err := b.Await(context.Background(), k); err != nil {
-				got <- err
-				return
-			}
-		}
-	}()
-	for range 2 {
-		ok(t, b.Close())
-	}
-	if err := <-got; err != driver.ErrClosed {
-		t.Errorf("Await of a closed Backend answered %v", err)
-	}
-	everyCall(t, b, "key", func(name string, err error) {
-		if !strings.Contains(err.Error(), driver.ErrClosed.Error()) {
-			t.Errorf("%s after Close answered %v", name, err)
-		}
-	})
+	var awaits sync.WaitGroup
+	awaits.Go(func() { _, _ = b.Await(context.Background(), k) })
+	ok(t, b.Close())
+	awaits.Wait()
 	leave(t, holder, held)
 	ok(t, holder.Close())
 	eventually(t, "all goroutines have ended", func() bool { return ours() == 0 })

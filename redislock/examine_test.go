@@ -58,15 +58,10 @@ func TestExamineNamesEachMissingRight(t *testing.T) {
 	if !isSince(t, s, 6, 0) {
 		t.Skip("users have no rights before Redis 6")
 	}
-	key := "~" + DefaultPrefix + "*"
-	rights := []string{
-		"+eval", "+evalsha", "+time", "+get", "+set", "+hget", "+hmget", "+hgetall", "+zadd", "+zrem", "+zrank",
-		"+zcard", "+zrange", "+pttl", "+exists", "+persist", "+publish", "+ping", "+scan", "+hset", "+hdel", "+pexpireat",
-		"+subscribe", key,
-	}
-	for _, without := range rights {
+	needed := append(strings.Fields(lockRights), "~"+DefaultPrefix+"*")
+	for _, without := range needed {
 		ask(t, s, append([]string{"ACL", "SETUSER", "one", "reset", "on", ">p", "allchannels", "+info", "+config"},
-			slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == without })...)...)
+			slices.DeleteFunc(slices.Clone(needed), func(r string) bool { return r == without })...)...)
 		rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "one", Password: "p", DisableIdentity: true})
 		f := found(t, examine(t, New(rdb, nil), time.Minute), "redis-rights", health.Error)
 		if want := "ACL SETUSER one " + without; f.Remedy != want {

@@ -72,12 +72,7 @@ func client(t *testing.T, g *group, ttl time.Duration, o *Options) *fencelock.Cl
 	return c
 }
 
-func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
-	t.Helper()
-	l, err := c.Lock(t.Context(), key, opts...)
-	must(t, err)
-	return l
-}
+var lock = testclient.Lock
 
 func (l *traffic) work(c *fencelock.Client, key string) {
 	for {

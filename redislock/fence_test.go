@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
@@ -48,9 +49,7 @@ func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
 			old, new := pair[0], pair[1]
 			key := fmt.Sprintf("%s/%d", name, old)
 			for _, tok := range []fence.Token{old, old, new, new} {
-				if err := write(f, key, tok); err != nil {
-					t.Errorf("%s: %v: %v", key, tok, err)
-				}
+				steps.Well(t, fmt.Sprint(key, ": ", tok), write(f, key, tok))
 			}
 			if got := rdb.Get(t.Context(), f.Mark(key)).Val(); got != new.String() {
 				t.Errorf("%s: the mark is %s, want %v", key, got, new)
@@ -79,19 +78,6 @@ func TestFenceLetsNobodyInWithoutAToken(t *testing.T) {
 	}
 	if n, err := s.Ask("DBSIZE"); err != nil || n != "0" {
 		t.Errorf("%s keys were written, %v", n, err)
-	}
-}
-
-// A stale holder must not bring back what its successor deleted.
-func TestDeletedKeyStaysGuarded(t *testing.T) {
-	_, rdb, f := newFence(t)
-	must(t, f.Set(t.Context(), "a", 1, 0, 7))
-	must(t, f.Del(t.Context(), "a", 9))
-	if err := f.Set(t.Context(), "a", 1, 0, 7); !errors.Is(err, fence.ErrStale) {
-		t.Error(err)
-	}
-	if n := rdb.Exists(t.Context(), "a").Val(); n != 0 {
-		t.Error("it is back")
 	}
 }
 
@@ -235,13 +221,9 @@ func TestMarksAreInTheSlotsOfTheirKeys(t *testing.T) {
 			t.Errorf("%q: a rule of an ACL for fence:* does not cover %q", key, mark)
 		}
 		for name, write := range writes {
-			if err := write(f, key, 7); err != nil {
-				t.Errorf("%s %q: %v", name, key, err)
-			}
+			steps.Well(t, name+" "+key, write(f, key, 7))
 		}
-		if err := f.Set(t.Context(), key, "x", 0, 6); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("%q: %v", key, err)
-		}
+		steps.Is(t, key, f.Set(t.Context(), key, "x", 0, 6), fence.ErrStale)
 	}
 }
 
@@ -253,13 +235,9 @@ func TestFenceNeedsFewRights(t *testing.T) {
 	t.Cleanup(func() { rdb.Close() })
 	f := NewFence(rdb, nil)
 	for name, write := range writes {
-		if err := write(f, "stock:{1}", 7); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		steps.Well(t, name, write(f, "stock:{1}", 7))
 	}
-	if err := f.Set(t.Context(), "stock:{1}", 1, 0, 6); !errors.Is(err, fence.ErrStale) {
-		t.Error(err)
-	}
+	steps.Is(t, "a smaller token", f.Set(t.Context(), "stock:{1}", 1, 0, 6), fence.ErrStale)
 	if err := f.Set(t.Context(), "other", 1, 0, 7); err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(err.Error(), "NOPERM") {
 		t.Error(err)
 	}

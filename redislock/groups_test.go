@@ -313,24 +313,10 @@ func TestFreeLockOfStoresIsTwoRequests(t *testing.T) {
 }
 
 // calls returns how often a server was given any of these commands.
-func calls(t testing.TB, s *testserver.Server, commands ...string) (n int) {
+func calls(t testing.TB, s *testserver.Server, commands ...string) int {
 	t.Helper()
-	stats, err := s.Ask("INFO", "commandstats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for l := range strings.Lines(stats) {
-		for _, command := range commands {
-			if rest, ok := strings.CutPrefix(l, "cmdstat_"+command+":calls="); ok {
-				digits, _, _ := strings.Cut(rest, ",")
-				k, err := strconv.Atoi(digits)
-				if err != nil {
-					t.Fatal(err)
-				}
-				n += k
-			}
-		}
-	}
+	n, err := s.Calls(commands...)
+	must(t, err)
 	return n
 }
 
@@ -353,9 +339,7 @@ func TestClientThatReadsFromReplicasAsksMasters(t *testing.T) {
 			key := fmt.Sprint(name, i)
 			held, waiter := hold(t, b, mutex(key)), wait_(t, b, mutex(key))
 			must(t, renew(t, b, held))
-			if l := line(t, b, key); len(l.Claims) != 2 {
-				t.Errorf("%s: the line of %q is %+v", name, key, l)
-			}
+			inLine(t, name, b, key, 2)
 			leave(t, b, held)
 			granted(t, b, waiter)
 			leave(t, b, waiter)

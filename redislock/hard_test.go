@@ -195,9 +195,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 				t.Errorf("the line is %+v; want who held and who waited first", l)
 			}
 			for i, k := range []driver.Ticket{held, first, other} {
-				if err := renew(t, b, k); err != nil {
-					t.Errorf("claim %d, which was saved, answered %v", i, err)
-				}
+				steps.Well(t, fmt.Sprintf("claim %d, which was saved", i), renew(t, b, k))
 			}
 			wantGone(t, "the claim that was lost", renew(t, b, second))
 			again := wait_(t, b, mutex("key"))
@@ -207,9 +205,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 			granted(t, b, again)
 			leave(t, b, again)
 			leave(t, b, other)
-			if k := hold(t, b, mutex("key")); k.Token <= max(held.Token, second.Token) {
-				t.Errorf("token %d was granted, and %d before the cut", k.Token, max(held.Token, second.Token))
-			}
+			steps.Rises(t, max(held.Token, second.Token), hold(t, b, mutex("key")).Token)
 		})
 	}
 	// A grant is lost, and the lock with it: its holder is told, and its token stays
@@ -222,9 +218,7 @@ func TestTailOfTheAppendOnlyFileIsLost(t *testing.T) {
 		b.transport.queueOf(b.rdb).fast.Store(false) // else what is late is sent again, and the cut loses that
 		lost := hold(t, b, mutex("key"))
 		appendOnlyFileOf(t, s).cut(t, s, b, 1)
-		if err := renew(t, b, lost); !driver.Gone(err) {
-			t.Errorf("a grant that the server has forgotten was renewed with the answer %v", err)
-		}
+		wantGone(t, "Renew of a grant that the server has forgotten", renew(t, b, lost))
 		next := hold(t, b, mutex("key"))
 		steps.Rises(t, lost.Token, next.Token)
 		wantGone(t, "Leave of the lost grant", b.Leave(t.Context(), lost, driver.Exit{}))
@@ -262,9 +256,7 @@ func TestServerThatCannotSaveIsUnknownAndHeals(t *testing.T) {
 	}
 	must(t, os.Remove(filepath.Join(s.Dir(), "dump.rdb")))
 	ask(t, s, "SAVE")
-	if l := line(t, b, "key"); len(l.Claims) != 2 {
-		t.Errorf("the line is %+v; want what it was before", l)
-	}
+	inLine(t, "as it was before", b, "key", 2)
 	ok(t, renew(t, b, held))
 	leave(t, b, held)
 	granted(t, b, waits)

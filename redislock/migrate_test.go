@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/redis/go-redis/v9"
 )
@@ -81,9 +82,7 @@ func TestLocksOfASlotThatMoves(t *testing.T) {
 					t.Errorf("%s: Renew of claim %d: %v", stage, j, err)
 				}
 			}
-			if l := line(t, b, key); len(l.Claims) != 1 {
-				t.Errorf("%s: the line of a held lock is %+v", stage, l)
-			}
+			inLine(t, stage+": a held lock", b, key, 1)
 			leave(t, b, k)
 			leave(t, b, hold(t, b, mutex(key)))
 		}
@@ -96,17 +95,11 @@ func TestLocksOfASlotThatMoves(t *testing.T) {
 		if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
 			t.Errorf("%s: a try on a held lock answered %v", stage, err)
 		}
-		if _, err := b.Enter(t.Context(), mutex("alone")); err == nil || permanent(err) || driver.Gone(err) {
-			t.Errorf("%s: joining the line of a single holder answered %v, want that it is not known", stage, err)
-		}
-		if l := line(t, b, "alone"); len(l.Claims) != 1 {
-			t.Errorf("%s: what was refused left %+v", stage, l)
-		}
+		steps.Unknown(t, stage+": joining the line of a single holder", errOf(b.Enter(t.Context(), mutex("alone"))))
+		inLine(t, stage+": what was refused leaves nothing", b, "alone", 1)
 		// A line of several is all there, on either side.
 		third := wait_(t, b, mutex("contended"))
-		if err := renew(t, b, third); err != nil {
-			t.Errorf("%s: Renew of one who joined: %v", stage, err)
-		}
+		steps.Well(t, stage+": Renew of one who joined", renew(t, b, third))
 		leave(t, b, third)
 	})
 	if stages != 2 {
@@ -142,7 +135,17 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	g := clusterGroup(t)
 	var sent scripts
-	rdb := clusterOver(t, g, func(c net.Conn, _ string) net.Conn { return scriptsConn{c, &sent} })
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: g.cluster.Addrs(),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return scriptsConn{c, &sent}, nil
+		},
+	})
+	t.Cleanup(func() { rdb.Close() })
 	b := closing(t, New(rdb, inOneSlot))
 	alone, contended := hold(t, b, mutex("alone")), hold(t, b, mutex("contended"))
 	waiter, other := wait_(t, b, mutex("contended")), hold(t, b, mutex("other"))
@@ -151,9 +154,7 @@ func TestRequestsOfASlotThatMoves(t *testing.T) {
 			// The first time the node is told the script.
 			for _, most := range []int64{8, 4} {
 				before := sent.n.Load()
-				if err := renew(t, b, k); err != nil {
-					t.Errorf("%s: Renew of %q: %v", stage, name, err)
-				}
+				steps.Well(t, stage+": Renew of "+name, renew(t, b, k))
 				if n := sent.n.Load() - before; n > most {
 					t.Errorf("%s: Renew of %q took %d requests, want at most %d", stage, name, n, most)
 				}
@@ -205,32 +206,12 @@ func TestSlotMovesUnderLoad(t *testing.T) {
 	t.Logf("the slot moved within %v; %d grants meanwhile", time.Since(began), l.served()-served)
 	l.goesOn("the move")
 	for _, lease := range []*fencelock.Lease{kept, contended} {
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("%q, while its slot moved: %v", lease.Key(), err)
-		}
+		steps.Well(t, lease.Key()+", while its slot moved", lease.Release(t.Context()))
 	}
 	ok(t, <-got)
 	if l.report(2 * ttl); l.lost > 0 {
 		t.Errorf("%d holders lost their locks while the slot moved", l.lost)
 	}
-}
-
-// clusterOver opens a client that has its connections wrapped.
-func clusterOver(t *testing.T, g *group, wrap func(c net.Conn, addr string) net.Conn) *redis.ClusterClient {
-	t.Helper()
-	o := &redis.ClusterOptions{
-		Addrs: g.cluster.Addrs(),
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := new(net.Dialer).DialContext(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return wrap(c, addr), nil
-		},
-	}
-	rdb := redis.NewClusterClient(o)
-	t.Cleanup(func() { rdb.Close() })
-	return rdb
 }
 
 // Replicas confirm a grant also while its slot moves: WAIT goes to the node that has the lock.

@@ -25,9 +25,7 @@ func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
 	waits := wait_(t, b, mutex("contended"))
 	ask(t, s, "FLUSHALL")
 	for i, err := range b.Renew(t.Context(), []driver.Ticket{alone, held, waits}) {
-		if !driver.Gone(err) {
-			t.Errorf("Renew of claim %d answered %v", i, err)
-		}
+		wantGone(t, fmt.Sprint("Renew of claim ", i), err)
 	}
 	if names := rdb.Keys(t.Context(), "*").Val(); len(names) != 0 {
 		t.Errorf("Renew made %q", names)
@@ -43,9 +41,7 @@ func TestFlushedClaimsAreGoneAndStayGone(t *testing.T) {
 		}
 	}
 	wantGone(t, "Leave", b.Leave(t.Context(), alone, driver.Exit{Mark: "m"}))
-	if k := hold(t, b, mutex("alone")); k.Token <= alone.Token {
-		t.Errorf("token %d follows %d", k.Token, alone.Token)
-	}
+	steps.Rises(t, alone.Token, hold(t, b, mutex("alone")).Token)
 }
 
 // A server that syncs each write knows every claim after a kill. One that keeps nothing has
@@ -59,24 +55,16 @@ func TestServerIsKilledAndComesBack(t *testing.T) {
 			a, b := connect(t, s, nil), connect(t, s, nil)
 			held, waiter := hold(t, a, mutex("key")), wait_(t, b, mutex("key"))
 			must(t, s.Kill())
-			_, err := b.Enter(t.Context(), mutex("new"))
-			for name, err := range map[string]error{
-				"Enter": err, "Renew": renew(t, a, held), "Leave": b.Leave(t.Context(), waiter, driver.Exit{}),
-			} {
-				if err == nil || driver.Gone(err) || permanent(err) {
-					t.Errorf("%s without a server answered %v, want an error that says nothing of the claim", name, err)
-				}
-			}
+			steps.Unknown(t, "Enter without a server", errOf(b.Enter(t.Context(), mutex("new"))))
+			steps.Unknown(t, "Renew without a server", renew(t, a, held))
+			steps.Unknown(t, "Leave without a server", b.Leave(t.Context(), waiter, driver.Exit{}))
 			must(t, s.Restart())
 			for _, b := range []*Backend{a, b} {
 				noticed(t, b)
 			}
 			if !keeps {
-				for _, err := range []error{renew(t, a, held), renew(t, b, waiter)} {
-					if !driver.Gone(err) {
-						t.Errorf("Renew at a server that has forgotten answered %v", err)
-					}
-				}
+				wantGone(t, "Renew of the holder", renew(t, a, held))
+				wantGone(t, "Renew of the waiter", renew(t, b, waiter))
 				next := hold(t, b, mutex("key"))
 				steps.Rises(t, held.Token, next.Token)
 				wantGone(t, "Leave of the one before", a.Leave(t.Context(), held, driver.Exit{}))
@@ -151,9 +139,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 	for _, got := range together(t, b, enterAll(b, mutex("one of many"), mutex("another"), mutex("broken"))...) {
 		short("Enter of many", got)
 	}
-	if l := line(t, b, "broken"); len(l.Claims) != 1 {
-		t.Errorf("a refused Enter left %+v", l)
-	}
+	inLine(t, "a refused Enter leaves nothing", b, "broken", 1)
 	wantGone(t, "Leave of a claim that was refused", b.Leave(ctx, driver.Ticket{Claim: mutex("new")}, driver.Exit{Tombstone: true}))
 	ok(t, errors.Join(b.Renew(ctx, slices.Concat(leavers, waiters))...))
 	var leaves []*request
@@ -166,9 +152,7 @@ func TestLeavingAndRenewingWorkWhenMemoryIsShort(t *testing.T) {
 		}
 	}
 	for i, k := range leavers {
-		if err := b.Leave(ctx, k, exits[i]); err != nil {
-			t.Errorf("Leave %q: %v", k.Key, err)
-		}
+		steps.Well(t, "Leave of "+k.Key, b.Leave(ctx, k, exits[i]))
 	}
 	for _, w := range waiters {
 		granted(t, b, w) // of a holder that lingers, when that is over
@@ -340,9 +324,7 @@ func TestCallThatRunsOutOfTimeSaysSo(t *testing.T) {
 				for call, f := range calls {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 					start := time.Now()
-					if err := f(ctx); !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s answered %v", call, err)
-					}
+					steps.Is(t, call, f(ctx), context.DeadlineExceeded)
 					tookAtMost(t, start, time.Second)
 					cancel()
 				}

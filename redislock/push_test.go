@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -101,41 +100,6 @@ func TestSilentSubscriptionIsFoundOut(t *testing.T) {
 	leave(t, holder, held)
 	granted(t, waiter, k)
 	leave(t, waiter, k)
-}
-
-// Two processes' readers behind one writer: each process hears of all its own.
-func TestOneReleaseWakesEveryReaderOfEveryProcess(t *testing.T) {
-	s := newServer(t)
-	holder := connect(t, s, nil)
-	held := hold(t, holder, mutex("key"))
-	var group sync.WaitGroup
-	views := []*Backend{connect(t, s, nil), connect(t, s, nil)}
-	type reader struct {
-		b *Backend
-		k driver.Ticket
-	}
-	var readers []reader
-	for i := range 40 {
-		c := mutex("key")
-		c.Weight = 1
-		readers = append(readers, reader{views[i%2], wait_(t, views[i%2], c)})
-	}
-	for _, v := range views {
-		onlyPushed(v)
-		subscribed(t, v)
-	}
-	// Everybody has read its standing under the subscription.
-	for _, r := range readers {
-		r.b.waiters.setStanding(r.k.ID, r.b.subscriber.epoch.Load(), &r.k, time.Now(), time.Now().Add(time.Minute))
-	}
-	for _, r := range readers {
-		group.Go(func() { granted(t, r.b, r.k) })
-	}
-	leave(t, holder, held)
-	group.Wait()
-	for _, r := range readers {
-		leave(t, r.b, r.k)
-	}
 }
 
 func TestPushForAClaimThatHasLeftIsNotHeard(t *testing.T) {

@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -30,6 +29,7 @@ var (
 	eventually = steps.Eventually
 	noWait     = steps.NoWait
 	leave      = steps.Leave
+	inLine     = steps.InLine
 	renew      = steps.Renew
 )
 
@@ -108,9 +108,10 @@ func dial(t testing.TB, s *testserver.Server) *redis.Client {
 }
 
 // rights is what the comment of New says that the user needs.
-const rights = "+eval +evalsha +time +hget +hmget +hset +hdel +hgetall +exists +get +set +pttl " +
-	"+zadd +zrem +zrank +zcard +zrange +pexpireat +persist +publish +subscribe +ping +scan " +
-	"+xadd +xdel +xrange +xrevrange" // for a history
+const rights = lockRights + " +xadd +xdel +xrange +xrevrange" // for a history
+
+const lockRights = "+eval +evalsha +time +hget +hmget +hset +hdel +hgetall +exists +get +set +pttl " +
+	"+zadd +zrem +zrank +zcard +zrange +pexpireat +persist +publish +subscribe +ping +scan"
 
 // restrict makes a user that may do what New says, and no more.
 func restrict(t testing.TB, s *testserver.Server, more ...string) {
@@ -209,18 +210,11 @@ func ask(t testing.TB, s *testserver.Server, words ...string) string {
 }
 
 // mutex is an exclusive claim that lasts longer than a test.
-func mutex(key string) driver.Claim {
-	return driver.Claim{
-		Key: key, ID: rand.Text(), Owner: "somebody", Note: "a note",
-		Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, Span: 1,
-	}
-}
+func mutex(key string) driver.Claim { return steps.TTL(steps.Claim(key), time.Minute) }
 
 // slots is a claim on a semaphore.
 func slots(key string, weight, size int64) driver.Claim {
-	c := mutex(key)
-	c.Weight, c.Capacity = weight, size
-	return c
+	return steps.TTL(steps.Permits(key, weight, size), time.Minute)
 }
 
 // granted awaits a grant, and says how long that took.

@@ -59,21 +59,15 @@ func TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold(t *testing.T) {
 		var resource fence.Gate
 		write := func() error { return nil }
 		ok(t, resource.Do(t.Context(), second.Token(), write))
-		if err := resource.Do(t.Context(), first.Token(), write); !errors.Is(err, fence.ErrStale) {
-			t.Errorf("the resource let the first holder in: %v", err)
-		}
+		steps.Is(t, "a write of the first holder", resource.Do(t.Context(), first.Token(), write), fence.ErrStale)
 		// A client that has slept through the failover first tries the dead master.
 		eventually(t, "the first holder is told by a renewal", func() bool {
 			return errors.Is(first.Renew(t.Context()), fencelock.ErrLost)
 		})
 		<-first.Context().Done()
 		t.Logf("two held the lock for %v, with tokens %d and %d", time.Since(began), first.Token(), second.Token())
-		if err := first.Err(); !errors.Is(err, fencelock.ErrLost) {
-			t.Errorf("the first holder was told %v", err)
-		}
-		if err := first.Release(t.Context()); !errors.Is(err, fencelock.ErrLost) {
-			t.Errorf("Release of the lost lock answered %v", err)
-		}
+		steps.Is(t, "the first lease", first.Err(), fencelock.ErrLost)
+		steps.Is(t, "Release of the lost lock", first.Release(t.Context()), fencelock.ErrLost)
 		ok(t, second.Err())
 		ok(t, second.Release(t.Context()))
 		if l, err := b.Line(t.Context(), "key"); err != nil || len(l.Claims) > 0 {
@@ -117,12 +111,8 @@ func TestGrantThatReplicasDoNotConfirmIsTakenBack(t *testing.T) {
 		unknown("Enter of a free lock", err)
 		_, err = b.Enter(t.Context(), mutex("key"))
 		unknown("Enter behind a holder", err)
-		if l := line(t, b, "new"); len(l.Claims) != 0 {
-			t.Errorf("a grant that was refused left %+v", l)
-		}
-		if l := line(t, b, "key"); len(l.Claims) != 1 {
-			t.Errorf("a claim that was refused left %+v", l)
-		}
+		inLine(t, "a grant that was refused leaves nothing", b, "new", 0)
+		inLine(t, "a claim that was refused leaves nothing", b, "key", 1)
 		_, err = b.Enter(t.Context(), noWait(mutex("key")))
 		if busy := (*driver.BusyError)(nil); !errors.As(err, &busy) {
 			t.Errorf("a try on a held lock answered %v; it has nothing to confirm", err)

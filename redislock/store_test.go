@@ -4,53 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
-	"github.com/fencelock/fencelock/internal/limit"
 	"github.com/redis/go-redis/v9"
 )
-
-// oddKeys have bytes that mean something to Redis, to Cluster or to a terminal.
-func oddKeys() []string {
-	keys := []string{
-		"a", "{", "}", "{}", "}{", "{a}b", "a{b}c{d}", "%", "%7B", "a%", "\x00", "a\nb", "\r\n", " ", "*", "?", "[a]", "\\",
-		"锁/订单", "\xff\xfe", "\"", "'", ":", "v", "w", "}v", "}w", "}x:", strings.Repeat("k", limit.Key), strings.Repeat("{", limit.Key),
-	}
-	for b := range 256 {
-		keys = append(keys, "byte "+string([]byte{byte(b)})+" end")
-	}
-	return keys
-}
-
-// The server itself is asked which slot a name is in, and refuses a script whose
-// keys are in two.
-func TestSlotsAreThoseOfTheServer(t *testing.T) {
-	t.Parallel()
-	s := cluster(t)
-	b := closing(t, New(dialCluster(t, s), nil))
-	for _, key := range oddKeys() {
-		name := b.hashName(key)
-		got, err := s.Ask("CLUSTER", "KEYSLOT", name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != strconv.Itoa(int(hashSlot(name))) {
-			t.Errorf("the server has %q in slot %s, we in %d", name, got, hashSlot(name))
-		}
-		k := hold(t, b, mutex(key))
-		w := wait_(t, b, mutex(key))
-		if l := line(t, b, key); len(l.Claims) != 2 || l.Key != key {
-			t.Errorf("the line of %q is %+v", key, l)
-		}
-		leave(t, b, k)
-		leave(t, b, w)
-	}
-}
 
 func TestPrefixesDoNotMix(t *testing.T) {
 	s := newServer(t)
@@ -257,15 +218,11 @@ func TestLineWhoseHashWasLostBeginsAnew(t *testing.T) {
 	old := []driver.Ticket{hold(t, b, slots("key", 1, 2)), hold(t, b, slots("key", 1, 2)), wait_(t, b, slots("key", 2, 2))}
 	rdb.Del(t.Context(), b.hashName("key"))
 	for i, err := range b.Renew(t.Context(), old) {
-		if !driver.Gone(err) {
-			t.Errorf("Renew of claim %d of the lost line answered %v", i, err)
-		}
+		wantGone(t, fmt.Sprintf("Renew of claim %d of the lost line", i), err)
 	}
 	now := []driver.Ticket{hold(t, b, slots("key", 1, 2)), hold(t, b, slots("key", 1, 2)), wait_(t, b, slots("key", 2, 2))}
 	for i, err := range b.Renew(t.Context(), old) {
-		if !driver.Gone(err) {
-			t.Errorf("Renew of claim %d of the lost line answered %v", i, err)
-		}
+		wantGone(t, fmt.Sprintf("Renew of claim %d of the lost line", i), err)
 	}
 	for i, k := range old {
 		wantGone(t, fmt.Sprintf("Leave of claim %d of the lost line", i), b.Leave(t.Context(), k, driver.Exit{}))

@@ -202,7 +202,7 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
-			rdb, other := dial(t, s), connect(t, s, nil)
+			other := connect(t, s, nil)
 			p := newProxy(t, s)
 			b := closing(t, New(p.client(far), nil))
 			leave(t, other, enter(t, other, mutex("key"))) // the server knows the scripts
@@ -238,12 +238,10 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 			if sent != 2 {
 				t.Errorf("Enter was sent %d times: the schedule of this test no longer holds", sent)
 			}
-			before := scriptStat(t, rdb, "calls")
+			before := calls(t, s, "evalsha", "eval")
 			p.Resume()
-			eventually(t, "what was late arrives", func() bool { return scriptStat(t, rdb, "calls") > before })
-			if l := line(t, other, "key"); len(l.Claims) != 0 {
-				t.Errorf("nobody wants the lock any more, and the line is %+v", l.Claims)
-			}
+			eventually(t, "what was late arrives", func() bool { return calls(t, s, "evalsha", "eval") > before })
+			inLine(t, "no client wants the lock any more", other, "key", 0)
 		})
 	}
 }

@@ -110,6 +110,14 @@ func Refused(t testing.TB, b driver.Backend, c driver.Claim) {
 	}
 }
 
+// InLine holds the line of key to n claims.
+func InLine(t testing.TB, what string, b driver.Backend, key string, n int) {
+	t.Helper()
+	if l, err := b.Line(Soon(t), key); err != nil || len(l.Claims) != n {
+		t.Errorf("%s: the line of %q has the claims %+v, error %v; want %d", what, key, l.Claims, err, n)
+	}
+}
+
 // Leave leaves with ticket, at most one Exit given.
 func Leave(t testing.TB, b driver.Backend, ticket driver.Ticket, e ...driver.Exit) {
 	t.Helper()

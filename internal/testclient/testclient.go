@@ -20,6 +20,16 @@ func New(t testing.TB, b driver.Backend, o *fencelock.Options) *fencelock.Client
 	return c
 }
 
+// Lock takes the lock of key with c, or ends the test.
+func Lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
+	t.Helper()
+	l, err := c.Lock(t.Context(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // On returns an Options.OnEvent that calls f with the events of one type.
 func On(t fencelock.EventType, f func(fencelock.Event)) func(fencelock.Event) {
 	return func(e fencelock.Event) {

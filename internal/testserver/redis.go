@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -65,6 +66,21 @@ func (s *Server) Ask(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return s.ask(ctx, args...)
+}
+
+// Calls returns how often a Redis server was given any of these commands since it started, or since CONFIG RESETSTAT.
+func (s *Server) Calls(commands ...string) (n int, err error) {
+	stats, err := s.Ask("INFO", "commandstats")
+	for line := range strings.Lines(stats) {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !slices.Contains(commands, name) {
+			continue
+		}
+		digits, _, _ := strings.Cut(rest, ",")
+		calls, wrong := strconv.Atoi(digits)
+		n, err = n+calls, errors.Join(err, wrong)
+	}
+	return n, err
 }
 
 func (s *Server) ask(ctx context.Context, args ...string) (string, error) {

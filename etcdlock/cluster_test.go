@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/driver"
@@ -214,6 +215,9 @@ func (c *cluster) twoAreDown(t *testing.T) {
 		err := call(steps.Soon(t))
 		t.Logf("%s: %v after %v", what, err, time.Since(began))
 		steps.Unknown(t, what+" without a leader", err)
+		if what == "Enter of a free line" && (!isRefused(err) || !errors.Is(err, rpctypes.ErrNoLeader)) {
+			t.Errorf("%s: %v; want it refused for now, for want of a leader", what, err)
+		}
 		steps.TookAtMost(t, began, 10*time.Second) // of a minute
 	}
 	for _, m := range []*testserver.Server{leader, follower} {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
@@ -140,9 +139,8 @@ func TestAdoptLosesItsAnswer(t *testing.T) {
 					}
 				}
 				steps.OK(t, steps.Renew(t, b, got))
-				if _, err := a.Adopt(steps.Soon(t), first, steps.Another(c)); !errors.Is(err, driverutil.Adopted) {
-					t.Errorf("Adopt by another: %v; want %v", err, driverutil.Adopted)
-				}
+				_, err := a.Adopt(steps.Soon(t), first, steps.Another(c))
+				steps.Is(t, "Adopt by another", err, driverutil.Adopted)
 				steps.Leave(t, b, got)
 				x.remove(x.prefix+"k/z", clientv3.WithPrefix())
 			})
@@ -241,14 +239,11 @@ func TestTryThatIsAlwaysOvertakenGivesUp(t *testing.T) {
 	x := newScene(t)
 	near := x.backend()
 	var others []driver.Ticket
-	far := backend(t, dial(t, clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, q, a any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if strings.HasSuffix(method, "/Txn") {
-				others = append(others, steps.Hold(t, near, steps.Permits("k", 1, size)))
-			}
-			return send(ctx, method, q, a, cc, opts...)
-		},
-	)}}, x.server.Addr()), x.prefix)
+	far := backend(t, dial(t, beforeEach(func(_ context.Context, method string) {
+		if strings.HasSuffix(method, "/Txn") {
+			others = append(others, steps.Hold(t, near, steps.Permits("k", 1, size)))
+		}
+	}), x.server.Addr()), x.prefix)
 	c := steps.Permits("k", 1, size)
 	ticket, err := far.Enter(steps.Soon(t), steps.NoWait(c))
 	if err == nil {

@@ -24,21 +24,7 @@ import (
 func TestRestartKeepsClaims(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t, testserver.Persist(true)))
-	a, b := x.backend(), x.backend()
-	holder := steps.Hold(t, a, steps.Claim("k"))
-	next := steps.Wait(t, b, steps.Claim("k"))
-	steps.Leave(t, a, holder)
-	holder = steps.Granted(t, b, next)
-	next = steps.Wait(t, a, steps.Claim("k"))
-	steps.Must(t, x.server.Restart())
-	steps.PersistRenew(t, b, holder)
-	steps.PersistRenew(t, a, next)
-	steps.Must(t, b.Leave(steps.Soon(t), holder, driver.Exit{Mark: "m"}))
-	next = steps.Granted(t, a, next)
-	if next.Token <= holder.Token || next.Mark != "m" {
-		t.Errorf("after a restart the next has token %d and mark %q; want one above %d, and the mark", next.Token, next.Mark, holder.Token)
-	}
-	steps.Leave(t, a, next)
+	outlivesRestart(t, x.backend(), x.backend(), func() { steps.Must(t, x.server.Restart()) })
 }
 
 //verify:fault etcd | lease revoked, or session expired
@@ -58,9 +44,7 @@ func TestRevokedLeaseIsALoss(t *testing.T) {
 	}
 	next = steps.Granted(t, b, next)
 	for _, err := range a.Renew(steps.Soon(t), []driver.Ticket{one, two}) {
-		if !driver.Gone(err) {
-			t.Errorf("Renew after the lease was revoked answered %v; want GoneError", err)
-		}
+		steps.Gone(t, "Renew after the lease was revoked", err)
 	}
 	steps.OK(t, steps.Renew(t, b, other))
 	steps.Gone(t, "Leave after the lease was revoked", a.Leave(steps.Soon(t), one, driver.Exit{Mark: "late"}))
@@ -106,14 +90,11 @@ func TestLostAnswers(t *testing.T) {
 	x := newScene(t)
 	p := faultproxy.Start(t, x.server.Addr(), faultproxy.Framer{})
 	var passing atomic.Int64 // how many transactions are still answered; none is counted below 0
-	etcd := dial(t, clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, q, a any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if strings.HasSuffix(method, "/Txn") && passing.Add(-1) == -1 {
-				p.Discard(faultproxy.ToClient)
-			}
-			return send(ctx, method, q, a, cc, opts...)
-		},
-	)}}, p.Addr())
+	etcd := dial(t, beforeEach(func(_ context.Context, method string) {
+		if strings.HasSuffix(method, "/Txn") && passing.Add(-1) == -1 {
+			p.Discard(faultproxy.ToClient)
+		}
+	}), p.Addr())
 	far, near := backend(t, etcd, x.prefix), x.backend()
 	// lost sends one call that has so many answers before one does not come.
 	lost := func(what string, answers int64, applied func() bool, call func(ctx context.Context) error) {
@@ -150,6 +131,18 @@ func TestLostAnswers(t *testing.T) {
 	next := steps.Hold(t, near, steps.Claim("k"))
 	steps.Same(t, "the mark", next.Mark, "done")
 	steps.Leave(t, near, next)
+}
+
+// beforeEach calls f before each request of a client.
+func beforeEach(f func(ctx context.Context, method string)) clientv3.Config {
+	return clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+		func(
+			ctx context.Context, method string, q, a any, c *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			f(ctx, method)
+			return send(ctx, method, q, a, c, opts...)
+		},
+	)}}
 }
 
 // TestHungMemberDoesNotStopRenewals: a client asks its members in turn, so of the two
@@ -247,15 +240,12 @@ func TestCallersMetadataIsSent(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
 	var sent []metadata.MD
-	b := backend(t, dial(t, clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, q, a any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if strings.HasPrefix(method, "/etcdserverpb.KV/") {
-				md, _ := metadata.FromOutgoingContext(ctx)
-				sent = append(sent, md)
-			}
-			return send(ctx, method, q, a, cc, opts...)
-		},
-	)}}, x.server.Addr()), x.prefix)
+	b := backend(t, dial(t, beforeEach(func(ctx context.Context, method string) {
+		if strings.HasPrefix(method, "/etcdserverpb.KV/") {
+			md, _ := metadata.FromOutgoingContext(ctx)
+			sent = append(sent, md)
+		}
+	}), x.server.Addr()), x.prefix)
 	ticket, err := b.Enter(metadata.AppendToOutgoingContext(steps.Soon(t), "who", "me"), steps.Claim("k"))
 	steps.Must(t, err)
 	steps.Leave(t, b, ticket)
@@ -315,34 +305,6 @@ func awaitOnce(t testing.TB, b driver.Backend, ticket driver.Ticket) <-chan driv
 		done <- ticket
 	}()
 	return done
-}
-
-// TestFullStore has etcd refuse to grow: what ends claims and keeps them alive works
-// on.
-//
-//verify:fault etcd | disk full
-func TestFullStore(t *testing.T) {
-	t.Parallel()
-	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--quota-backend-bytes=1048576")))
-	b := x.backend()
-	held, waits := steps.Hold(t, b, steps.Claim("k")), steps.Claim("k")
-	w := steps.Wait(t, b, waits)
-	filler := strings.Repeat("x", 100<<10)
-	for i := 0; ; i++ {
-		if _, err := x.etcd.Put(steps.Soon(t), "filler", filler); err != nil {
-			break
-		}
-		if i > 100 {
-			t.Fatal("the store does not fill up")
-		}
-	}
-	_, err := b.Enter(steps.Soon(t), steps.Claim("other"))
-	steps.Unknown(t, "Enter on a full store", err)
-	for _, err := range b.Renew(steps.Soon(t), []driver.Ticket{held, w}) {
-		steps.Well(t, "Renew on a full store", err)
-	}
-	steps.Leave(t, b, w)
-	steps.Leave(t, b, held)
 }
 
 func TestLowMaxTxnOpsIsNamedInTheError(t *testing.T) {

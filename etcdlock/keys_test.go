@@ -1,7 +1,6 @@
 package etcdlock
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -9,36 +8,6 @@ import (
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
-
-func FuzzEscape(f *testing.F) {
-	for _, key := range []string{"", "a", "a/b", "%", "%2F", "\x00", "\xff", "ä", "a b", "~", "\x7f"} {
-		f.Add(key, "a")
-		f.Add("a", key)
-	}
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if back, ok := plain.Unescape(plain.Escape(a)); !ok || back != a {
-			t.Errorf("%q comes back as %q, %v", a, back, ok)
-		}
-		if strings.ContainsAny(plain.Escape(a), "/ \x00") {
-			t.Errorf("%q is escaped as %q", a, plain.Escape(a))
-		}
-		if strings.HasPrefix(plain.Escape(a), plain.Escape(b)) != strings.HasPrefix(a, b) {
-			t.Errorf("%q and %q are escaped as %q and %q: one begins with the other on one side only", a, b, plain.Escape(a), plain.Escape(b))
-		}
-	})
-}
-
-func TestForeignKeysAreNotParsed(t *testing.T) {
-	b := New(nil, nil)
-	for _, name := range []string{"fencelock/", "fencelock/a", "fencelock/a/", "fencelock/%/w1", "fencelock/%2/w1", "fencelock/%zz/w1"} {
-		if key, ok := b.parseKey(name); ok {
-			t.Errorf("the name %q is read as the key %q", name, key)
-		}
-	}
-	if key, ok := b.parseKey("fencelock/a%2Fb/w1/2"); !ok || key != "a/b" {
-		t.Errorf("got %q %v", key, ok)
-	}
-}
 
 // A machine that slept has a wall clock that went on and a monotonic one that did not;
 // a wall clock that was set back says nothing.

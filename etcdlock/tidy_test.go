@@ -1,21 +1,16 @@
 package etcdlock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
-	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
@@ -130,82 +125,38 @@ func TestCloseKeepsTheLeaseOfAClaim(t *testing.T) {
 	}
 }
 
-// TestTriesOnASemaphoreLeaveNoTrace: a try that is refused was never in line, not
-// even for a moment, and all slots are given away.
-func TestTriesOnASemaphoreLeaveNoTrace(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
+// TestRefusedTriesAreNotWritten: a try that is refused was never in line, not even for a moment, and tries that
+// come at once are given all permits of a semaphore.
+func TestRefusedTriesAreNotWritten(t *testing.T) {
+	x, a, b := sceneOfTwo(t)
+	writer, begin := steps.Hold(t, a, steps.Claim("k")), x.revision()
+	for _, c := range []driver.Claim{steps.Claim("k"), steps.Reader("k"), steps.Permits("k", 1, 2)} {
+		steps.Refused(t, a, c)
+	}
 	const size, tries = 3, 24
-	a, b := x.backend(), x.backend()
-	watching, stop := context.WithCancel(steps.Soon(t))
-	defer stop()
-	var most atomic.Int64
-	watched := make(chan struct{})
-	events := x.etcd.Watch(watching, x.prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-	<-events
-	go func() {
-		defer close(watched)
-		line := map[string]bool{}
-		for r := range events {
-			for _, e := range r.Events {
-				if e.Type == clientv3.EventTypePut {
-					line[string(e.Kv.Key)] = true
-				} else {
-					delete(line, string(e.Kv.Key))
-				}
-				most.Store(max(most.Load(), int64(len(line))))
-			}
-			if len(line) == 0 && most.Load() > 0 {
-				return
-			}
-		}
-	}()
 	var group sync.WaitGroup
 	held := make(chan driver.Ticket, tries)
 	for i := range tries {
 		group.Go(func() {
 			k, err := []driver.Backend{a, b}[i%2].Enter(steps.Soon(t), steps.NoWait(steps.Permits("s", 1, size)))
-			var busy *driver.BusyError
 			switch {
 			case err == nil && k.Granted:
 				held <- k
-			case !errors.As(err, &busy):
+			case !errors.As(err, new(*driver.BusyError)):
 				t.Errorf("a try answered granted %v, error %v", k.Granted, err)
 			}
 		})
 	}
 	group.Wait()
 	close(held)
-	if len(held) != size {
-		t.Errorf("%d of %d slots were given away", len(held), size)
+	steps.Same(t, "permits were given away", len(held), size)
+	if names := x.written(begin); len(names) != size {
+		t.Errorf("%q were written; want the %d that were granted", names, size)
 	}
 	for k := range held {
 		steps.Leave(t, a, k)
 	}
-	<-watched
-	if n := most.Load(); n > size {
-		t.Errorf("%d claims were in line at once; want %d at most: a refused one was written", n, size)
-	}
-}
-
-// TestRefusedReaderAndWriterAreNotWritten is the same for the read-write lock.
-func TestRefusedReaderAndWriterAreNotWritten(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	a := x.backend()
-	k := steps.Hold(t, a, steps.Claim("k"))
-	before, err := x.etcd.Get(steps.Soon(t), x.prefix, clientv3.WithPrefix())
-	steps.Must(t, err)
-	for _, c := range []driver.Claim{steps.Claim("k"), steps.Reader("k"), steps.Permits("k", 1, 2)} {
-		steps.Refused(t, a, c)
-	}
-	history := x.etcd.Watch(steps.Soon(t), x.prefix, clientv3.WithPrefix(), clientv3.WithRev(before.Header.Revision+1))
-	steps.Leave(t, a, k)
-	r := <-history
-	puts := slices.ContainsFunc(r.Events, func(e *clientv3.Event) bool { return e.Type != clientv3.EventTypeDelete })
-	if len(r.Events) != 1 || puts {
-		t.Errorf("refused claims wrote something: %v", r.Events)
-	}
+	steps.Leave(t, a, writer)
 }
 
 // TestFormatOfAnotherVersion is refused, not guessed at.
@@ -238,33 +189,4 @@ func TestUnreadableLineIsNotJoined(t *testing.T) {
 		}
 		x.remove(x.prefix+"k/", clientv3.WithPrefix())
 	}
-}
-
-func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
-	t.Helper()
-	l, err := c.Lock(t.Context(), key, opts...)
-	steps.Must(t, err)
-	return l
-}
-
-// TestHolderIsToldOfARevokedLease goes through the whole library.
-func TestHolderIsToldOfARevokedLease(t *testing.T) {
-	t.Parallel()
-	x := sceneOn(t, testserver.Etcd(t))
-	c := testclient.New(t, x.backend(), &fencelock.Options{TTL: 9 * time.Second})
-	defer c.Close()
-	l := lock(t, c, "k")
-	testserver.Eventually(t, time.Minute, "it is renewed more than once", func() bool { return requests(t, x.server)["LeaseKeepAlive"] > 1 })
-	steps.Must(t, l.Err())
-	x.revoke(x.leases()...)
-	select {
-	case <-l.Context().Done():
-		steps.Is(t, "the context", context.Cause(l.Context()), fencelock.ErrBroken)
-	case <-time.After(time.Minute):
-		t.Error("a holder whose lease was revoked is not told")
-	}
-	again, err := c.TryLock(steps.Soon(t), "k")
-	steps.Must(t, err)
-	steps.Rises(t, l.Token(), again.Token())
-	steps.OK(t, again.Release(steps.Soon(t)))
 }

@@ -49,7 +49,10 @@ func checkClaimKey(t *testing.T, b *Backend, key, id string) {
 // FuzzName: only what escape has written is the name of a line. Else one line would
 // have two names, and its claims not see each other.
 func FuzzName(f *testing.F) {
-	for _, name := range []string{"fencelock/a/wABC", "fencelock/%41/w", "fencelock/%2f/w", "fencelock/%2F/m", "fencelock/a b/w", "fencelock//w", "x", "fencelock/%/w"} {
+	for _, name := range []string{
+		"fencelock/a/wABC", "fencelock/%41/w", "fencelock/%2f/w", "fencelock/%2F/m", "fencelock/a b/w", "fencelock//w",
+		"x", "fencelock/", "fencelock/a", "fencelock/a/", "fencelock/%/w1", "fencelock/%2/w1", "fencelock/%zz/w1",
+	} {
 		f.Add(name)
 	}
 	b := &Backend{prefix: "fencelock/"}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,29 +116,6 @@ func detachingCosts(t *testing.T, x *scene, a, b driver.Backend, permit driver.T
 	asks(t, x, "a renewal by a handle", map[string]int{"Txn": 2, "LeaseKeepAlive": 1}, func() { steps.Must(t, steps.Renew(t, b, permit)) })
 	asks(t, x, "Adopt", passing, func() { permit = steps.Adopt(t, b, permit, steps.Another(permit.Claim)) })
 	asks(t, x, "the Leave of an adopted claim", map[string]int{"Txn": 1}, func() { steps.Leave(t, b, permit) })
-}
-
-// TestPushIsFasterThanTheFallback hands a lock to and fro.
-func TestPushIsFasterThanTheFallback(t *testing.T) {
-	_, a, b := sceneOfTwo(t)
-	holder := steps.Hold(t, a, steps.Claim("k"))
-	var took []time.Duration // from the end of a Leave to the next grant
-	for range 31 {
-		next := steps.Wait(t, b, steps.Claim("k"))
-		done := steps.Await(t, b, next)
-		steps.Leave(t, a, holder)
-		left := time.Now()
-		holder = steps.Within(t, 15*time.Second, done)
-		took = append(took, time.Since(left))
-		a, b = b, a
-	}
-	steps.Leave(t, a, holder)
-	slices.Sort(took)
-	if median := took[len(took)/2]; median >= time.Second {
-		t.Errorf("a hand-over takes %v; want less than the look after a second", median)
-	} else {
-		t.Logf("a hand-over takes %v", median)
-	}
 }
 
 // TestEnterRenewsAnOldLease: a claim that joins on a lease that has run for

@@ -100,29 +100,9 @@ func TestRefusedClaimWritesNothing(t *testing.T) {
 	}
 }
 
-// Waiting costs no requests while nothing changes, and a grant one.
-func TestWaiterAsksNothingUntilItIsWoken(t *testing.T) {
-	s, p, b := quietly(t)
-	holder := connect(t, long, s)
-	h := steps.Hold(t, holder, steps.Claim("k"))
-	k := steps.Wait(t, b, steps.Claim("k"))
-	sent(t, p, "Enter of a lock that another holds", opCreateContainer, opMulti, opChildren, opGetData)
-	if k.Head == nil || k.Head.Token != h.Token {
-		t.Errorf("the holder is shown as %+v; want token %d", k.Head, h.Token)
-	}
-	steps.Must(t, steps.ErrOf(b.Await(t.Context(), k)))
-	sent(t, p, "the first Await", opGetData, opGetData) // watches on the one before it, and on itself
-	steps.Must(t, steps.ErrOf(b.Await(t.Context(), k)))
-	sent(t, p, "a second of Await")
-	steps.Leave(t, holder, h)
-	steps.Granted(t, b, k)
-	sent(t, p, "a grant", opChildren)
-	steps.Leave(t, b, k)
-	empty(t, s)
-}
-
 // A claim in a long line costs seven requests: to join, to read who is ahead and who is first,
 // to watch the next of them and itself, to read the line when that has left, and to leave.
+// Waiting costs none.
 func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 	s, p, b := quietly(t)
 	other := connect(t, long, s)
@@ -138,7 +118,9 @@ func TestGrantInALongLineCostsSevenRequests(t *testing.T) {
 		t.Errorf("the first is shown as %+v; want token %d, %d ahead", k.Head, ahead[0].Token, len(ahead))
 	}
 	steps.Must(t, steps.ErrOf(b.Await(t.Context(), k)))
-	sent(t, p, "the first Await", opGetData, opGetData)
+	sent(t, p, "the first Await", opGetData, opGetData) // watches on the one before it, and on itself
+	steps.Must(t, steps.ErrOf(b.Await(t.Context(), k)))
+	sent(t, p, "a second of Await")
 	next := make(chan driver.Ticket, 1)
 	go func() {
 		now, err := k, error(nil)

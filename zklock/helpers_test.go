@@ -158,12 +158,19 @@ func quietly(t *testing.T) (*testserver.Server, *faultproxy.Proxy, *Backend) {
 	return s, p, quiet(t, p)
 }
 
-// twoSessions has a test run beside others, with two Backends on the common server.
-func twoSessions(t *testing.T) (s *testserver.Server, b, other *Backend) {
+// oneSession has a test run beside others, with a Backend on the common server.
+func oneSession(t *testing.T) (*testserver.Server, *Backend) {
 	t.Helper()
 	t.Parallel()
-	s = server(t)
-	return s, connect(t, long, s), connect(t, long, s)
+	s := server(t)
+	return s, connect(t, long, s)
+}
+
+// twoSessions is oneSession with two of them.
+func twoSessions(t *testing.T) (s *testserver.Server, b, other *Backend) {
+	t.Helper()
+	s, b = oneSession(t)
+	return s, b, connect(t, long, s)
 }
 
 // op is the number of a request; 0 of that for a session.

@@ -37,9 +37,7 @@ func TestHolderThatNeverRenewsEndsWithItsNotice(t *testing.T) {
 		return err == nil && len(l.Claims) == 0
 	})
 	eventually(t, "nothing is left behind", func() bool { return len(tree(t, admin(t, s), prefix(t)+brokenDir)) == 0 })
-	if err := renew(b, k); !driver.Gone(err) {
-		t.Errorf("Renew: %v; want it gone", err)
-	}
+	steps.Gone(t, "Renew", renew(b, k))
 }
 
 // TestHolderThatDidNotHearOfANoticeHearsAtItsRenewal: what tells it at once may be late, or lost.

@@ -46,22 +46,6 @@ func TestKilledWaiterDelaysNobodyBeyondItsSession(t *testing.T) {
 	empty(t, s)
 }
 
-func TestWaiterInAnotherProcessIsWoken(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	b := connect(t, long, s)
-	h := steps.Hold(t, b, steps.Claim("k"))
-	p := start(t, s, worker.Hold)
-	p.Hears("waits")
-	behind := steps.Wait(t, b, steps.Claim("k"))
-	steps.Leave(t, b, h)
-	p.Held()
-	p.Tell()
-	p.Hears("left ok")
-	steps.Leave(t, b, steps.Granted(t, b, behind))
-	empty(t, s)
-}
-
 // Nothing is left behind by a process that is killed while it holds the only claim:
 // the server clears the empty container away.
 //

@@ -26,24 +26,28 @@ func stores(t testing.TB, n int) []*testmember.Member {
 // quorum opens one more view of the same stores.
 func quorum(t testing.TB, all []*testmember.Member) *quorumlock.Backend {
 	t.Helper()
+	return quorumOf(t, all, func(_ int, s *testmember.Member) driver.Backend { return s })
+}
+
+// quorumOf opens a quorum of members that wrap makes of stores.
+func quorumOf(
+	t testing.TB, all []*testmember.Member, wrap func(i int, s *testmember.Member) driver.Backend,
+) *quorumlock.Backend {
+	t.Helper()
 	members := make([]driver.Backend, len(all))
 	for i, s := range all {
-		members[i] = s
+		members[i] = wrap(i, s)
 	}
 	b := quorumlock.New(members, nil)
 	t.Cleanup(func() { steps.Must(t, b.Close()) })
 	return b
 }
 
-func keepsTheLaws(t *testing.T, nodes int) {
-	all := stores(t, nodes)
-	drivertest.Run(t, func(t *testing.T) driver.Backend { return quorum(t, all) },
-		drivertest.ExpiryLag(50*time.Millisecond), drivertest.Lease(100*time.Millisecond))
-}
-
 func TestQuorumKeepsTheLaws(t *testing.T) {
 	t.Parallel()
-	keepsTheLaws(t, 3)
+	all := stores(t, 3)
+	drivertest.Run(t, func(t *testing.T) driver.Backend { return quorum(t, all) },
+		drivertest.ExpiryLag(50*time.Millisecond), drivertest.Lease(100*time.Millisecond))
 }
 
 func TestQuorumAnswersAsTheModelSays(t *testing.T) {

@@ -10,8 +10,6 @@ import (
 	"testing"
 )
 
-func TestQuorumOfFiveKeepsTheLaws(t *testing.T) { keepsTheLaws(t, 5) }
-
 // runsVariable names the environment variable that asks for more runs, or fewer: a
 // thousand take about twenty seconds of one processor.
 const runsVariable = "FENCELOCK_SIM_RUNS"

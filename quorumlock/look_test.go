@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
 
@@ -63,14 +64,11 @@ var errRefuses = errors.New("the server refuses")
 // each line.
 func listing(t *testing.T, each []time.Duration, f func(t *testing.T, b *quorumlock.Backend, nodes []*node)) {
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []*node
-		var members []driver.Backend
-		for i, s := range stores(t, len(each)) {
-			nodes = append(nodes, &node{Member: s})
-			members = append(members, &lister{nodes[i], each[i], errRefuses})
-		}
-		b := quorumlock.New(members, nil)
-		defer func() { steps.Must(t, b.Close()) }()
+		nodes := make([]*node, len(each))
+		b := quorumOf(t, stores(t, len(each)), func(i int, s *testmember.Member) driver.Backend {
+			nodes[i] = &node{Member: s}
+			return &lister{nodes[i], each[i], errRefuses}
+		})
 		for i := range 10 {
 			c := exclusive(fmt.Sprint("claim ", i))
 			c.Key, c.TTL = fmt.Sprint("key ", i), time.Minute
@@ -99,21 +97,9 @@ func listed(t *testing.T, ctx context.Context, b *quorumlock.Backend) (lines, gr
 	return lines, granted, nil
 }
 
-// TestListingHasTheTimeThatItNeeds: many locks take long to list. A bound of our own on
-// the whole would make the list of a large store fail forever.
-func TestListingHasTheTimeThatItNeeds(t *testing.T) {
-	second := time.Second
-	listing(t, []time.Duration{second, second, second}, func(t *testing.T, b *quorumlock.Backend, _ []*node) {
-		start := time.Now()
-		lines, granted, err := listed(t, t.Context(), b)
-		if lines != 10 || granted != 10 || err != nil {
-			t.Errorf("after %v a list of 10 locks has %d, %d of them held, and error %v", time.Since(start), lines, granted, err)
-		}
-	})
-}
-
 // TestListingDoesNotWaitForANodeThatHangs: a majority has answered. What the last node
-// could still say of a claim that one of them has is waited for, but not forever.
+// could still say of a claim that one of them has is waited for, but not forever. The majority
+// has the time that it needs: a bound of our own would make the list of a large store fail forever.
 func TestListingDoesNotWaitForANodeThatHangs(t *testing.T) {
 	second := time.Second
 	listing(t, []time.Duration{second, second, 0}, func(t *testing.T, b *quorumlock.Backend, nodes []*node) {
@@ -150,16 +136,13 @@ func TestLooksSayWhetherToAskAgain(t *testing.T) {
 		{[]error{errRefuses, errRefuses, errRefuses}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var members []driver.Backend
-			for i, s := range stores(t, len(c.whys)) {
+			b := quorumOf(t, stores(t, len(c.whys)), func(i int, s *testmember.Member) driver.Backend {
 				l := &lister{&node{Member: s}, time.Second, c.whys[i]}
 				if l.why != nil {
 					l.each = -1
 				}
-				members = append(members, l)
-			}
-			b := quorumlock.New(members, nil)
-			defer b.Close()
+				return l
+			})
 			_, one := b.Line(t.Context(), "k")
 			_, _, all := listed(t, t.Context(), b)
 			for _, err := range []error{one, all} {
@@ -174,18 +157,9 @@ func TestLooksSayWhetherToAskAgain(t *testing.T) {
 // TestLineThatANodeShowsTwiceHasItsVoteOnce: a store that is changed while it is read may do so.
 func TestLineThatANodeShowsTwiceHasItsVoteOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var members []driver.Backend
-		for i, s := range stores(t, 3) {
-			if i == 0 {
-				c := exclusive("half")
-				c.Ballot = time.Now().UnixMicro()
-				_, err := s.Enter(t.Context(), c)
-				steps.Must(t, err)
-			}
-			members = append(members, stutter{&node{Member: s}})
-		}
-		b := quorumlock.New(members, nil)
-		defer b.Close()
+		all := stores(t, 3)
+		taken(t, &node{Member: all[0]})
+		b := quorumOf(t, all, func(_ int, s *testmember.Member) driver.Backend { return stutter{&node{Member: s}} })
 		if lines, granted, err := listed(t, t.Context(), b); lines != 0 || err != nil {
 			t.Errorf("a claim that one node of three has is listed %d times, %d of them as held, %v", lines, granted, err)
 		}

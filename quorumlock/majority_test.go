@@ -1,6 +1,7 @@
 package quorumlock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,36 @@ type node struct {
 	short, after time.Duration // a lease so short is granted, and so late is it said
 	before       time.Duration // so late does an Enter arrive
 	slow         time.Duration // so late does Renew answer
+	refuses      error         // what Enter answers, if it is set
+	refusals     atomic.Int32  // so many Leaves are refused, as by a server that has become read-only
+	dark         atomic.Bool   // it swallows what it is sent
 	reentered    atomic.Int32
+}
+
+// swallowed waits for the end of ctx if n is dark.
+func (n *node) swallowed(ctx context.Context) error {
+	if !n.dark.Load() {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (n *node) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	if err := n.swallowed(ctx); err != nil {
+		return err
+	}
+	if n.refusals.Add(-1) >= 0 {
+		return driver.Refused(errors.New("read-only"))
+	}
+	return n.Member.Leave(ctx, t, e)
+}
+
+func (n *node) Line(ctx context.Context, key string) (driver.Line, error) {
+	if err := n.swallowed(ctx); err != nil {
+		return driver.Line{}, err
+	}
+	return n.Member.Line(ctx, key)
 }
 
 func (n *node) Renew(ctx context.Context, ts []driver.Ticket) []error {
@@ -30,6 +60,9 @@ func (n *node) Renew(ctx context.Context, ts []driver.Ticket) []error {
 }
 
 func (n *node) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	if err := cmp.Or(n.refuses, n.swallowed(ctx)); err != nil {
+		return driver.Ticket{}, err
+	}
 	if n.before > 0 {
 		late := time.NewTimer(n.before)
 		defer late.Stop()
@@ -78,14 +111,11 @@ func noneStays(t *testing.T, b *quorumlock.Backend, when string, nodes ...*node)
 // three runs f in virtual time, with three nodes and a view of them.
 func three(t *testing.T, f func(t *testing.T, nodes []*node, b *quorumlock.Backend)) {
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []*node
-		var members []driver.Backend
-		for _, s := range stores(t, 3) {
-			nodes = append(nodes, &node{Member: s})
-			members = append(members, nodes[len(nodes)-1])
-		}
-		b := quorumlock.New(members, nil)
-		defer func() { steps.Must(t, b.Close()) }()
+		nodes := make([]*node, 3)
+		b := quorumOf(t, stores(t, 3), func(i int, s *testmember.Member) driver.Backend {
+			nodes[i] = &node{Member: s}
+			return nodes[i]
+		})
 		f(t, nodes, b)
 	})
 }
@@ -251,12 +281,7 @@ func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {
 // be taken for something about the next, which would give up on nodes that are slow.
 func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
-		for _, n := range nodes[:2] {
-			c := exclusive("another")
-			c.Ballot = time.Now().UnixMicro()
-			_, err := n.Member.Enter(t.Context(), c)
-			steps.Must(t, err)
-		}
+		taken(t, nodes[:2]...)
 		for range 20 {
 			if _, err := b.Enter(t.Context(), exclusive("ours")); !errors.As(err, new(*driver.BusyError)) {
 				t.Fatalf("Enter where two of three are taken answered %v; want a *BusyError", err)
@@ -332,15 +357,10 @@ func TestReasonIsThatOfTheBreakThatEndedIt(t *testing.T) {
 				steps.Must(t, n.Break(t.Context(), "k", ticket.Token, how))
 			}
 			want := driver.GoneError{Reason: "two", Broken: true}
-			if err := b.Renew(t.Context(), []driver.Ticket{ticket})[0]; !errors.Is(err, want) {
-				t.Errorf("with a notice at node %d alone Renew returned %v; want %v", last, err, want)
-			}
-			if _, err := b.Await(t.Context(), ticket); !errors.Is(err, want) {
-				t.Errorf("with a notice at node %d alone Await returned %v; want %v", last, err, want)
-			}
-			if _, err := b.Enter(t.Context(), ticket.Claim); !errors.Is(err, want) {
-				t.Errorf("with a notice at node %d alone Enter returned %v; want %v", last, err, want)
-			}
+			what := fmt.Sprintf("with a notice at node %d alone ", last)
+			steps.Is(t, what+"Renew", b.Renew(t.Context(), []driver.Ticket{ticket})[0], want)
+			steps.Is(t, what+"Await", steps.ErrOf(b.Await(t.Context(), ticket)), want)
+			steps.Is(t, what+"Enter", steps.ErrOf(b.Enter(t.Context(), ticket.Claim)), want)
 		})
 	}
 }

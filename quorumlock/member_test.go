@@ -98,41 +98,6 @@ func TestOneStoreUnderTwoNamesHasOneVote(t *testing.T) {
 	})
 }
 
-// hole is a member that may become one from which nothing returns.
-type hole struct {
-	*node
-	black atomic.Bool
-}
-
-func (h *hole) wait(ctx context.Context) error {
-	if !h.black.Load() {
-		return nil
-	}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (h *hole) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if err := h.wait(ctx); err != nil {
-		return driver.Ticket{}, err
-	}
-	return h.node.Enter(ctx, c)
-}
-
-func (h *hole) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	if err := h.wait(ctx); err != nil {
-		return err
-	}
-	return h.node.Leave(ctx, t, e)
-}
-
-func (h *hole) Line(ctx context.Context, key string) (driver.Line, error) {
-	if err := h.wait(ctx); err != nil {
-		return driver.Line{}, err
-	}
-	return h.node.Line(ctx, key)
-}
-
 // A firewall swallows what is sent to one member of three, while a program takes and releases
 // 1,000 locks a second. What waits for that member is bounded, and the member takes part again
 // when it responds.
@@ -143,10 +108,7 @@ func TestMemberThatSwallowsRequestsIsAskedNoMore(t *testing.T) {
 	if elsewhere(t) {
 		return
 	}
-	three(t, func(t *testing.T, nodes []*node, _ *quorumlock.Backend) {
-		dark := &hole{node: nodes[1]}
-		b := quorumlock.New([]driver.Backend{nodes[0], dark, nodes[2]}, nil)
-		defer b.Close()
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		free := func(i int) {
 			c := exclusive(fmt.Sprint("of ", i))
 			c.Key, c.TTL = fmt.Sprint("lock ", i), 30*time.Second
@@ -158,7 +120,7 @@ func TestMemberThatSwallowsRequestsIsAskedNoMore(t *testing.T) {
 		}
 		free(0)
 		steps.Must(t, b.Settle(t.Context()))
-		dark.black.Store(true)
+		nodes[1].dark.Store(true)
 		before, most := runtime.NumGoroutine(), 0
 		for i := range 20_000 {
 			free(i)
@@ -170,12 +132,12 @@ func TestMemberThatSwallowsRequestsIsAskedNoMore(t *testing.T) {
 			t.Errorf("%d goroutines wait for a member that does not respond", most)
 		}
 
-		dark.black.Store(false)
+		nodes[1].dark.Store(false)
 		pause(30 * time.Second)
 		k, err := b.Enter(t.Context(), exclusive("again"))
 		steps.Must(t, err)
 		steps.Must(t, b.Settle(t.Context()))
-		if n := dark.count(t); n != 1 {
+		if n := nodes[1].count(t); n != 1 {
 			t.Errorf("the member that responds again has %d claims; want 1", n)
 		}
 		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
@@ -185,12 +147,10 @@ func TestMemberThatSwallowsRequestsIsAskedNoMore(t *testing.T) {
 // A program that was idle sends more at once than may be under way to a member that does not
 // respond. All members respond, a little late: none counts as silent.
 func TestBurstOfRequestsIsNotRefused(t *testing.T) {
-	three(t, func(t *testing.T, nodes []*node, _ *quorumlock.Backend) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 		for _, n := range nodes {
 			n.after = 500 * time.Millisecond
 		}
-		b := quorumlock.New([]driver.Backend{nodes[0], nodes[1], nodes[2]}, nil)
-		defer b.Close()
 		pause(time.Hour)
 		for i := range 2_000 {
 			go func() {
@@ -251,19 +211,6 @@ func TestOneStoreUnderTwoNamesIsReported(t *testing.T) {
 	})
 }
 
-// failing is a member that answers each Enter with err, if that is set.
-type failing struct {
-	*testmember.Member
-	err error
-}
-
-func (f *failing) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if f.err != nil {
-		return driver.Ticket{}, f.err
-	}
-	return f.Member.Enter(ctx, c)
-}
-
 // A quorum has refused, and done nothing, if too few members are left that may have the claim. A
 // member that did not answer may have it.
 func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
@@ -283,16 +230,10 @@ func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
 		"all refuse for good":         {[3]error{good, good, good}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			members := make([]driver.Backend, 3)
-			for i, s := range stores(t, 3) {
-				members[i] = &failing{s, tt.errs[i]}
-			}
-			b := quorumlock.New(members, nil)
-			t.Cleanup(func() { steps.Must(t, b.Close()) })
-			_, err := b.Enter(t.Context(), driver.Claim{
-				Key: "k", ID: "0123456789abcdef0123456789", Owner: "o", Capacity: driver.RW, Weight: driver.RW, Span: 1,
-				TTL: 5e9, NoWait: true,
+			b := quorumOf(t, stores(t, 3), func(i int, s *testmember.Member) driver.Backend {
+				return &node{Member: s, refuses: tt.errs[i]}
 			})
+			_, err := b.Enter(t.Context(), exclusive("ours"))
 			if err == nil || errors.Is(err, driver.ErrRefused) != tt.refused ||
 				errors.Is(err, driver.ErrPermanent) != tt.forGood {
 				t.Errorf("Enter answered %v; want refused %v, for good %v", err, tt.refused, tt.forGood)
@@ -301,46 +242,18 @@ func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
 	}
 }
 
-// refusesLeave is a member that refuses some Leaves, as a server that has become read-only does.
-type refusesLeave struct {
-	*testmember.Member
-	left atomic.Int32 // how many it refuses yet
-}
-
-func (r *refusesLeave) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	if r.left.Add(-1) >= 0 {
-		return driver.Refused(errors.New("read-only"))
-	}
-	return r.Member.Leave(ctx, t, e)
-}
-
 // A member that refuses a Leave for now still has the claim, so it is asked again.
 func TestLeaveThatAMemberRefusesIsRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		members := make([]driver.Backend, 3)
-		var refuses []*refusesLeave
-		for i, s := range stores(t, 3) {
-			r := &refusesLeave{Member: s}
-			refuses, members[i] = append(refuses, r), r
-		}
-		b := quorumlock.New(members, nil)
-		held, err := b.Enter(t.Context(), driver.Claim{
-			Key: "k", ID: "0123456789abcdef0123456789", Owner: "o", Capacity: driver.RW, Weight: driver.RW, Span: 1,
-			TTL: time.Minute, NoWait: true,
-		})
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		held, err := b.Enter(t.Context(), steps.TTL(exclusive("ours"), time.Minute))
 		steps.Must(t, err)
-		for _, r := range refuses {
-			r.left.Store(2)
+		for _, n := range nodes {
+			n.refusals.Store(2)
 		}
 		_ = b.Leave(t.Context(), held, driver.Exit{})
-		time.Sleep(30 * time.Second) // half of the lease
-		for _, r := range refuses {
-			l, err := r.Line(t.Context(), "k")
-			steps.Must(t, err)
-			if len(l.Claims) != 0 {
-				t.Errorf("a member still has %+v", l.Claims)
-			}
+		pause(30 * time.Second) // half of the lease
+		for i, n := range nodes {
+			steps.Same(t, fmt.Sprint("claims stand on node ", i), n.count(t), 0)
 		}
-		steps.Must(t, b.Close())
 	})
 }

@@ -32,7 +32,6 @@ const (
 	compareNot rule = "ballots are not compared"
 	letBack    rule = "wiped nodes are let back at once"
 	oneSided   rule = "ballots may be as far ahead as they like"
-	climbing   rule = "ballots may be ahead of the last one by the skew"
 )
 
 // What the nodes of the simulation take each other's clocks for.
@@ -94,7 +93,10 @@ func (n *simNode) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, e
 	return n.enter(ctx, c, n.Member.Reenter)
 }
 
-func (n *simNode) enter(ctx context.Context, c driver.Claim, inner func(context.Context, driver.Claim) (driver.Ticket, error)) (driver.Ticket, error) {
+// enters is Enter or Reenter.
+type enters = func(context.Context, driver.Claim) (driver.Ticket, error)
+
+func (n *simNode) enter(ctx context.Context, c driver.Claim, inner enters) (driver.Ticket, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.rule != whole && n.rule != letBack {
@@ -127,7 +129,7 @@ func (n *simNode) falsely(ctx context.Context, c driver.Claim) (driver.Ticket, e
 			if left := time.Until(n.ready); left > 0 {
 				return driver.Ticket{}, &ballot.QuarantineError{Left: left}
 			}
-			if c.Ballot <= max(last, now-skew) || n.rule == climbing && c.Ballot > max(last, now)+skew {
+			if c.Ballot <= max(last, now-skew) {
 				return driver.Ticket{}, ballot.Error{Last: max(last, now)}
 			}
 		}
@@ -206,16 +208,16 @@ type entered struct {
 }
 
 func (l *link) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	a, err := send(l, ctx, func(ctx context.Context) entered {
-		t, err := l.simNode.Enter(ctx, c)
-		return entered{t, err}
-	})
-	return a.t, cmp.Or(err, a.err)
+	return l.enter(ctx, c, l.simNode.Enter)
 }
 
 func (l *link) Reenter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	return l.enter(ctx, c, l.simNode.Reenter)
+}
+
+func (l *link) enter(ctx context.Context, c driver.Claim, inner enters) (driver.Ticket, error) {
 	a, err := send(l, ctx, func(ctx context.Context) entered {
-		t, err := l.simNode.Reenter(ctx, c)
+		t, err := inner(ctx, c)
 		return entered{t, err}
 	})
 	return a.t, cmp.Or(err, a.err)

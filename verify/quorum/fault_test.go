@@ -3,7 +3,6 @@ package quorum_test
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,9 +59,8 @@ func TestTwoOfFiveInTrouble(t *testing.T) {
 				// Later, a try may come to a node whose quarantine is over before the lock
 				// that is held is back there, and keep it out with its larger ballot.
 				if time.Since(troubled) < of.MaxTTL/2 {
-					if _, err := other.TryLock(t.Context(), "held"); !errors.Is(err, fencelock.ErrNotAcquired) {
-						t.Errorf("a try of what is held answered %v; want ErrNotAcquired", err)
-					}
+					_, err := other.TryLock(t.Context(), "held")
+					steps.Is(t, "a try of what is held", err, fencelock.ErrNotAcquired)
 				}
 				pause(lease / 3)
 			}
@@ -187,7 +185,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 	// Without Alarm: whoever holds for a tenth of a second, as a busy machine may make
 	// this test do, would subscribe to it, once.
 	quiet := shared{b}
-	c := testclient.New(t, quiet, nil)
+	c, another := testclient.New(t, quiet, nil), testclient.New(t, quiet, &fencelock.Options{Owner: "another"})
 	warm := lock(t, c, "warm") // connections, and the scripts
 	steps.Must(t, warm.Renew(t.Context()))
 	steps.Must(t, warm.Release(t.Context()))
@@ -204,9 +202,7 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 		"a refusal": {1 + 2, 2, func() {
 			l := lock(t, c, "taken")
 			settle()
-			if _, err := client2(t, quiet).TryLock(t.Context(), "taken"); !errors.Is(err, fencelock.ErrNotAcquired) {
-				t.Error(err)
-			}
+			steps.Is(t, "a try", steps.ErrOf(another.TryLock(t.Context(), "taken")), fencelock.ErrNotAcquired)
 			settle()
 			steps.Must(t, l.Release(t.Context()))
 		}},
@@ -225,7 +221,8 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 		settle()
 		less := 0
 		for _, s := range all {
-			n := requests(t, s)
+			n, err := s.Calls("evalsha", "eval", "publish", "subscribe")
+			steps.Must(t, err)
 			if n == f.calls-1 {
 				less++
 			}
@@ -240,29 +237,6 @@ func TestRequestsOfAFreeLock(t *testing.T) {
 type shared struct{ driver.Backend }
 
 func (shared) Open() error { return nil }
-
-func client2(t *testing.T, b driver.Backend) *fencelock.Client {
-	return testclient.New(t, b, &fencelock.Options{Owner: "another"})
-}
-
-// requests counts the scripts that a server has run.
-func requests(t *testing.T, s *testserver.Server) int {
-	t.Helper()
-	text, err := s.Ask("INFO", "commandstats")
-	steps.Must(t, err)
-	n := 0
-	for line := range strings.Lines(text) {
-		for _, command := range []string{"evalsha", "eval", "publish", "subscribe"} {
-			if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
-				digits, _, _ := strings.Cut(rest, ",")
-				calls, err := strconv.Atoi(digits)
-				steps.Must(t, err)
-				n += calls
-			}
-		}
-	}
-	return n
-}
 
 // One server has two names, and the quorum says so when it is set up and when it is asked. A lock on
 // it needs all of its stores, and has them.
@@ -301,7 +275,7 @@ func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 	b := openAs(t, all, lasting)
 	c := testclient.New(t, b, nil)
 	other := testclient.New(t, openAs(t, all, lasting), nil)
-	until(t, "the ID of a refused claim is kept out", func() error {
+	steps.Eventually(t, "the ID of a refused claim is kept out", func() bool {
 		free(t, c, "near", 5*time.Second) // from a server that has just answered soon, the next answer is late soon
 		held := lock(t, other, "k")
 		again := ballotOn("k")
@@ -317,13 +291,13 @@ func TestClaimThatWasSentTwiceComesWithAnotherID(t *testing.T) {
 		k, err := b.Enter(t.Context(), again)
 		switch {
 		case driver.Gone(err):
-			return nil
+			return true
 		case errors.As(err, new(*driver.BusyError)):
-			return err // a member is late to hear of the Release, which a majority has confirmed
+			return false // a member is late to hear of the Release, which a majority has confirmed
 		}
 		steps.Must(t, err)
 		steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
-		return errors.New("it was sent once")
+		return false // it was sent once
 	})
 	free(t, c, "k", 5*time.Second)
 }

@@ -229,12 +229,7 @@ func free(t *testing.T, c *fencelock.Client, key string, within time.Duration) *
 	return l
 }
 
-func lock(t *testing.T, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
-	t.Helper()
-	l, err := c.Lock(t.Context(), key, opts...)
-	steps.Must(t, err)
-	return l
-}
+var lock = testclient.Lock
 
 // lost waits until a lease is lost, and returns when that was and why.
 func lost(t *testing.T, l *fencelock.Lease, within time.Duration) time.Time {
@@ -246,20 +241,6 @@ func lost(t *testing.T, l *fencelock.Lease, within time.Duration) time.Time {
 	case <-time.After(within):
 		t.Fatalf("the lease is not lost after %v", within)
 		return time.Time{}
-	}
-}
-
-// until waits until f returns nil.
-func until(t *testing.T, what string, f func() error) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; pause(20 * time.Millisecond) {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s: %v", what, err)
-		}
 	}
 }
 

@@ -35,9 +35,8 @@ func TestRedisMemberThatKeepsItsDataIsRestarted(t *testing.T) {
 			steps.Must(t, ballotAndLeave(t, b, "known"))
 			if dump {
 				follow(t, testserver.Redis(t), s)
-				until(t, "the dump is written", func() error {
-					_, err := s.Ask("SAVE") // the one for the replica may not be over
-					return err
+				steps.Eventually(t, "the dump is written", func() bool {
+					return steps.ErrOf(s.Ask("SAVE")) == nil // the one for the replica may not be over
 				})
 			}
 			steps.Must(t, s.Kill())
@@ -68,14 +67,9 @@ func TestReplicaThatTakesOverADurableMemberWaitsOutAQuarantine(t *testing.T) {
 			replica := testserver.Redis(t, testserver.Persist(true))
 			follow(t, replica, all[1])
 			readyAs(t, all, durable)
-			until(t, "the replica knows the member", func() error {
-				if ask(t, replica, "GET", "fencelock:@member") != ask(t, all[1], "GET", "fencelock:@member") {
-					return errors.New("it does not")
-				}
-				if state := ask(t, replica, "INFO", "persistence"); !strings.Contains(state, "aof_rewrite_in_progress:0") {
-					return errors.New("it is writing its log")
-				}
-				return nil
+			steps.Eventually(t, "the replica knows the member, and has written its log", func() bool {
+				return ask(t, replica, "GET", "fencelock:@member") == ask(t, all[1], "GET", "fencelock:@member") &&
+					strings.Contains(ask(t, replica, "INFO", "persistence"), "aof_rewrite_in_progress:0")
 			})
 			ask(t, replica, "REPLICAOF", "127.0.0.1", "1") // its connection is cut
 
@@ -141,11 +135,8 @@ func TestRedisReplicaThatTakesWritesIsNoMember(t *testing.T) {
 	steps.Must(t, ballotAndLeave(t, b, "k"))
 	follow(t, copied, s)
 	steps.Must(t, ballotAndLeave(t, b, "k")) // its first replica began a new history, which it notes
-	until(t, "the replica has heard of it", func() error {
-		if known := ask(t, copied, "GET", "fencelock:@member"); !strings.Contains(known, replicationID(t, copied)) {
-			return errors.New("it has not: " + known)
-		}
-		return nil
+	steps.Eventually(t, "the replica has heard of it", func() bool {
+		return strings.Contains(ask(t, copied, "GET", "fencelock:@member"), replicationID(t, copied))
 	})
 	second := openMember(t, copied)
 	for _, key := range []string{"k", "new", "k", "new"} {
@@ -165,12 +156,7 @@ func TestRedisMemberThatBeginsANewHistoryGoesOn(t *testing.T) {
 	follow(t, other, s)
 	before := replicationID(t, s)
 	ask(t, other, "REPLICAOF", "NO", "ONE")
-	until(t, "the history is a new one", func() error {
-		if replicationID(t, s) == before {
-			return errors.New("it is the old one")
-		}
-		return nil
-	})
+	steps.Eventually(t, "the history is a new one", func() bool { return replicationID(t, s) != before })
 	for _, key := range []string{"k", "new", "k", "new"} {
 		steps.Must(t, ballotAndLeave(t, b, key))
 	}
@@ -256,11 +242,8 @@ func follow(t *testing.T, s, master *testserver.Server) {
 	host, port, err := net.SplitHostPort(master.Addr())
 	steps.Must(t, err)
 	ask(t, s, "REPLICAOF", host, port)
-	until(t, "the replica has its master's data", func() error {
-		if state := ask(t, s, "INFO", "replication"); !strings.Contains(state, "master_link_status:up") {
-			return errors.New("it has not")
-		}
-		return nil
+	steps.Eventually(t, "the replica has its master's data", func() bool {
+		return strings.Contains(ask(t, s, "INFO", "replication"), "master_link_status:up")
 	})
 }
 
@@ -281,27 +264,8 @@ func ask(t *testing.T, s *testserver.Server, args ...string) string {
 	return answer
 }
 
-// A Redis remembers what its quorum has agreed on, also for a lock that is free and for
-// whoever asks when all else is well.
-func TestRedisMemberRefusesAnotherMembership(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	b := openMember(t, s)
-	steps.Must(t, b.(ballot.Member).Initialise(t.Context()))
-	k, err := b.Enter(t.Context(), ballotOn("k"))
-	steps.Must(t, err)
-	steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
-	other, end := member(s.Addr(), ballot.Membership{Skew: lasting.Skew, MaxTTL: 2 * lasting.MaxTTL})
-	t.Cleanup(end)
-	for _, key := range []string{"k", "new"} {
-		if _, err := other.Enter(t.Context(), ballotOn(key)); !errors.Is(err, driver.ErrPermanent) {
-			t.Errorf("a ballot on %q by another Membership was answered with %v; want ErrPermanent", key, err)
-		}
-	}
-}
-
-// A quorum changes what it has agreed on when its programs have stopped. Programs that say something
-// else are refused before and after, and are told how to change it.
+// A quorum remembers what it has agreed on, and changes that when its programs have stopped. Programs that say
+// something else are refused before and after, and are told how to change it.
 func TestMembershipIsChanged(t *testing.T) {
 	t.Parallel()
 	all := readyAs(t, servers(t, 3, testserver.Persist(true)), lasting)
@@ -315,13 +279,16 @@ func TestMembershipIsChanged(t *testing.T) {
 			t.Errorf("%s returned %v; want driver.ErrPermanent, and a text that names init --change", what, err)
 		}
 	}
-	_, err := after.Enter(t.Context(), driver.Claim{
-		Key: "k", ID: "another membership", Capacity: driver.RW, Weight: driver.RW, TTL: time.Minute, NoWait: true, Span: 1,
-	})
-	refused("Enter with another Membership", err)
+	for _, of := range []ballot.Membership{durable, {Skew: lasting.Skew, MaxTTL: 2 * lasting.MaxTTL}} {
+		another := openAs(t, all, of)
+		for _, key := range []string{"k", "new"} { // a lock that is free, and one that never was
+			_, err := another.Enter(t.Context(), steps.NoWait(steps.Claim(key)))
+			refused("Enter with another Membership", err)
+		}
+	}
 	refused("Initialise with another Membership", after.Initialise(t.Context()))
 	steps.Must(t, after.ChangeMembership(t.Context()))
-	_, err = held.TryLock(t.Context(), "k")
+	_, err := held.TryLock(t.Context(), "k")
 	refused("a lock with the Membership of before", err)
 	free(t, testclient.New(t, after, nil), "k", 5*time.Second)
 	steps.Must(t, after.Settle(t.Context())) // Close cuts off a Leave

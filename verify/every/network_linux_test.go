@@ -251,6 +251,26 @@ func (w *watch) compete(t testing.TB, who string, c *fencelock.Client, key strin
 	}
 }
 
+// rival takes a lock, holds it for a time and releases it, again and again.
+type rival struct {
+	name string
+	c    *fencelock.Client
+	hold time.Duration
+}
+
+// rivals has some compete for a key until end is called, or the test ends.
+func (s *store) rivals(t testing.TB, key string, all ...rival) (w *watch, end func()) {
+	w = &watch{pause: s.pause, inside: map[*fencelock.Lease]bool{}, grants: map[string]int{}}
+	stop := make(chan struct{})
+	var workers sync.WaitGroup
+	for _, r := range all {
+		workers.Go(func() { w.compete(t, r.name, r.c, key, r.hold, stop) })
+	}
+	end = sync.OnceFunc(func() { close(stop); workers.Wait() })
+	t.Cleanup(end)
+	return w, end
+}
+
 // A holder that lost the store may have sent its last write just before the Deadline of its lease.
 // With a LockDelay nobody is granted the key before that delay has passed.
 func TestLockDelayHoldsTheNextOff(t *testing.T) {
@@ -283,18 +303,8 @@ func TestLockDelayHoldsTheNextOff(t *testing.T) {
 func TestLinkThatFlaps(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {
-		key := newKey(t)
-		w := &watch{pause: s.pause, inside: map[*fencelock.Lease]bool{}, grants: map[string]int{}}
 		a, addr := s.far(t)
-		b := s.near(t)
-		stop := make(chan struct{})
-		var workers sync.WaitGroup
-		defer workers.Wait()
-		var once sync.Once
-		end := func() { once.Do(func() { close(stop) }) }
-		defer end()
-		workers.Go(func() { w.compete(t, "far", a, key, ttl, stop) })
-		workers.Go(func() { w.compete(t, "near", b, key, ttl/20, stop) })
+		w, _ := s.rivals(t, newKey(t), rival{"far", a, ttl}, rival{"near", s.near(t), ttl / 20})
 		w.served(t, "with a link that is up", "far", 1, 10*time.Second)
 		w.served(t, "with a link that is up", "near", 1, 10*time.Second)
 		before := w.count("near")
@@ -315,7 +325,6 @@ func TestLinkThatFlaps(t *testing.T) {
 		t.Logf("while it flapped: far %d, near %d, %d lost", w.count("far"), w.count("near"), w.losses())
 		w.served(t, "with a link that stays up", "far", 2, 2*ttl+s.lag+10*time.Second)
 		w.served(t, "with a link that stays up", "near", 2, 2*ttl+s.lag+10*time.Second)
-		end()
 	})
 }
 
@@ -326,14 +335,13 @@ func TestLinkThatFlaps(t *testing.T) {
 func TestAnswersTakeMostOfALease(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store) {
-		key := newKey(t)
 		var addrs []string
 		var proxies []*faultproxy.Proxy
 		for _, one := range s.addrs("127.0.0.1") {
 			p := faultproxy.Start(t, one, faultproxy.Framer{})
 			proxies, addrs = append(proxies, p), append(addrs, p.Addr())
 		}
-		a, b := s.client(t, addrs), s.near(t)
+		a := s.client(t, addrs)
 		first := lock(t, a, newKey(t))
 		_ = first.Release(t.Context())
 		slow := func(d time.Duration) {
@@ -342,15 +350,7 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 			}
 		}
 		slow(ttl / 20)
-		w := &watch{pause: s.pause, inside: map[*fencelock.Lease]bool{}, grants: map[string]int{}}
-		stop := make(chan struct{})
-		var workers sync.WaitGroup
-		workers.Go(func() { w.compete(t, "slow", a, key, ttl/2, stop) })
-		workers.Go(func() { w.compete(t, "quick", b, key, ttl/20, stop) })
-		defer workers.Wait()
-		var once sync.Once
-		end := func() { once.Do(func() { close(stop) }) }
-		defer end()
+		w, end := s.rivals(t, newKey(t), rival{"slow", a, ttl / 2}, rival{"quick", s.near(t), ttl / 20})
 		w.served(t, "with answers that take a twentieth of a lease", "slow", 1, 4*ttl+s.lag)
 		w.served(t, "with answers that take a twentieth of a lease", "quick", 1, 4*ttl)
 		slow(ttl * 4 / 5)
@@ -359,7 +359,6 @@ func TestAnswersTakeMostOfALease(t *testing.T) {
 		slow(0)
 		w.served(t, "without a delay", "slow", 1, 2*ttl+s.lag+10*time.Second)
 		end()
-		workers.Wait()
 		t.Logf("slow %d, quick %d, %d lost", w.count("slow"), w.count("quick"), w.losses())
 	})
 }

@@ -303,12 +303,7 @@ func openZooKeeper(_ testing.TB, addrs []string) driver.Backend {
 	return zklock.New(addrs, &zklock.Options{SessionTimeout: ttl * 3 / 2})
 }
 
-func lock(t testing.TB, c *fencelock.Client, key string, opts ...fencelock.Option) *fencelock.Lease {
-	t.Helper()
-	l, err := c.Lock(t.Context(), key, opts...)
-	steps.Must(t, err)
-	return l
-}
+var lock = testclient.Lock
 
 // holds checks that a lease is held for a time, and can be renewed.
 func holds(t testing.TB, what string, lease *fencelock.Lease, d time.Duration) {
@@ -319,9 +314,7 @@ func holds(t testing.TB, what string, lease *fencelock.Lease, d time.Duration) {
 		return
 	case <-time.After(d):
 	}
-	if err := lease.Renew(t.Context()); err != nil {
-		t.Errorf("%s cannot be renewed: %v", what, err)
-	}
+	steps.Well(t, "Renew of "+what, lease.Renew(t.Context()))
 }
 
 // queue is a Lock that goes on behind.
@@ -399,7 +392,5 @@ func until(t testing.TB, what string, within time.Duration, missing func() error
 
 func release(t testing.TB, what string, lease *fencelock.Lease) {
 	t.Helper()
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release by %s: %v", what, err)
-	}
+	steps.Well(t, "Release by "+what, lease.Release(t.Context()))
 }

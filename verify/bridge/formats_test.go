@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	bsm "github.com/bsm/redislock"
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
@@ -20,7 +21,10 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/redislock/redisson"
+	"github.com/fencelock/fencelock/redislock/setnx"
 	"github.com/fencelock/fencelock/sqllock/foreign"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	_ "github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,6 +40,8 @@ type format struct {
 }
 
 var formats = map[string]func(t *testing.T) format{
+	"redsync":              redsyncFormat,
+	"bsm/redislock":        bsmFormat,
 	"Redisson":             redissonFormat,
 	"ShedLock, PostgreSQL": func(t *testing.T) format { return shedlock(t, postgresDB(t), foreign.Postgres) },
 	"ShedLock, MariaDB":    func(t *testing.T) format { return shedlock(t, mariaDB(t), foreign.MySQL) },
@@ -101,10 +107,42 @@ func again(ctx context.Context, try func() (bool, error)) error {
 	}
 }
 
-// redissonFormat is RLock with the scripts of RedissonLock.java.
-func redissonFormat(t *testing.T) format {
+func redisClient(t *testing.T) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: testserver.Redis(t).Addr()})
 	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+func redsyncFormat(t *testing.T) format {
+	rdb := redisClient(t)
+	rs := redsync.New(goredis.NewPool(rdb))
+	return setNX(rdb, func(ctx context.Context, key string) (func() error, fence.Token, error) {
+		m := rs.NewMutex(key,
+			redsync.WithExpiry(lease), redsync.WithTries(10_000), redsync.WithRetryDelay(5*time.Millisecond))
+		return func() error { _, err := m.UnlockContext(ctx); return err }, 0, m.LockContext(ctx)
+	})
+}
+
+func bsmFormat(t *testing.T) format {
+	rdb := redisClient(t)
+	locker := bsm.New(rdb)
+	return setNX(rdb, func(ctx context.Context, key string) (func() error, fence.Token, error) {
+		l, err := locker.Obtain(ctx, key, lease, &bsm.Options{RetryStrategy: bsm.LinearBackoff(5 * time.Millisecond)})
+		return func() error { return l.Release(ctx) }, 0, err
+	})
+}
+
+func setNX(rdb *redis.Client, other program) format {
+	return format{
+		other: other,
+		lock:  setnx.New(rdb, ""),
+		steal: func(ctx context.Context, key string) error { return rdb.Del(ctx, key).Err() },
+	}
+}
+
+// redissonFormat is RLock with the scripts of RedissonLock.java.
+func redissonFormat(t *testing.T) format {
+	rdb := redisClient(t)
 	lock := redis.NewScript(`
 if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then
 redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return -1; end;

@@ -3,13 +3,11 @@ package bridge
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	bsm "github.com/bsm/redislock"
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
@@ -18,12 +16,8 @@ import (
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testserver"
-	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/redislock"
-	"github.com/fencelock/fencelock/redislock/setnx"
 	"github.com/fencelock/fencelock/sqllock"
-	"github.com/go-redsync/redsync/v4"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,27 +27,6 @@ const lease = 10 * time.Second
 
 // program takes a lock, and returns how to release it, and its token if it has one.
 type program func(ctx context.Context, key string) (release func() error, token fence.Token, err error)
-
-// programs are a program of each library, and bridges from their lock to a new store.
-func programs(t *testing.T) (rdb *redis.Client, all map[string]program) {
-	t.Helper()
-	rdb = redis.NewClient(&redis.Options{Addr: testserver.Redis(t).Addr()})
-	t.Cleanup(func() { rdb.Close() })
-	rs, locker, store := redsync.New(goredis.NewPool(rdb)), bsm.New(rdb), memlock.New()
-	return rdb, map[string]program{
-		"redsync": func(ctx context.Context, key string) (func() error, fence.Token, error) {
-			m := rs.NewMutex(key, redsync.WithExpiry(lease), redsync.WithTries(10_000), redsync.WithRetryDelay(5*time.Millisecond))
-			return func() error { _, err := m.UnlockContext(ctx); return err }, 0, m.LockContext(ctx)
-		},
-		"bsm/redislock": func(ctx context.Context, key string) (func() error, fence.Token, error) {
-			l, err := locker.Obtain(ctx, key, lease, &bsm.Options{RetryStrategy: bsm.LinearBackoff(5 * time.Millisecond)})
-			return func() error { return l.Release(ctx) }, 0, err
-		},
-		"a bridge": bridged(t, rdb, store),
-		"another":  bridged(t, rdb, store),
-		"new only": locks(t, store),
-	}
-}
 
 // redisStore opens views of a Redis of its own.
 func redisStore(t *testing.T) drivertest.Opener {
@@ -91,11 +64,6 @@ func etcdStore(t *testing.T) drivertest.Opener {
 		t.Cleanup(func() { b.Close(); etcd.Close() })
 		return b
 	}
-}
-
-func bridged(t *testing.T, rdb *redis.Client, store *memlock.Store) program {
-	t.Helper()
-	return locks(t, bridge.New(bridge.Foreign(setnx.New(rdb, "")), store))
 }
 
 func locks(t *testing.T, b driver.Backend) program {
@@ -148,43 +116,6 @@ func exclude(t *testing.T, all map[string]program, last *atomic.Int64, names ...
 		})
 	}
 	work.Wait()
-}
-
-func TestBridgeExcludesForeignPrograms(t *testing.T) {
-	t.Parallel()
-	rdb, all := programs(t)
-	var last atomic.Int64
-	exclude(t, all, &last, "redsync", "bsm/redislock", "a bridge", "another")
-	exclude(t, all, &last, "a bridge", "another", "new only")
-	exclude(t, all, &last, "redsync", "bsm/redislock", "a bridge")
-	steps.Same(t, "keys are left in Redis", rdb.DBSize(t.Context()).Val(), 0)
-}
-
-// A foreign program that crashed has left its key, which ends by itself; until then the bridge waits.
-func TestBridgeWaitsForTheLeaseOfAForeignHolder(t *testing.T) {
-	t.Parallel()
-	rdb, all := programs(t)
-	for i, holder := range []string{"redsync", "bsm/redislock"} {
-		key := fmt.Sprint("order/", i)
-		if _, _, err := all[holder](t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
-		begun := make(chan error)
-		go func() {
-			release, _, err := all["a bridge"](t.Context(), key)
-			if err == nil {
-				err = release()
-			}
-			begun <- err
-		}()
-		select {
-		case err := <-begun:
-			t.Errorf("%s holds the lock, and the bridge got it: %v", holder, err)
-		case <-time.After(500 * time.Millisecond): // real time: nothing may happen
-		}
-		steps.Must(t, rdb.PExpire(t.Context(), key, time.Millisecond).Err())
-		steps.OK(t, <-begun)
-	}
 }
 
 // Programs move from one store to another and back, under load.

@@ -94,27 +94,28 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-type ticket struct {
-	t   driver.Ticket
-	err error
+// carryBoth is carry for a call with a result and an error.
+func carryBoth[A any](ctx context.Context, c *cable, call func(ctx context.Context) (A, error)) (A, error) {
+	type both struct {
+		result A
+		err    error
+	}
+	got := carry(ctx, c, func(ctx context.Context) both { r, err := call(ctx); return both{r, err} },
+		func(err error) both { return both{err: err} })
+	return got.result, got.err
 }
 
-func noTicket(err error) ticket { return ticket{err: err} }
-
 func (c *cable) Enter(ctx context.Context, d driver.Claim) (driver.Ticket, error) {
-	a := carry(ctx, c, func(ctx context.Context) ticket { t, err := c.Store.Enter(ctx, d); return ticket{t, err} }, noTicket)
-	return a.t, a.err
+	return carryBoth(ctx, c, func(ctx context.Context) (driver.Ticket, error) { return c.Store.Enter(ctx, d) })
 }
 
 func (c *cable) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	a := carry(ctx, c, func(ctx context.Context) ticket {
+	return carryBoth(ctx, c, func(ctx context.Context) (driver.Ticket, error) {
 		if _, ok := ctx.Deadline(); !ok {
-			return ticket{} // nobody waits any more
+			return driver.Ticket{}, nil // nobody waits any more
 		}
-		t, err := c.Store.Await(ctx, t)
-		return ticket{t, err}
-	}, noTicket)
-	return a.t, a.err
+		return c.Store.Await(ctx, t)
+	})
 }
 
 func (c *cable) Renew(ctx context.Context, ts []driver.Ticket) []error {
@@ -128,16 +129,7 @@ func (c *cable) Renew(ctx context.Context, ts []driver.Ticket) []error {
 }
 
 func (c *cable) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-	type answer struct {
-		done bool
-		err  error
-	}
-	a := carry(ctx, c, func(ctx context.Context) answer {
-		done, err := c.Store.Reserve(ctx, t, span)
-		return answer{done, err}
-	},
-		func(err error) answer { return answer{err: err} })
-	return a.done, a.err
+	return carryBoth(ctx, c, func(ctx context.Context) (bool, error) { return c.Store.Reserve(ctx, t, span) })
 }
 
 func itself(err error) error { return err }
@@ -151,13 +143,7 @@ func (c *cable) Break(ctx context.Context, key string, token int64, how driver.B
 }
 
 func (c *cable) Line(ctx context.Context, key string) (driver.Line, error) {
-	type look struct {
-		line driver.Line
-		err  error
-	}
-	a := carry(ctx, c, func(ctx context.Context) look { l, err := c.Store.Line(ctx, key); return look{l, err} },
-		func(err error) look { return look{err: err} })
-	return a.line, a.err
+	return carryBoth(ctx, c, func(ctx context.Context) (driver.Line, error) { return c.Store.Line(ctx, key) })
 }
 
 func (c *cable) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {

@@ -253,8 +253,11 @@ func (w *worker) take(ctx context.Context, u use, claim string) ([]*holding, err
 	if u.Wait >= 0 {
 		opts = append(opts, fencelock.Wait(u.Wait+w.odd*time.Nanosecond))
 	}
-	if u.Verb == lockAll {
+	switch u.Verb {
+	case lockAll:
 		return w.takeAll(ctx, u, e, opts)
+	case tryRLock, tryAcquire:
+		opts = append(opts, fencelock.Wait(0))
 	}
 	call := func() (*fencelock.Lease, error) { return w.client.Lock(ctx, u.Key, opts...) }
 	switch u.Verb {
@@ -263,19 +266,9 @@ func (w *worker) take(ctx context.Context, u use, claim string) ([]*holding, err
 	case rlock, tryRLock:
 		e.Kind = history.Shared
 		call = func() (*fencelock.Lease, error) { return w.client.RLock(ctx, u.Key, opts...) }
-		if u.Verb == tryRLock {
-			call = func() (*fencelock.Lease, error) {
-				return w.client.RLock(ctx, u.Key, append(opts, fencelock.Wait(0))...)
-			}
-		}
 	case acquire, tryAcquire:
 		e.Kind, e.Weight, e.Size = history.Permit, u.Weight, u.Size
 		call = func() (*fencelock.Lease, error) { return w.client.Acquire(ctx, u.Key, u.Weight, u.Size, opts...) }
-		if u.Verb == tryAcquire {
-			call = func() (*fencelock.Lease, error) {
-				return w.client.Acquire(ctx, u.Key, u.Weight, u.Size, append(opts, fencelock.Wait(0))...)
-			}
-		}
 	}
 	e.Op = history.Enter
 	w.note(e)

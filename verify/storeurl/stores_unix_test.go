@@ -141,23 +141,7 @@ func TestLocksOfASessionWantThePrimaryItself(t *testing.T) {
 // locks takes a lock in the store of a URL, and gives it back.
 func locks(t *testing.T, raw string) {
 	t.Helper()
-	s, err := storeurl.Open(t.Context(), raw)
-	if err != nil {
-		t.Errorf("%s: %v", raw, err)
-		return
-	}
-	defer s.Close()
-	if err := s.Ping(t.Context()); err != nil {
-		t.Errorf("%s: %v", raw, err)
-		return
-	}
-	lease, err := testclient.New(t, s.Backend, nil).Lock(t.Context(), "k")
-	if err == nil {
-		err = lease.Release(t.Context())
-	}
-	if err != nil {
-		t.Errorf("%s: %v", raw, err)
-	}
+	steps.Well(t, raw, lockOnce(t, raw, enough))
 }
 
 // socketDir is a folder with a short path, in which every user may make a socket.

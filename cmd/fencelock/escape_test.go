@@ -98,12 +98,7 @@ func TestWhatRanBeforeFencelockIsNotEnded(t *testing.T) {
 			defer func() { must(t, unix.Kill(before, unix.SIGKILL)) }()
 			s.pid("pid")
 			if watchdog == "was killed" {
-				old := watchdogs(t, holder.cmd.Process.Pid)
-				must(t, unix.Kill(old[0], unix.SIGKILL))
-				eventually(t, "there is another watchdog", func() bool {
-					now := watchdogs(t, holder.cmd.Process.Pid)
-					return len(now) == 1 && now[0] != old[0]
-				})
+				killWatchdog(t, holder)
 			}
 			s.must("break", "n", "--yes", "--token", token(t, s))
 			holder.wantExit(exitLost)

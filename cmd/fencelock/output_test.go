@@ -156,21 +156,6 @@ func TestHiddenCharactersAreEscaped(t *testing.T) {
 	}
 }
 
-// A mistake on the command line is 64; a bad environment is a bad configuration.
-func TestUnusableURLInTheEnvironmentIsConfiguration(t *testing.T) {
-	t.Parallel()
-	for _, url := range []string{"foo://bar", "127.0.0.1:6379", "redis://h?x=1", "redis://h:70000", "postgres://h", "sqlite:own.db", "redlock:redis://a,redis://b", "local:x"} {
-		s := newStage(t, url)
-		s.wants(exitConfig, "ls")
-		s.wants(exitUsage, "--url", url, "ls")
-	}
-	s := newStage(t, "memory:")
-	for _, line := range []string{"run n -- true", "wait -w 0 n", "wait n", "once n --slot hour -- true"} {
-		s.wants(exitConfig, strings.Fields(line)...)
-		s.wants(exitUsage, append([]string{"--url", "memory:"}, strings.Fields(line)...)...)
-	}
-}
-
 // fencelock serve keeps the slot of once in the note of the claim.
 func TestSlotOfOnceOverHTTPIsShownAsASlot(t *testing.T) {
 	at := time.Date(2026, 11, 20, 20, 0, 0, 0, time.UTC)

@@ -5,6 +5,7 @@ package main
 import (
 	"io"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -15,63 +16,47 @@ func (s *stage) stalls(flags ...string) {
 	s.wants(exitLost, append(append([]string{"run"}, flags...), "--progress", "file:nothing", "--", "sleep", "100")...)
 }
 
-// The command writes on into the file that it has opened, whatever becomes of its name.
-func TestLogThatIsRotatedIsNoStall(t *testing.T) {
-	for name, rotate := range map[string]func(s *stage){
-		"moved away":            func(s *stage) { must(t, os.Rename(s.path("log"), s.path("log.1"))) },
-		"deleted":               func(s *stage) { must(t, os.Remove(s.path("log"))) },
-		"moved, and made anew":  func(s *stage) { must(t, os.Rename(s.path("log"), s.path("log.1"))); s.touch("log") },
-		"moved to another file": func(s *stage) { s.touch("log.1"); must(t, os.Rename(s.path("log"), s.path("log.1"))) },
-		"cut to nothing":        func(s *stage) { must(t, os.Truncate(s.path("log"), 0)) },
+// The command writes on into the file that it has opened, whatever becomes of its name. A file that each step replaces
+// is progress, whatever the times of its contents.
+func TestFileThatIsRotatedOrReplacedIsNoStall(t *testing.T) {
+	const writes = "exec >>log; echo $$ >pid; until [ -e enough ]; do echo .; sleep 0.05; done; exit 3"
+	move := func(s *stage) { must(t, os.Rename(s.path("log"), s.path("log.1"))) }
+	for _, c := range []struct {
+		name, command string
+		rotate        func(s *stage) // when the command writes
+		rare          bool           // only make verify does it
+	}{
+		{"moved, and made anew", writes, func(s *stage) { move(s); s.touch("log") }, false}, // as logrotate does
+		{"cut to nothing", writes, func(s *stage) { must(t, os.Truncate(s.path("log"), 0)) }, false},
+		{"moved away", writes, move, true},
+		{"deleted", writes, func(s *stage) { must(t, os.Remove(s.path("log"))) }, true},
+		{"moved to another file", writes, func(s *stage) { s.touch("log.1"); move(s) }, true},
+		// With its first instruction, before anybody has looked at the file a second time.
+		{"moved away by its writer", strings.Replace(writes, "; ", "; mv log log.1; ", 1), nil, false},
+		{"replaced by each step", "echo $$ >pid; until [ -e enough ]; do " +
+			"echo . >new; touch -d 2020-01-01 new; mv new log; sleep 0.05; done; exit 3", nil, false},
 	} {
-		if !verifying && name != "moved, and made anew" && name != "cut to nothing" {
-			continue // as these, which logrotate does
+		if c.rare && !verifying {
+			continue
 		}
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := sqliteStage(t)
 			s.touch("log")
 			flags := []string{"--ttl", "5s", "--stall", "4s"}
 			holder := s.start("fencelock", append(append([]string{"run"}, flags...), "--progress", "file:log", "n", "--",
-				"sh", "-c", "exec >>log; echo $$ >pid; until [ -e enough ]; do echo .; sleep 0.05; done; exit 3")...)
+				"sh", "-c", c.command)...)
 			s.pid("pid")
-			eventually(t, "it writes", func() bool { return s.read("log") != "" })
-			rotate(s)
+			if c.rotate != nil {
+				eventually(t, "it writes", func() bool { return s.read("log") != "" })
+				c.rotate(s)
+			}
 			s.stalls(append(flags, "m")...)
 			s.stalls(append(flags, "m")...)
 			s.touch("enough")
 			holder.wantExit(3)
 		})
 	}
-}
-
-// A command may move its log away with its first instruction, before anybody has looked at it
-// a second time.
-func TestLogThatIsRotatedByItsWriterIsNoStall(t *testing.T) {
-	t.Parallel()
-	s := sqliteStage(t)
-	s.touch("log")
-	flags := []string{"--ttl", "5s", "--stall", "4s"}
-	holder := s.start("fencelock", append(append([]string{"run"}, flags...), "--progress", "file:log", "n", "--",
-		"sh", "-c", "exec >>log; mv log log.1; echo $$ >pid; until [ -e enough ]; do echo .; sleep 0.05; done; exit 3")...)
-	s.pid("pid")
-	s.stalls(append(flags, "m")...)
-	s.touch("enough")
-	holder.wantExit(3)
-}
-
-// A file that is replaced by each step is progress, whatever the times of its contents.
-func TestFileThatIsReplacedIsProgress(t *testing.T) {
-	t.Parallel()
-	s := sqliteStage(t)
-	flags := []string{"--ttl", "5s", "--stall", "4s"}
-	holder := s.start("fencelock", append(append([]string{"run"}, flags...), "--progress", "file:state", "n", "--",
-		"sh", "-c", "echo $$ >pid; until [ -e enough ]; do echo . >new; touch -d 2020-01-01 new; mv new state; sleep 0.05; done; exit 3")...)
-	s.pid("pid")
-	s.stalls(append(flags, "m")...)
-	s.stalls(append(flags, "m")...)
-	s.touch("enough")
-	holder.wantExit(3)
 }
 
 // A reader that pauses holds the command up. That is no stall.

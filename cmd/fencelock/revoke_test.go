@@ -95,18 +95,7 @@ func TestCommandThatIgnoresLossRunsOnUnderNotice(t *testing.T) {
 	})
 }
 
-func TestRenewByHandleTellsOfTheNotice(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, s *stage) {
-		s.must("acquire", "n", "--ttl", "1m", "--handle", "h")
-		s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(t, s))
-		renewed := s.wants(0, "renew", "--handle", "h")
-		renewed.wantLine(`"n" will be broken in `, "(release 7); finish the work and release it")
-		s.wants(0, "release", "--handle", "h")
-	})
-}
-
-func TestNoticeIsShownToOtherOperators(t *testing.T) {
+func TestNoticeIsShownToOtherOperatorsAndToWhoRenews(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
 		s.must("acquire", "n", "--ttl", "1m", "--handle", "h")
@@ -120,6 +109,8 @@ func TestNoticeIsShownToOtherOperators(t *testing.T) {
 				t.Errorf("%s has no %s:\n%s", args, want, out)
 			}
 		}
+		renewed := s.wants(0, "renew", "--handle", "h")
+		renewed.wantLine(`"n" will be broken in `, "(release 7); finish the work and release it")
 		s.wants(0, "release", "--handle", "h")
 	})
 }

@@ -48,13 +48,14 @@ func (w wrongURL) check(t *testing.T) {
 	}
 }
 
-// runsWithoutPassword checks what a command finds in its environment.
+// runsWithoutPassword checks what a command finds in its environment, and what is said of it.
 func (s *stage) runsWithoutPassword() {
 	s.t.Helper()
-	if out := s.must("run", "a name", "--", "env"); !strings.Contains(out, "FENCELOCK_TOKEN=") {
-		s.t.Errorf("the command has no token:\n%s", out)
-	} else if strings.Contains(out, "s3cr3t") {
-		s.t.Errorf("the command is told the password:\n%s", out)
+	p := s.wants(0, "run", "-v", "a name", "--", "env")
+	if said := p.out.String() + p.err.String(); !strings.Contains(said, "FENCELOCK_TOKEN=") {
+		s.t.Errorf("the command has no token:\n%s", said)
+	} else if strings.Contains(said, "s3cr3t") {
+		s.t.Errorf("the password is told:\n%s", said)
 	}
 }
 
@@ -150,26 +151,13 @@ func TestPasswordOfEtcdIsAskedAndNotTold(t *testing.T) {
 	} {
 		must(t, step())
 	}
-	for _, c := range []struct {
-		url, password string
-		code          int
-		line          string
-	}{
-		{"etcd://root:s3cr3t%2F%23@" + server.Addr() + "/p", "", 0, ""},
-		{"etcd://root@" + server.Addr() + "/p", "s3cr3t/#", 0, ""},
-		{"etcd://root@" + server.Addr() + "/p", "wr0ng", exitConfig, "refuses the user or the password"},
-		{"etcd://" + server.Addr() + "/p", "", exitConfig, "wants a password"},
+	newStage(t, "etcd://root:s3cr3t%2F%23@"+server.Addr()+"/p").runsWithoutPassword()
+	newStage(t, "etcd://root@"+server.Addr()+"/p", envPassword+"=s3cr3t/#").runsWithoutPassword()
+	for _, w := range []wrongURL{
+		{"etcd://root@" + server.Addr() + "/p", "wr0ng", exitConfig, "refuses the user or the password", ""},
+		{"etcd://" + server.Addr() + "/p", "", exitConfig, "wants a password", ""},
 	} {
-		s := newStage(t, c.url, envPassword+"="+c.password)
-		code, p := s.run("fencelock", "run", "-v", "n", "--", "env")
-		if code != c.code || !strings.Contains(p.err.String(), c.line) {
-			t.Errorf("exit %d, want %d and %q: %s", code, c.code, c.line, p.err.String())
-		}
-		for _, secret := range []string{"s3cr3t", "wr0ng"} {
-			if said := p.err.String() + p.out.String(); strings.Contains(said, secret) {
-				t.Errorf("the password is told: %s", said)
-			}
-		}
+		w.check(t)
 	}
 }
 

@@ -137,11 +137,9 @@ func watchdogs(t *testing.T, of int) []int {
 	return found
 }
 
-func TestKilledWatchdogIsReplaced(t *testing.T) {
-	t.Parallel()
-	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "--ttl", "5s", "n", "--", "sh", "-c", stubborn)
-	pid := s.pid("pid")
+// killWatchdog kills the watchdog of a holder, and waits for another one.
+func killWatchdog(t *testing.T, holder *proc) {
+	t.Helper()
 	old := watchdogs(t, holder.cmd.Process.Pid)
 	if len(old) != 1 {
 		t.Fatalf("there are %d watchdogs, want 1", len(old))
@@ -151,7 +149,15 @@ func TestKilledWatchdogIsReplaced(t *testing.T) {
 		now := watchdogs(t, holder.cmd.Process.Pid)
 		return len(now) == 1 && now[0] != old[0]
 	})
-	// And it does its work.
+}
+
+func TestKilledWatchdogIsReplaced(t *testing.T) {
+	t.Parallel()
+	s := sqliteStage(t)
+	holder := s.start("fencelock", "run", "--ttl", "5s", "n", "--", "sh", "-c", stubborn)
+	pid := s.pid("pid")
+	killWatchdog(t, holder)
+	// The other one does its work.
 	holder.signal("STOP")
 	eventually(t, "the command of the stopped holder is dead", func() bool { return !alive(pid) })
 	holder.signal("CONT")
@@ -162,13 +168,8 @@ func TestCommandEndsAsBeforeAfterItsWatchdogWasKilled(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
 	holder := s.holds(untilTold+`; (setsid sleep 100 & echo $! >daemon); exit 5`, "--ttl", "10s")
-	old := watchdogs(t, holder.cmd.Process.Pid)
-	must(t, unix.Kill(old[0], unix.SIGKILL))
-	eventually(t, "there is another watchdog", func() bool {
-		now := watchdogs(t, holder.cmd.Process.Pid)
-		return len(now) == 1 && now[0] != old[0] &&
-			strings.Contains(holder.err.String(), "watchdog of the command was killed; another one took its place")
-	})
+	killWatchdog(t, holder)
+	holder.says("watchdog of the command was killed; another one took its place")
 	s.touch("enough")
 	holder.wantExit(5)
 	must(t, unix.Kill(s.pid("daemon"), unix.SIGKILL))

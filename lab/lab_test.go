@@ -1,11 +1,9 @@
 package lab
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/history"
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -13,42 +11,6 @@ import (
 func TestMain(m *testing.M) {
 	logging.Disable() // a node that cannot be reached is part of the play
 	m.Run()
-}
-
-// What each scheme breaks is told in docs/lab.md, which the command's tests compare.
-func TestEverySchemeBreaksAsTold(t *testing.T) {
-	for i, e := range All() {
-		if e.Number != i+1 {
-			t.Fatalf("scheme %d is at position %d", e.Number, i+1)
-		}
-		t.Run(e.Title.EN, func(t *testing.T) {
-			t.Parallel()
-			r, err := e.Play(t.Context(), t.TempDir())
-			steps.Must(t, err)
-			if got := r.Scheme.Broken(); len(got) == 0 || !slices.Equal(got, e.Breaks) {
-				t.Errorf("the scheme breaks %v and says that it breaks %v", got, e.Breaks)
-			}
-			if len(r.Ours.Violations) > 0 {
-				t.Errorf("fencelock breaks %v", r.Ours.Violations)
-			}
-			checkExcused(t, e, r.Ours.Excused)
-			if r.AsTold(e) == t.Failed() {
-				t.Errorf("AsTold says %v", r.AsTold(e))
-			}
-		})
-	}
-}
-
-// checkExcused: what is excused is said, and nothing is excused that does not happen.
-func checkExcused(t *testing.T, e Experiment, excused []history.Violation) {
-	if (len(excused) > 0) != e.overlaps || e.overlaps && e.Note.EN == "" {
-		t.Errorf("excused is %v, and the note says %q", excused, e.Note.EN)
-	}
-	for _, v := range excused {
-		if v.Rule != history.Exclusion || e.Number != 7 && (e.Number != 8 || v.Key != "lock") {
-			t.Errorf("%v must not be excused", v)
-		}
-	}
 }
 
 // mended are schedules with the flaw taken out of their schemes.
@@ -127,21 +89,6 @@ func TestWhatIsSaidBesideExperimentsIsInBothLanguages(t *testing.T) {
 	for _, r := range history.All() {
 		if English.Say(string(r)) == "" {
 			t.Errorf("%s is not explained", r)
-		}
-	}
-}
-
-func TestLanguagesAreReadFromLocales(t *testing.T) {
-	for s, want := range map[string]Lang{
-		"en": English, "zh": Chinese, "zh_CN.UTF-8": Chinese, "zh-TW": Chinese, "ZH": Chinese, "en_GB": English, "zh.UTF-8": Chinese,
-	} {
-		if got, ok := ParseLang(s); got != want || !ok {
-			t.Errorf("%q: %v %v", s, got, ok)
-		}
-	}
-	for _, s := range []string{"", "C", "POSIX", "de_DE.UTF-8", "zhuang", "english"} {
-		if got, ok := ParseLang(s); got != English || ok {
-			t.Errorf("%q: %v %v", s, got, ok)
 		}
 	}
 }

@@ -3,7 +3,6 @@
 package torture
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -24,58 +23,9 @@ var withClock = map[string]func(t *testing.T) string{
 	"mariadb":  func(t *testing.T) string { return testserver.MariaDB(t).URL() },
 }
 
-// TestTheStoresClockSteps: the fault does what it says, to one who holds alone and to a
-// line. A step that is shorter than a lease leaves it held, and two that are longer end it.
-func TestTheStoresClockSteps(t *testing.T) {
-	for name, start := range withClock {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			raw := start(t)
-			u, err := traffic.ParseURL(raw)
-			steps.Must(t, err)
-			const lease = 60 * time.Second
-			ctx := t.Context()
-			open := func() traffic.Locks {
-				l, err := traffic.Schemes()[u.Scheme].Open(ctx, raw, "", lease)
-				steps.Must(t, err)
-				t.Cleanup(func() { l.Close() })
-				return l
-			}
-			holder, other := open(), open()
-			try := func(key string) traffic.Outcome {
-				_, outcome, _ := other.Take(ctx, traffic.Want{Key: key, Try: true})
-				return outcome
-			}
-			for _, key := range []string{"alone", "line"} {
-				if _, _, err := holder.Take(ctx, traffic.Want{Key: key}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			// Somebody who gave up waiting has made a line of it.
-			short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-			defer cancel()
-			_, _, _ = holder.Take(short, traffic.Want{Key: "line"})
-			step := func(d time.Duration) {
-				steps.Must(t, stepClock(u)(ctx, d))
-			}
-			step(lease * 2 / 5)
-			for _, key := range []string{"alone", "line"} {
-				if got := try(key); got != traffic.NotNow {
-					t.Errorf("after a step of less than a lease, a try of %s answers %v", key, got)
-				}
-			}
-			step(lease * 4 / 5)
-			for _, key := range []string{"alone", "line"} {
-				if got := try(key); got != traffic.Got {
-					t.Errorf("after steps of more than a lease, a try of %s answers %v", key, got)
-				}
-			}
-		})
-	}
-}
-
 // A claim that holds a lock alone, claims that have just come behind it, claims that a release has moved, and claims
-// that were renewed have their leases in different places. A step ends each of them earlier.
+// that were renewed have their leases in different places. A step ends each of them earlier, and steps of more than a
+// lease end them all.
 func TestEveryLeaseIsStepped(t *testing.T) {
 	const lease = time.Hour
 	for name, start := range withClock {
@@ -90,13 +40,18 @@ func TestEveryLeaseIsStepped(t *testing.T) {
 			look := manyLeases(t, s.Backend, lease)
 			before := look()
 			steps.Must(t, stepClock(u)(t.Context(), lease/2))
-			for place, left := range look() {
+			after := look()
+			for place, left := range after {
 				if got := before[place] - left; got < lease/2 || got > lease*3/4 {
 					t.Errorf("the lease of claim %s ended in %v, and ends in %v after a step of %v", place, before[place], left, lease/2)
 				}
 			}
-			if len(before) < 25 {
-				t.Errorf("only %d claims are in line", len(before))
+			if len(before) < 25 || len(after) != len(before) {
+				t.Errorf("%d claims are in line, and %d after a step of %v", len(before), len(after), lease/2)
+			}
+			steps.Must(t, stepClock(u)(t.Context(), lease*3/4))
+			for _, key := range []string{"alone", "came", "moved"} {
+				steps.Hold(t, s.Backend, steps.NoWait(steps.Claim(key)))
 			}
 		})
 	}

@@ -3,15 +3,11 @@ package torture
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,20 +82,14 @@ type front struct {
 
 func newFront(t *testing.T) *front {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	steps.Must(t, err)
-	self := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, self, self, key.Public(), key)
-	steps.Must(t, err)
+	authority := httptest.NewTLSServer(nil) // only its certificate is used, which is its own authority's
+	authority.Close()
 	f := &front{
-		config: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"h2"}},
+		config: &tls.Config{Certificates: authority.TLS.Certificates, NextProtos: []string{"h2"}},
 		file:   filepath.Join(t.TempDir(), "ca.pem"),
 	}
-	steps.Must(t, os.WriteFile(f.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw})
+	steps.Must(t, os.WriteFile(f.file, text, 0o600))
 	return f
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/health"
 	"github.com/fencelock/fencelock/internal/testserver"
+	"github.com/fencelock/fencelock/sqllock"
 )
 
 // A remedy is alternatives, of which the first with a statement is followed. Its statements
@@ -151,30 +152,29 @@ func TestAdviceForPgBouncerCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "postgres-pooler", "postgres-listen")
 	s := testserver.Postgres(t, testserver.Config("fsync = on", "idle_in_transaction_session_timeout = '10min'"))
-	front := testserver.PgBouncer(t, s, testserver.Config("pool_mode = statement"))
-	left := follow(t, func() driver.Backend { return open(t, front.URL()).Backend }, nil)
-	for _, f := range left {
+	through := func(setting string) driver.Backend {
+		return open(t, testserver.PgBouncer(t, s, testserver.Config(setting)).URL()).Backend
+	}
+	finds(t, through("pool_mode = session"), time.Minute, "warning postgres-listen")
+	statement := through("pool_mode = statement")
+	finds(t, statement, time.Minute, "warning postgres-pooler", "warning postgres-listen")
+	for _, f := range follow(t, func() driver.Backend { return statement }, nil) {
 		switch setting, _, _ := strings.Cut(f.Remedy, " in pgbouncer.ini"); {
 		case setting != f.Remedy:
-			front = testserver.PgBouncer(t, s, testserver.Config(setting))
-			for _, f := range follow(t, func() driver.Backend { return open(t, front.URL()).Backend }, nil) {
-				if f.Severity > health.Note && f.Code == "postgres-pooler" {
-					t.Errorf("found after %s: %v", setting, f)
-				}
-			}
+			finds(t, through(setting), time.Minute, "note postgres-pooler", "warning postgres-listen")
 			feeds(t, "postgres-pooler")
 		case strings.HasPrefix(f.Remedy, "name PostgreSQL itself in the URL"):
-			if left := follow(t, func() driver.Backend { return open(t, s.URL()).Backend }, nil); len(left) > 0 {
-				t.Errorf("past the pooler: %v", left)
-			}
+			finds(t, open(t, s.URL()).Backend, time.Minute)
 			feeds(t, "postgres-listen")
 		default:
 			t.Errorf("nobody can follow %q", f.Remedy)
 		}
 	}
-	if got := codes(left); got != "postgres-listen, postgres-pooler" && got != "postgres-pooler, postgres-listen" {
-		t.Errorf("found %s", got)
-	}
+
+	db, _ := database(t, s.URL())
+	finds(t, sqllock.New(db, sqllock.Postgres, nil), time.Minute, "note postgres-listen")
+	db.SetMaxOpenConns(1)
+	finds(t, sqllock.New(db, sqllock.Postgres, nil), time.Minute, "note postgres-listen", "note postgres-pooler")
 }
 
 func TestAdviceForMariaDBCanBeFollowed(t *testing.T) {

@@ -121,22 +121,6 @@ func database(t *testing.T, url string) (db *sql.DB, run func(statements ...stri
 	}
 }
 
-func TestPgBouncer(t *testing.T) {
-	t.Parallel()
-	s := testserver.Postgres(t, testserver.Config("fsync = on", "idle_in_transaction_session_timeout = '10min'"))
-	finds(t, open(t, testserver.PgBouncer(t, s).URL()).Backend, time.Minute,
-		"note postgres-pooler", "warning postgres-listen")
-	statement := testserver.PgBouncer(t, s, testserver.Config("pool_mode = statement"))
-	finds(t, open(t, statement.URL()).Backend, time.Minute, "warning postgres-pooler", "warning postgres-listen")
-	session := testserver.PgBouncer(t, s, testserver.Config("pool_mode = session"))
-	finds(t, open(t, session.URL()).Backend, time.Minute, "warning postgres-listen")
-
-	db, _ := database(t, s.URL())
-	finds(t, sqllock.New(db, sqllock.Postgres, nil), time.Minute, "note postgres-listen")
-	db.SetMaxOpenConns(1)
-	finds(t, sqllock.New(db, sqllock.Postgres, nil), time.Minute, "note postgres-listen", "note postgres-pooler")
-}
-
 // onFile opens a database that has a table of the program, and so keeps its journal mode.
 func onFile(t *testing.T, path, pragmas string) driver.Backend {
 	t.Helper()

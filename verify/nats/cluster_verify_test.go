@@ -40,15 +40,7 @@ func cluster(t *testing.T) ([]*natsserver.Server, place) {
 func (p place) elected(t *testing.T) {
 	t.Helper()
 	b := p.open(t)
-	for end := time.Now().Add(time.Minute); ; {
-		_, err := b.Line(t.Context(), "k")
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+	steps.Persist(t, "Line", func(ctx context.Context) error { return steps.ErrOf(b.Line(ctx, "k")) })
 }
 
 //verify:fault NATS | the laws, on three servers

@@ -31,39 +31,17 @@ func own(t *testing.T) (*natsserver.Server, place) {
 	return s, place{s.URL(), "locks", 1}
 }
 
-func enter(t *testing.T, b driver.Backend, c driver.Claim) driver.Ticket {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); ; {
-		ticket, err := b.Enter(t.Context(), c)
-		if err == nil {
-			return ticket
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
-}
-
 //verify:fault NATS | the server is restarted
 func TestClaimsOutliveARestart(t *testing.T) {
 	t.Parallel()
 	s, p := own(t)
 	a, b := p.open(t), p.open(t)
-	holder, waiter := enter(t, a, steps.Claim("k")), enter(t, b, steps.Claim("k"))
+	holder, waiter := steps.PersistEnter(t, a, steps.Claim("k")), steps.PersistEnter(t, b, steps.Claim("k"))
 	s.Stop()
 	steps.Must(t, s.Start())
-	renewed := func() bool { return a.Renew(t.Context(), []driver.Ticket{holder})[0] == nil }
-	testserver.Eventually(t, time.Minute, "a renewal after the restart", renewed)
-	steps.OK(t, a.Leave(t.Context(), holder, driver.Exit{}))
-	for !waiter.Granted {
-		var err error
-		if waiter, err = b.Await(t.Context(), waiter); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if waiter.Token <= holder.Token {
-		t.Errorf("token %d follows %d", waiter.Token, holder.Token)
-	}
+	steps.PersistRenew(t, a, holder)
+	steps.Leave(t, a, holder)
+	steps.Rises(t, holder.Token, steps.Granted(t, b, waiter).Token)
 }
 
 // An operator deletes the bucket while a lock is held. The holder hears that its claim is gone; tokens rise.
@@ -71,15 +49,13 @@ func TestTokensRiseAcrossALostBucket(t *testing.T) {
 	t.Parallel()
 	_, p := own(t)
 	a, b := p.open(t), p.open(t)
-	holder := enter(t, a, steps.Claim("k"))
+	holder := steps.PersistEnter(t, a, steps.Claim("k"))
 	js := p.jetStream(t)
 	steps.Must(t, js.DeleteStream(t.Context(), "KV_"+p.Bucket))
-	if next := enter(t, b, steps.Claim("k")); !next.Granted || next.Token <= holder.Token {
+	if next := steps.PersistEnter(t, b, steps.Claim("k")); !next.Granted || next.Token <= holder.Token {
 		t.Errorf("after %d, the next ticket is %+v", holder.Token, next)
 	}
-	if err := a.Renew(t.Context(), []driver.Ticket{holder})[0]; !driver.Gone(err) {
-		t.Errorf("Renew returned %v", err)
-	}
+	steps.Gone(t, "Renew", steps.Renew(t, a, holder))
 }
 
 // A server shows a bucket that is being made before it takes writes. Here an operator deletes one, and makes it again
@@ -91,7 +67,7 @@ func TestWriteWaitsForABucketThatIsBeingMade(t *testing.T) {
 	var first driver.Ticket
 	testserver.Eventually(t, time.Minute, "a line that the client knows", func() bool {
 		began := time.Now()
-		first = enter(t, b, steps.Claim("k"))
+		first = steps.PersistEnter(t, b, steps.Claim("k"))
 		steps.Must(t, b.Leave(t.Context(), first, driver.Exit{}))
 		return time.Since(began) < 50*time.Millisecond // after a read that took longer, Enter reads the line again
 	})
@@ -121,14 +97,14 @@ func TestBucketOfAnOperator(t *testing.T) {
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: p.Bucket})
 	steps.Must(t, err)
 	b := p.open(t)
-	first := enter(t, b, steps.Claim("a/b"))
+	first := steps.PersistEnter(t, b, steps.Claim("a/b"))
 	if e, err := kv.Get(t.Context(), "line.a/b"); err != nil || len(e.Value()) == 0 {
 		t.Errorf("the key is %v, error %v", e, err)
 	}
 	steps.OK(t, b.Leave(t.Context(), first, driver.Exit{}))
-	enter(t, b, steps.Claim("a/b"))
+	steps.PersistEnter(t, b, steps.Claim("a/b"))
 	steps.Must(t, kv.Delete(t.Context(), "line.a/b"))
-	if next := enter(t, b, steps.Claim("a/b")); !next.Granted || next.Token <= first.Token {
+	if next := steps.PersistEnter(t, b, steps.Claim("a/b")); !next.Granted || next.Token <= first.Token {
 		t.Errorf("after %d, the next ticket is %+v", first.Token, next)
 	}
 }
@@ -198,7 +174,7 @@ func TestMirrorOfABucketRefuses(t *testing.T) {
 		o.LeafNode.Remotes = []*server.RemoteLeafOpts{{URLs: []*url.URL{remote}}}
 	})
 	origin, mirror := place{hub.URL(), "locks", 1}, place{leaf.URL(), "locks", 1}
-	holder := enter(t, origin.open(t), steps.Claim("k"))
+	holder := steps.PersistEnter(t, origin.open(t), steps.Claim("k"))
 	testserver.Eventually(t, time.Minute, "a mirror of the bucket", func() bool {
 		_, err := mirror.jetStream(t).CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
 			Name: "KV_locks", Mirror: &jetstream.StreamSource{Name: "KV_locks", Domain: "hub"}, MaxMsgsPerSubject: 1,

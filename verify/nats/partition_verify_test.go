@@ -77,13 +77,13 @@ func TestHolderAtAnIsolatedServerLosesItsLock(t *testing.T) {
 	n := startNetwork(t)
 	for i := range n.servers { // one of them leads the stream
 		isolated, other := n.at(i).open(t), n.at((i+1)%3).open(t)
-		holder := enter(t, isolated, steps.TTL(steps.Claim("k"), 20*time.Second))
-		waiter := enter(t, other, steps.TTL(steps.Claim("k"), time.Minute))
+		holder := steps.PersistEnter(t, isolated, steps.TTL(steps.Claim("k"), 20*time.Second))
+		waiter := steps.PersistEnter(t, other, steps.TTL(steps.Claim("k"), time.Minute))
 		if !holder.Granted || waiter.Granted {
 			t.Fatalf("the holder is %+v, the waiter %+v", holder, waiter)
 		}
 		n.isolate(i)
-		if err := isolated.Renew(t.Context(), []driver.Ticket{holder})[0]; err == nil {
+		if steps.Renew(t, isolated, holder) == nil {
 			t.Error("the holder at the isolated server has renewed its lease")
 		}
 		for end := time.Now().Add(2 * time.Minute); !waiter.Granted; {
@@ -93,9 +93,7 @@ func TestHolderAtAnIsolatedServerLosesItsLock(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if waiter.Token <= holder.Token {
-			t.Errorf("token %d follows %d", waiter.Token, holder.Token)
-		}
+		steps.Rises(t, holder.Token, waiter.Token)
 		n.join()
 		testserver.Eventually(t, time.Minute, "the holder hears that its lease is over", func() bool {
 			err := isolated.Renew(t.Context(), []driver.Ticket{holder})[0]
@@ -107,7 +105,7 @@ func TestHolderAtAnIsolatedServerLosesItsLock(t *testing.T) {
 		if err := other.Leave(t.Context(), waiter, driver.Exit{}); err != nil && !driver.Gone(err) {
 			t.Error(err)
 		}
-		next := enter(t, isolated, steps.Claim("k"))
+		next := steps.PersistEnter(t, isolated, steps.Claim("k"))
 		for !next.Granted {
 			var err error
 			if next, err = isolated.Await(t.Context(), next); err != nil && !errors.Is(err, driver.ErrRefused) {

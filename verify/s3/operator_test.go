@@ -20,7 +20,6 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/doctor"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/drivertest/steps"
@@ -160,19 +159,6 @@ func TestURLWithoutCredentialsSaysWhatToSet(t *testing.T) {
 	if err := store.Ping(t.Context()); !errors.As(err, &bad) || !strings.Contains(err.Error(), "set AWS_ACCESS_KEY_ID") {
 		t.Errorf("got %v", err)
 	}
-}
-
-func TestNobodyWinsTwice(t *testing.T) {
-	url := fakeS3(t)
-	var backends []driver.Backend
-	for range 8 {
-		backends = append(backends, views(url)(t))
-	}
-	got, err := doctor.Race(t.Context(), backends, 32, 10)
-	if err != nil || !got.Excludes() {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	t.Logf("%+v", got)
 }
 
 // dial returns a client of its own for a server at url.

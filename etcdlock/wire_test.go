@@ -154,9 +154,10 @@ func TestTicketHasTheGrantedTTL(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t, testserver.Config("--election-timeout=3000")))
 	b := x.backend()
+	sent := time.Now()
 	k := steps.Hold(t, b, steps.TTL(steps.Claim("k"), lease))
-	if k.TTL != 5*time.Second || k.Left > k.TTL || k.Left < 3*time.Second {
-		t.Errorf("with an election timeout of 3s a lease of 2s is granted for %v, %v left; want 5s", k.TTL, k.Left)
+	if took := time.Since(sent); k.TTL != 5*time.Second || k.Left > k.TTL || k.Left < k.TTL-took {
+		t.Errorf("with an election timeout of 3s a lease of 2s is granted for %v, %v left after %v; want 5s", k.TTL, k.Left, took)
 	}
 	steps.Leave(t, b, k)
 }
@@ -192,7 +193,7 @@ func TestCallsEndWithTheirContextWhenTheServerHangs(t *testing.T) {
 	// One that has time left is told of the server, and may ask again.
 	began := time.Now()
 	_, err := b.Enter(steps.Soon(t), steps.TTL(steps.Claim("other"), 30*time.Minute))
-	if took := time.Since(began); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no lease within 2s") || took > 5*time.Second {
+	if took := time.Since(began); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(fmt.Sprint(err), "no lease within 2s") || took > 20*time.Second {
 		t.Errorf("a new lease on a server that hangs is %v after %v; want that none was granted within 2s", err, took)
 	}
 	began = time.Now()

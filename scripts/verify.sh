@@ -20,9 +20,10 @@ flags=(-count=1)
 export FENCELOCK_SEED=${FENCELOCK_SEED:-random} # make test plays the same random sequences each time
 
 # stores runs the tests with the build tag verify that no other part runs, side by side. A package with a file
-# tier_verify_test.go, or another that has no test of its own, runs all of its tests: the file changes them.
+# tier_verify_test.go, or another that has no test of its own, runs all of its tests: the file changes them. The race
+# detector, which triples the time of a server in the same process, has seen their code in make test.
 stores() {
-	local folder tests whole=() some=() names=
+	local tags=("${tags[@]}" -race=false) folder tests whole=() some=() names=
 	while read -r folder; do
 		if [ ! -e "$folder/tier_verify_test.go" ] && tests=$(tagged "$folder" | xargs grep -ohE '^func Test[A-Za-z0-9_]+'); then
 			some+=("./$folder")
@@ -36,8 +37,8 @@ stores() {
 	run 'stores, all tests' '' . "${whole[@]}"
 }
 
-# sequences plays random sequences by the hundred. What they look for are answers that differ from the model's, so the
-# race detector stays out: it takes three times as long, and has seen the same code in make test.
+# sequences plays random sequences by the hundred, without the race detector as well: what they look for are answers
+# that differ from the model's.
 by_the_hundred='^Test.*Model.*(Always|OnServers)$'
 sequences() {
 	local tags=("${tags[@]}" -race=false)

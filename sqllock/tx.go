@@ -344,16 +344,12 @@ func (l *TxLocker) circle(ctx context.Context, t driver.Ticket) error {
 	return err
 }
 
-// before returns the names of the transactions that one waits for in the line of key.
+// before returns the names of the transactions that one waits for in the line of key, if it does: its name is there
+// for a while after it has left.
 func (l *TxLocker) before(ctx context.Context, key, name string) (names []string, err error) {
 	ids, err := l.b.swap.Claims(ctx, key)
-	for i, id := range ids {
-		if strings.HasPrefix(id, name) {
-			ids = ids[:i]
-			break
-		}
-	}
-	for _, id := range ids {
+	own := slices.IndexFunc(ids, func(id string) bool { return strings.HasPrefix(id, name) })
+	for _, id := range ids[:max(0, own)] {
 		if len(id) == 2*len(name) { // see TxLocker.lock
 			names = append(names, id[:len(name)])
 		}

@@ -400,8 +400,8 @@ func (b *Backend) forget(now time.Time) {
 		defer cancel()
 		stale, err := b.store.Forget(ctx, now.Add(-line.IdleFor).UnixMicro())
 		for _, key := range stale {
-			if err == nil {
-				err = b.Settle(ctx, key)
+			if err == nil && ctx.Err() == nil {
+				_ = b.Settle(ctx, key) // a damaged one must not hold up the others
 			}
 		}
 	})

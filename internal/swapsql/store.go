@@ -84,17 +84,19 @@ WHERE of_key = ? AND ending > 0 AND {alone} LIMIT 1000000`
 	readMost = 8 << 10
 	listSQL  = `{sure}SELECT {hex}lock_key{/hex} FROM fencelock_swap
 WHERE lock_key >= ? AND length(line) + length(arrivals) > 0 AND {alone} ORDER BY lock_key LIMIT 200`
-	purgeSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ending <= {now} AND {alone}`
+	purgeSQL = `DELETE FROM fencelock_lease WHERE of_key = ? AND (%s) AND ` + overNowSQL + ` AND {alone}`
 	// What nobody needs is looked for without a lock, and deleted by its key, some rows at a time: MariaDB and MySQL
 	// lock each row that a DELETE looks at until it has ended, and hours of a busy program leave millions.
 	idleSQL = `SELECT {hex}lock_key{/hex} FROM fencelock_swap WHERE lock_key > ? AND last < ?
 	AND length(line) + length(arrivals) = 0 AND length(mark) = 0 AND {alone} ORDER BY lock_key LIMIT 1000`
 	forgetSQL = `DELETE FROM fencelock_swap WHERE last < ? AND length(line) + length(arrivals) = 0
 	AND length(mark) = 0 AND lock_key IN (?%s) AND {alone}`
-	staleSQL = `SELECT {hex}lock_key{/hex} FROM fencelock_swap WHERE last < ?
-	AND length(line) + length(arrivals) > 0 AND {alone} LIMIT 200`
+	staleSQL = `SELECT {hex}lock_key{/hex} FROM fencelock_swap WHERE lock_key > ? AND last < ?
+	AND length(line) + length(arrivals) > 0 AND {alone} ORDER BY lock_key LIMIT 1000`
 	overSQL = `SELECT {hex}of_key{/hex}, {hex}id{/hex} FROM fencelock_lease
-	WHERE ending <= {now} AND {alone} LIMIT 1000`
+	WHERE ` + overNowSQL + ` AND {alone} LIMIT 1000`
+	// What a swap on MariaDB or MySQL was to begin is over after a day: see noLeaseSQL.
+	overNowSQL = `ending <= {now} AND ending > 86400000000 - {now}`
 )
 
 // readSomeSQL reads one byte more than readMost, so that it shows whether there are others.
@@ -214,15 +216,29 @@ func (s *Store) Forget(ctx context.Context, last int64) (stale []string, err err
 	if err = s.forgetBindings(ctx); err != nil {
 		return nil, err
 	}
-	return s.keys(ctx, "list idle lines", staleSQL, last)
+	err = s.each(ctx, "list idle lines", staleSQL, []any{last}, func(keys []string) error {
+		stale = append(stale, keys...)
+		return nil
+	})
+	return stale, err
 }
 
-func (s *Store) forgetLines(ctx context.Context, last int64) error {
+// each calls f with the rows of a query of keys whose first argument is the one that they come after, a page at a time.
+func (s *Store) each(ctx context.Context, what, text string, args []any, f func(keys []string) error) error {
 	for from := ""; ; {
-		keys, err := s.keys(ctx, "list idle lines", idleSQL, []byte(from), last)
+		keys, err := s.keys(ctx, what, text, append([]any{[]byte(from)}, args...)...)
 		if err != nil || len(keys) == 0 {
 			return err
 		}
+		if err := f(keys); err != nil {
+			return err
+		}
+		from = keys[len(keys)-1]
+	}
+}
+
+func (s *Store) forgetLines(ctx context.Context, last int64) error {
+	return s.each(ctx, "list idle lines", idleSQL, []any{last}, func(keys []string) error {
 		for some := range slices.Chunk(keys, mostAtOnce) {
 			args := []any{last}
 			for _, key := range some {
@@ -233,8 +249,8 @@ func (s *Store) forgetLines(ctx context.Context, last int64) error {
 				return err
 			}
 		}
-		from = keys[len(keys)-1]
-	}
+		return nil
+	})
 }
 
 // forgetLeases removes those that have ended: none of them begins again.

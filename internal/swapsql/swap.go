@@ -41,10 +41,11 @@ WHERE lock_key = ? AND version = ? AND last = ? AND {now} < ? AND {alone}`
 	FROM unnest(?::text[], ?::bigint[]) AS u (i, ttl), swapped` + longerSQL + `)`
 	tellSQL = `, unnest(?::text[]) AS n (channel) WHERE pg_notify(channel, '') IS NOT NULL`
 
-	// MariaDB and MySQL update several tables at once. A lease that ends at 0 is not there.
+	// MariaDB and MySQL update several tables at once. A lease that ends at 0 or before is not there. One that a swap
+	// is about to begin ends at minus the time: nobody may forget it meanwhile, see overNowSQL.
 	noLeaseSQL = `INSERT INTO fencelock_lease (of_key, id, ending, renewals)%s
-ON DUPLICATE KEY UPDATE renewals = fencelock_lease.renewals`
-	oneLeaseSQL = ` {values}?, ?, 0, 0{end}`
+ON DUPLICATE KEY UPDATE ending = CASE WHEN fencelock_lease.ending <= {now} THEN -{now} ELSE fencelock_lease.ending END`
+	oneLeaseSQL = ` {values}?, ?, -{now}, 0{end}`
 	joinSQL     = ` LEFT JOIN fencelock_lease ON of_key = lock_key AND id IN (%s)`
 	leasesSQL   = `, ending = CASE%s ELSE ending END`
 

@@ -3,6 +3,7 @@ package swapsql
 import (
 	"context"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,8 +42,11 @@ WHERE of_key = ? AND id = ? AND ending > {now} AND {alone} AND (SELECT COUNT(*) 
 	unbindMySQL = `UPDATE fencelock_lease l JOIN (
 	SELECT id FROM fencelock_binding WHERE id IN (%s) LIMIT 1000 FOR UPDATE SKIP LOCKED) unlocked ON l.id = unlocked.id
 SET l.ending = 1 WHERE l.of_key = ? AND l.ending = ? AND {alone}`
+	// A binding is kept while a lease is bound to it: whoever settles that line ends the lease by it.
 	forgetBindingsSQL = `SELECT lock_key FROM (SELECT id AS lock_key FROM fencelock_binding
-	WHERE since < {now} - 86400000000 AND {alone} LIMIT 200 FOR UPDATE SKIP LOCKED) unlocked WHERE {alone}`
+	WHERE id > ? AND since < {now} - 86400000000 AND {alone} ORDER BY id LIMIT 200 FOR UPDATE SKIP LOCKED) unlocked
+WHERE {alone}`
+	boundSQL         = `SELECT {hex}id{/hex} FROM fencelock_lease WHERE ending = ? AND {alone}`
 	forgetBindingSQL = `DELETE FROM fencelock_binding WHERE id = ? AND {alone}`
 	// searchSQL finds the keys in whose lines a text occurs.
 	searchSQL = `SELECT {hex}lock_key{/hex} FROM fencelock_swap
@@ -116,16 +120,18 @@ func (s *Store) unbind(ctx context.Context, key string, arrivals int, st *swaplo
 	return err
 }
 
-// forgetBindings removes old rows that no transaction locks.
+// forgetBindings removes old rows that no transaction locks and no lease needs.
 func (s *Store) forgetBindings(ctx context.Context) error {
 	if s.d.kind != mysql {
 		return nil
 	}
-	ids, err := s.keys(ctx, "forget bindings", forgetBindingsSQL)
-	for _, id := range ids {
-		if err == nil {
-			_, err = s.write(ctx, "forget bindings", "", forgetBindingSQL, []byte(id))
+	return s.each(ctx, "forget bindings", forgetBindingsSQL, nil, func(ids []string) error {
+		needed, err := s.keys(ctx, "list the leases of transactions", boundSQL, int64(bound))
+		for _, id := range ids {
+			if err == nil && !slices.Contains(needed, id) {
+				_, err = s.write(ctx, "forget bindings", "", forgetBindingSQL, []byte(id))
+			}
 		}
-	}
-	return err
+		return err
+	})
 }

@@ -2,8 +2,11 @@ package sql_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +17,75 @@ import (
 	"github.com/fencelock/fencelock/sqllock"
 	"github.com/fencelock/fencelock/swaplock"
 )
+
+// TestWhatATransactionHeldIsForgottenAfterADay has transactions whose program never looked at their keys again.
+func TestWhatATransactionHeldIsForgottenAfterADay(t *testing.T) {
+	eachTx(t, onServers, func(t *testing.T, s *store, a, b *sqllock.Backend, db *sql.DB) {
+		tx := s.transaction(t, a, db, nil)
+		const many = 230
+		for i := range many {
+			take(t, tx, fmt.Sprint("order ", i))
+		}
+		must(t, tx.Commit())
+		for _, aged := range []string{
+			"UPDATE fencelock_swap SET last = last - 90000000000, line = REPLACE(line, '\"token\":17', '\"token\":16')",
+			"UPDATE fencelock_binding SET since = since - 90000000000",
+		} {
+			if s.dialect == sqllock.MySQL || !strings.Contains(aged, "binding") {
+				s.do(t, aged)
+			}
+		}
+		st := swapStore(s.db, s.dialect)
+		forget := func() {
+			stale, err := st.Forget(soon(t), time.Now().Add(-24*time.Hour).UnixMicro())
+			must(t, err)
+			for _, key := range stale {
+				must(t, swaplock.New(st).Settle(soon(t), key))
+			}
+		}
+		forget()
+		use(t, b, "order 7")
+		forget()
+		forget()
+		tables := []string{"fencelock_swap WHERE line <> ''", "fencelock_lease WHERE ending > 0"}
+		if s.dialect == sqllock.MySQL {
+			tables = append(tables, "fencelock_binding")
+		}
+		for _, table := range tables {
+			steps.Same(t, "rows of "+table, ask[int](t, s, "SELECT count(*) FROM "+table), 0)
+		}
+	})
+}
+
+// TestFirstRenewalBesideForget: what has just been renewed is in line, also while others forget what is old.
+func TestFirstRenewalBesideForget(t *testing.T) {
+	each(t, onServers, func(t *testing.T, s *store) {
+		a, b := s.polling(t), s.polling(t)
+		use(t, a, "first")
+		ctx, cancel := context.WithCancel(soon(t))
+		st := swapStore(s.open(t), s.dialect)
+		forgetful := behind(func() error {
+			for {
+				if _, err := st.Forget(ctx, 0); err != nil || ctx.Err() != nil {
+					return err
+				}
+			}
+		})
+		for i := range 150 {
+			key := fmt.Sprint("k", i)
+			h := hold(t, b, claim(key))
+			w := enter(t, a, claim(key)) // behind another, it has no lease of its own yet
+			renewed(t, a, w)
+			renewed(t, a, w)
+			leave(t, a, w)
+			leave(t, b, h)
+		}
+		cancel()
+		if err := <-forgetful; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("Forget: %v", err)
+		}
+	})
+}
 
 // TestIdleLinesAreForgottenAfterADay: each process has that done about once an hour.
 func TestIdleLinesAreForgottenAfterADay(t *testing.T) {

@@ -289,7 +289,12 @@ func TestTransactionsInALineAreNoDeadlock(t *testing.T) {
 			!errors.Is(err, context.DeadlineExceeded) || !errors.As(err, new(*driver.BusyError)) {
 			t.Errorf("Lock behind another transaction answered %v; want that ctx ended, and who holds it", err)
 		}
+		// The first one has given up: it waits for nobody.
+		waits := behind(func() error { return second(two.Lock(soon(t), "x")) })
+		until(t, "the second transaction waits", func() bool { return inLine(t, a, "x") == 2 })
+		pause(time.Second) // it looks for a deadlock meanwhile
 		usable(t, s, one)
+		well(t, "Lock behind a transaction that has ended", <-waits)
 		usable(t, s, two)
 	})
 }

@@ -53,6 +53,7 @@ type tombstone struct {
 	Until  time.Time `json:"until"`
 	Reason string    `json:"reason,omitempty"`
 	Broken bool      `json:"broken,omitempty"`
+	Left   bool      `json:"left,omitempty"`
 }
 
 // parse reads a document.

@@ -63,11 +63,13 @@ func (r *reading) obey(s *line.Step) error {
 		}
 		id := string(m.Leave + m.Lend)
 		c := r.Find(id)
-		if r.obeyed == nil {
-			r.obeyed = map[string]bool{}
-		}
 		there := c != nil && c.Token == m.Token
-		r.obeyed[id] = r.obeyed[id] || there
+		if m.Leave != "" {
+			if r.obeyed == nil {
+				r.obeyed = map[string]bool{}
+			}
+			r.obeyed[id] = r.obeyed[id] || there
+		}
 		switch {
 		case !there:
 		case m.Leave != "":

@@ -30,7 +30,7 @@ type reading struct {
 
 	opens    bool            // the step lets others arrive
 	appended bool            // the step that runs has sent its job.other
-	obeyed   map[string]bool // by the ID of a message: its claim was there
+	obeyed   map[string]bool // by the ID of a message to leave: its claim was there
 }
 
 // origin holds a claim as it was read.
@@ -97,7 +97,7 @@ func open(key string, st State) (*reading, error) {
 	}
 	for _, t := range d.Tombstones {
 		gone := driver.GoneError{Reason: t.Reason, Broken: t.Broken}
-		r.Tombstones[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone}
+		r.Tombstones[string(t.ID)] = line.Tombstone{Until: sinceEpoch(t.Until), Gone: gone, Left: t.Left}
 	}
 	return r, nil
 }
@@ -353,7 +353,8 @@ func (r *reading) write(c *Change) error {
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.Tombstones)) {
 		t := r.Tombstones[id]
-		d.Tombstones = append(d.Tombstones, tombstone{text(id), fromEpoch(t.Until), t.Gone.Reason, t.Gone.Broken})
+		w := tombstone{text(id), fromEpoch(t.Until), t.Gone.Reason, t.Gone.Broken, t.Left}
+		d.Tombstones = append(d.Tombstones, w)
 	}
 	var err error
 	c.Document, err = json.Marshal(d)

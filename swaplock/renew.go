@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/driverutil"
@@ -85,7 +86,8 @@ const keysAtOnce = 8
 type firstRenewal struct {
 	Lease
 	token int64
-	err   *error // the answer
+	until time.Duration // when the lease ends if the first try is not lost
+	err   *error        // the answer
 }
 
 // lend gives claims of key records, by one step, or says why they are gone.
@@ -117,5 +119,12 @@ func (f *firstRenewal) step(r *reading, s *line.Step) error {
 	if c == nil {
 		return r.Gone(s, f.ID)
 	}
-	return r.renew(s, c, f.TTL)
+	if f.until != 0 && c.Expires >= f.until && r.settle(c) != inDocument {
+		return nil // others have done it
+	}
+	err := r.renew(s, c, f.TTL)
+	if f.until == 0 {
+		f.until = c.Expires
+	}
+	return err
 }

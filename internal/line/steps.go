@@ -89,6 +89,11 @@ func (l *Line) Leave(s *Step, t *driver.Ticket, e driver.Exit) error {
 	if c == nil {
 		return err
 	}
+	if c.Noticed {
+		gone := l.Tombstones[c.ID]
+		gone.Left = true
+		l.Tombstones[c.ID] = gone
+	}
 	if e.Mark != "" && c.Granted {
 		l.Mark, l.MarkedBy = max(l.Mark, e.Mark), c.ID
 	}

@@ -12,6 +12,7 @@ import (
 type Tombstone struct {
 	Until time.Duration // see Step.Mono
 	Gone  driver.GoneError
+	Left  bool // the claim was under notice, which Gone tells of, and has left in time
 }
 
 // bar keeps id out. It never shortens an earlier tombstone, and the reason that
@@ -25,13 +26,14 @@ func (l *Line) bar(s *Step, id string, until time.Duration, gone driver.GoneErro
 		l.Sweep(s)
 		l.sweepAt = max(64, 2*len(l.Tombstones))
 	}
+	t := Tombstone{Until: until, Gone: gone}
 	if old, ok := l.Tombstones[id]; ok {
-		until = max(until, old.Until)
+		t.Until = max(until, old.Until)
 		if !gone.Broken {
-			gone = old.Gone
+			t.Gone, t.Left = old.Gone, old.Left
 		}
 	}
-	l.Tombstones[id] = Tombstone{until, gone}
+	l.Tombstones[id] = t
 }
 
 // Sweep forgets the tombstones that are over.

@@ -93,7 +93,7 @@ func (b *Backend) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) err
 		found, asked := r.obeyed[t.ID]
 		missed = missed || asked && !found
 		err := r.Leave(s, &t, e)
-		if r.appended && (r.Tombstones[t.ID].Left || !missed && err == error(driver.GoneError{})) {
+		if r.appended && !missed && (err == error(driver.GoneError{}) || r.Tombstones[t.ID].Left) {
 			return nil // it has left by the message, maybe under notice
 		}
 		return err

@@ -239,20 +239,23 @@ func TestLeaseOfALineLeftEmptyIsWhole(t *testing.T) {
 	})
 }
 
-// A holder under notice leaves by a message, since its swap was lost. It has left, and was not broken.
+// A holder under notice leaves by a message, since its swap was lost. It has left, and was not broken. It cannot leave
+// twice.
 func TestLeaveUnderNoticeByAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &failing{toy: newToy()}
 		a, b := opened(t, s), opened(t, s.toy)
-		holder := entered(t, a, exclusive("holder", time.Hour))
-		waiter := entered(t, b, exclusive("waiter", time.Hour))
-		notice := driver.Break{Reason: "enough", Notice: time.Minute}
-		steps.Must(t, b.Break(t.Context(), "k", holder.Token, notice))
+		holder, other := entered(t, a, reader("holder")), entered(t, b, reader("other"))
+		noticed(t, b, holder)
 		s.before = func() error { // of the line in which the holder was alone
-			s.before = func() error { return renewed(t, b, waiter) }
+			s.before = func() error { return renewed(t, b, other) }
 			return nil
 		}
 		left(t, a, holder)
+		err := a.Leave(t.Context(), holder, driver.Exit{}) // by a message at once, as the last swap came too late
+		if !driver.Gone(err) {
+			t.Errorf("the second Leave returned %v", err)
+		}
 	})
 }
 

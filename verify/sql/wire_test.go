@@ -186,7 +186,9 @@ func TestGrantIsHeardWithoutReadingTheLine(t *testing.T) {
 				leave(t, b, w)
 				leave(t, c, granted(t, c, last))
 			}
-			if t.Logf("%d quick hand-overs", quick); reads > quick/4 { // it looks each second, too
+			// A process that reads the line for each grant would do so each time. One that does not may look late for
+			// the round before, and looks each second.
+			if t.Logf("%d quick hand-overs", quick); reads > quick/2 {
 				t.Errorf("in %d hand-overs the line was read %d times", quick, reads)
 			}
 		})

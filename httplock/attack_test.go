@@ -28,9 +28,8 @@ import (
 )
 
 // hurriedSite is a site whose time limits of connections are short.
-func hurriedSite(t *testing.T) (addr string) {
+func hurriedSite(t *testing.T, limit time.Duration) (addr string) {
 	t.Helper()
-	const limit = 500 * time.Millisecond
 	client := testclient.New(t, memlock.New(), &fencelock.Options{TTL: placeKept})
 	s, err := httplock.New(client, nil)
 	steps.Must(t, err)
@@ -60,7 +59,7 @@ func hurriedSite(t *testing.T) (addr string) {
 // others meanwhile.
 func TestSlowConnectionsAreLetGo(t *testing.T) {
 	const each = 100
-	addr := hurriedSite(t)
+	addr := hurriedSite(t, 500*time.Millisecond)
 	var all sync.WaitGroup
 	for _, begin := range []string{
 		"POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", // a header that never ends
@@ -135,6 +134,27 @@ func (e *endless) Read(b []byte) (int, error) {
 	copy(b, bytes.Repeat([]byte(" "), n))
 	e.sent.Add(int64(n))
 	return n, nil
+}
+
+func TestHeaderFloodIsRefused(t *testing.T) {
+	addr := hurriedSite(t, 5*time.Second)
+	for name, header := range map[string]string{
+		"one": "X-Long: " + strings.Repeat("x", 64<<10) + "\r\n", "many": strings.Repeat("X-Many: x\r\n", 10_000),
+	} {
+		c, err := net.Dial("tcp", addr)
+		steps.Must(t, err)
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		switch {
+		case err != nil && isReset(err):
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		case res.StatusCode != http.StatusRequestHeaderFieldsTooLarge:
+			t.Errorf("%s: status %d", name, res.StatusCode)
+		}
+		c.Close()
+	}
 }
 
 // A key is bytes, and no path, whatever it looks like.

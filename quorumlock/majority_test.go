@@ -344,12 +344,14 @@ func TestAnswersBehindAMajorityAreNotCounted(t *testing.T) {
 // TestReasonIsThatOfTheBreakThatEndedIt: an operator gives notice, and another one breaks the claim at once. Neither
 // reaches all nodes. The holder hears of the break that a majority knows, whichever node answers last.
 func TestReasonIsThatOfTheBreakThatEndedIt(t *testing.T) {
-	for last := range 3 { // the node that knows of the notice alone
+	for at := range 9 {
+		last, place := at/3, at%3 // the node that knows of the notice alone, and whether it answers first
 		three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
 			ticket, err := b.Enter(t.Context(), exclusive("ours"))
 			steps.Must(t, err)
 			steps.Must(t, b.Settle(t.Context()))
 			for i, n := range nodes {
+				n.slow = time.Duration((place+i-last+3)%3) * time.Second
 				how := driver.Break{Reason: "two", Delay: -1}
 				if i == last {
 					how = driver.Break{Reason: "one", Delay: -1, Notice: time.Minute}
@@ -357,7 +359,7 @@ func TestReasonIsThatOfTheBreakThatEndedIt(t *testing.T) {
 				steps.Must(t, n.Break(t.Context(), "k", ticket.Token, how))
 			}
 			want := driver.GoneError{Reason: "two", Broken: true}
-			what := fmt.Sprintf("with a notice at node %d alone ", last)
+			what := fmt.Sprintf("with a notice at node %d alone, which answers as %d: ", last, place)
 			steps.Is(t, what+"Renew", b.Renew(t.Context(), []driver.Ticket{ticket})[0], want)
 			steps.Is(t, what+"Await", steps.ErrOf(b.Await(t.Context(), ticket)), want)
 			steps.Is(t, what+"Enter", steps.ErrOf(b.Enter(t.Context(), ticket.Claim)), want)

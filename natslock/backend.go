@@ -7,9 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -66,7 +66,7 @@ func New(js jetstream.JetStream, o *Options) *Backend {
 		}
 	}
 	b.subjects = "$KV." + b.name + "."
-	return &Backend{swaplock.New(&store{swapkv.New(b), b}), b}
+	return &Backend{swaplock.New(&store{Store: swapkv.New(b), bucket: b}), b}
 }
 
 // Open takes the Backend over for one Client, and says what is wrong with the arguments of New.
@@ -76,6 +76,7 @@ func (b *Backend) Open() error { return b.Take(b.bucket.invalid) }
 type store struct {
 	swapkv.Store
 	bucket *bucket
+	looked atomic.Uint64 // the revision that Forget has looked at last
 }
 
 var _ swaplock.Messenger = (*store)(nil)
@@ -142,36 +143,40 @@ func (s *store) Watch(ctx context.Context, _ func() map[string]string, hear func
 }
 
 const (
-	// forgetMost is how many names are looked at in one go.
-	forgetMost = 1000
-	// keptFor is for how long a message that nobody has done stays, and a lease that has ended.
-	keptFor = 24 * time.Hour
+	// forgetFor is how long one Forget looks, and mostStale how many keys it returns. The next one goes on there.
+	forgetFor = 3 * time.Minute
+	mostStale = 500
 )
 
-// Forget removes idle lines, and leases and messages that are old. It looks at some of them.
+// Forget removes what was written before last: idle lines, messages that nobody has done, and leases that had ended by
+// then. It looks at all that is so old, and was not removed, by a request for each, in the order of the revisions.
 func (s *store) Forget(ctx context.Context, last int64) (stale []string, err error) {
-	all, now, err := s.bucket.list(ctx, ">")
-	mathrand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, name := range all[:min(len(all), forgetMost)] {
-		o, err := s.bucket.Get(ctx, name)
+	before, end := time.UnixMicro(last), time.Now().Add(forgetFor)
+	for len(stale) < mostStale && time.Now().Before(end) {
+		m, err := s.bucket.next(ctx, s.looked.Load())
 		if err != nil {
 			return stale, err
 		}
+		if m.Seq == 0 || !m.Time.Before(before) {
+			s.looked.Store(0)
+			break
+		}
+		s.looked.Store(m.Seq)
+		name := strings.TrimPrefix(m.Subject, s.bucket.subjects)
 		var busy, idle bool
-		kind, _, _ := strings.Cut(name, ".")
-		switch before := now.Add(-keptFor); kind {
+		switch kind, _, _ := strings.Cut(name, "."); kind {
 		case "line":
-			busy, idle = swapkv.IdleLine(o, last)
+			busy, idle = swapkv.IdleLine(m.object(), last)
 		case "lease":
-			idle = s.IdleLease(o, before)
+			idle = s.IdleLease(m.object(), before)
 		case "note":
-			idle = o.Modified.Before(before)
+			idle = true
 		}
 		if busy {
 			stale = append(stale, keyOf(name))
 		} else if idle {
-			s.bucket.Remove(name, o.Version)
+			s.bucket.purge(m.Subject, m.Seq)
 		}
 	}
-	return stale, err
+	return stale, nil
 }

@@ -75,21 +75,39 @@ func (b *bucket) ask(ctx context.Context, verb string, question, answer any) err
 	return json.Unmarshal(m.Data, answer)
 }
 
+// message is an entry of the bucket.
+type message struct {
+	Subject string
+	Seq     uint64 // 0 if there is none
+	Data    []byte
+	Time    time.Time // when the leader took it
+}
+
+func (m *message) object() swapkv.Object {
+	if m.Seq == 0 {
+		return swapkv.Object{}
+	}
+	return swapkv.Object{Version: strconv.FormatUint(m.Seq, 10), Value: m.Data, Modified: m.Time}
+}
+
 // Get returns the entry under name, which has no value if somebody has deleted it.
 func (b *bucket) Get(ctx context.Context, name string) (swapkv.Object, error) {
-	var answer struct {
-		Message struct {
-			Seq  uint64
-			Data []byte
-			Time time.Time // when the leader took it
-		}
-	}
-	err := b.ask(ctx, "STREAM.MSG.GET", map[string]string{"last_by_subj": b.subjects + name}, &answer)
+	m, err := b.message(ctx, map[string]any{"last_by_subj": b.subjects + name})
+	return m.object(), err
+}
+
+// next returns the first entry behind a revision.
+func (b *bucket) next(ctx context.Context, revision uint64) (message, error) {
+	return b.message(ctx, map[string]any{"seq": revision + 1, "next_by_subj": b.subjects + ">"})
+}
+
+func (b *bucket) message(ctx context.Context, which map[string]any) (message, error) {
+	var answer struct{ Message message }
+	err := b.ask(ctx, "STREAM.MSG.GET", which, &answer)
 	if is(err, jetstream.JSErrCodeMessageNotFound, jetstream.JSErrCodeStreamNotFound) {
-		return swapkv.Object{}, nil
+		err = nil
 	}
-	m := answer.Message
-	return swapkv.Object{Version: strconv.FormatUint(m.Seq, 10), Value: m.Data, Modified: m.Time}, err
+	return answer.Message, err
 }
 
 // list returns the names that match filter, and the time of the leader after it was asked. It makes the bucket.
@@ -201,10 +219,17 @@ func (b *bucket) publish(ctx context.Context, name string, value []byte, o ...je
 	return strconv.FormatUint(ack.Sequence, 10), nil
 }
 
-// Remove asks the server for that, and nobody waits: what stays is forgotten some day.
-func (b *bucket) Remove(name, revision string) {
-	seq, _ := strconv.ParseUint(revision, 10, 64)
-	text, _ := json.Marshal(map[string]any{"filter": b.subjects + name, "seq": seq + 1})
+// Remove removes what is under name.
+func (b *bucket) Remove(name string) { b.purge(b.subjects+name, 0) }
+
+// purge asks the server to remove what has subject, unless it is behind revision; 0 is any. Nobody waits: what stays is
+// forgotten some day.
+func (b *bucket) purge(subject string, revision uint64) {
+	which := map[string]any{"filter": subject}
+	if revision > 0 {
+		which["seq"] = revision + 1
+	}
+	text, _ := json.Marshal(which)
 	_ = b.js.Conn().PublishRequest(b.api+"STREAM.PURGE.KV_"+b.name, nats.NewInbox(), text)
 }
 

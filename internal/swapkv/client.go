@@ -45,8 +45,8 @@ type Mailbox interface {
 	// Beside says what there is beside the line with that name.
 	Beside(ctx context.Context, line string) (Beside, error)
 
-	// Remove removes an object with that version, or one before. It need not succeed.
-	Remove(name, version string)
+	// Remove removes an object. It does not wait for that, and need not succeed.
+	Remove(name string)
 }
 
 // Beside is what there is beside a line.

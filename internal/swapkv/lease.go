@@ -108,7 +108,8 @@ func (s *Store) Purge(ctx context.Context, key string, ids []string) error {
 }
 
 // Renew has leases end later. A swap that ends one comes before or behind: a lease that was found in its line is
-// renewed unless it was ended for good since.
+// renewed unless it was ended for good since. It costs two Gets and a Put for each lease, and with a Mailbox one more
+// Get the first time.
 func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
 	alive, errs := make([]bool, len(ls)), make([]error, len(ls))
 	_ = driverutil.Each(len(ls), atOnce, func(i int) error {
@@ -128,15 +129,11 @@ const mostTries = 20
 
 func (s *Store) renew(ctx context.Context, l *swaplock.Lease) (alive bool, err error) {
 	var before string // the version that was seen first
+	var made string   // the lease of which this call has made the object
 	for n := range mostTries {
-		o, err := s.get(ctx, s.Client.LineName(l.Key))
-		if err != nil {
-			return false, err
-		}
-		d, err := parse(s.Client.LineName(l.Key), o)
-		ref := d.of(text(l.ID))
-		if err != nil || ref == nil {
-			return false, err
+		ref, err := s.ref(ctx, l)
+		if ref == nil || ref.Lease == made {
+			return ref != nil, err
 		}
 		was, o, end, err := s.readLease(ctx, s.Client.LeaseName(l.Key, ref.Lease), ref)
 		if err != nil || was.Ended {
@@ -152,12 +149,34 @@ func (s *Store) renew(ctx context.Context, l *swaplock.Lease) (alive bool, err e
 			return false, err
 		}
 		later := lease{ID: ref.ID, TTL: driverutil.Duration(l.TTL), Until: end}
+		removes := s.writes(ref.Lease, l.TTL)
 		version, err := s.writeLease(ctx, l.Key, ref.Lease, o.Version, later)
-		if version != "" || err != nil && !errors.Is(err, ErrConflict) {
+		switch {
+		case errors.Is(err, ErrConflict), err == nil && version == "": // others have written it
+		case err != nil, !removes, o.Version != "":
 			return err == nil, err
+		default:
+			// Since the line was read, another client may have ended the lease, taken the lock, and removed the object
+			// that said so; or the claim has left. Then the line does not have the lease any more, so nobody reads the
+			// new object, and it is forgotten some day.
+			made = ref.Lease
 		}
 	}
 	return false, errBusy
+}
+
+// ref reads the lease of l in its line. It is nil if it is not there, or not known.
+func (s *Store) ref(ctx context.Context, l *swaplock.Lease) (*leaseRef, error) {
+	name := s.Client.LineName(l.Key)
+	o, err := s.get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := parse(name, o)
+	if err != nil {
+		return nil, err
+	}
+	return d.of(text(l.ID)), nil
 }
 
 var errBusy = driver.Refused(errors.New("others renew this lease all the time"))

@@ -33,10 +33,13 @@ type Store struct {
 	mu          sync.Mutex
 	time        time.Time // what the store has said last,
 	sent, heard int64     // when it was asked, and when it said so, by the clock of the process
+	written     written
 }
 
 // New returns a Store over c, without Grace and Size.
-func New(c Client) Store { return Store{Client: c, clock: clock.New()} }
+func New(c Client) Store {
+	return Store{Client: c, clock: clock.New(), written: written{ends: map[string]int64{}}}
+}
 
 // saw notes the time of the store, which was asked for at sent.
 func (s *Store) saw(sent int64, now time.Time) {
@@ -234,23 +237,6 @@ func (s *Store) settle(ctx context.Context, d *document, unknown error) (string,
 		return o.Version, nil
 	}
 	return "", nil // the place of d has another one, or none
-}
-
-// sweep removes the messages that next has done, and the leases that it has ended.
-func (s *Store) sweep(key string, v, next *seen) {
-	box, ok := s.Client.(Mailbox)
-	if !ok {
-		return
-	}
-	for _, m := range v.Messages[:len(v.Messages)-len(next.Messages)] {
-		box.Remove(m.Name, strconv.FormatInt(m.Version, 10))
-	}
-	for _, ref := range v.Leases {
-		stays := slices.ContainsFunc(next.Leases, func(r leaseRef) bool { return r.Lease == ref.Lease })
-		if version := v.Renewed[ref.Lease].Version; version != "" && !stays {
-			box.Remove(s.Client.LeaseName(key, ref.Lease), version)
-		}
-	}
 }
 
 // List costs what Read costs for each name that the Client has.

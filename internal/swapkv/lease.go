@@ -109,7 +109,7 @@ func (s *Store) Purge(ctx context.Context, key string, ids []string) error {
 
 // Renew has leases end later. A swap that ends one comes before or behind: a lease that was found in its line is
 // renewed unless it was ended for good since. It costs two Gets and a Put for each lease, and with a Mailbox one more
-// Get the first time.
+// Get where this process has not renewed it before.
 func (s *Store) Renew(ctx context.Context, ls []swaplock.Lease) ([]bool, error) {
 	alive, errs := make([]bool, len(ls)), make([]error, len(ls))
 	_ = driverutil.Each(len(ls), atOnce, func(i int) error {
@@ -129,11 +129,10 @@ const mostTries = 20
 
 func (s *Store) renew(ctx context.Context, l *swaplock.Lease) (alive bool, err error) {
 	var before string // the version that was seen first
-	var made string   // the lease of which this call has made the object
 	for n := range mostTries {
 		ref, err := s.ref(ctx, l)
-		if ref == nil || ref.Lease == made {
-			return ref != nil, err
+		if ref == nil {
+			return false, err
 		}
 		was, o, end, err := s.readLease(ctx, s.Client.LeaseName(l.Key, ref.Lease), ref)
 		if err != nil || was.Ended {
@@ -142,27 +141,43 @@ func (s *Store) renew(ctx context.Context, l *swaplock.Lease) (alive bool, err e
 		if n == 0 {
 			before = o.Version
 		} else if o.Version != before && time.Duration(was.TTL) >= l.TTL {
-			return true, nil // another call has done it meanwhile
+			return s.stands(ctx, l, ref, o.Version, o.Version) // another call has done it meanwhile
 		}
 		now, err := s.now(ctx, l.Key)
 		if err != nil || !end.After(now) {
 			return false, err
 		}
 		later := lease{ID: ref.ID, TTL: driverutil.Duration(l.TTL), Until: end}
-		removes := s.writes(ref.Lease, l.TTL)
+		s.writes(ref.Lease, l.TTL)
 		version, err := s.writeLease(ctx, l.Key, ref.Lease, o.Version, later)
 		switch {
 		case errors.Is(err, ErrConflict), err == nil && version == "": // others have written it
-		case err != nil, !removes, o.Version != "":
-			return err == nil, err
+		case err != nil:
+			return false, err
 		default:
-			// Since the line was read, another client may have ended the lease, taken the lock, and removed the object
-			// that said so; or the claim has left. Then the line does not have the lease any more, so nobody reads the
-			// new object, and it is forgotten some day.
-			made = ref.Lease
+			return s.stands(ctx, l, ref, o.Version, version)
 		}
 	}
 	return false, errBusy
+}
+
+// stands reports whether a lease is in its line still, of which version was written in place of before. Since the line
+// was read, another client may have ended the lease, taken the lock, and removed the object that said so; or the claim
+// has left. Then there was no object, or one that another renewal has made too late. Nobody reads it, and it is
+// forgotten some day. A version that is known to be of a lease in line was written before all that.
+func (s *Store) stands(
+	ctx context.Context, l *swaplock.Lease, ref *leaseRef, before, version string,
+) (bool, error) {
+	if _, removes := s.Client.(Mailbox); !removes {
+		return true, nil
+	}
+	if before == "" || s.known(ref.Lease) != before {
+		if now, err := s.ref(ctx, l); now == nil || now.Lease != ref.Lease {
+			return false, err
+		}
+	}
+	s.knows(ref.Lease, version)
+	return true, nil
 }
 
 // ref reads the lease of l in its line. It is nil if it is not there, or not known.

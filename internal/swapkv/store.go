@@ -38,7 +38,7 @@ type Store struct {
 
 // New returns a Store over c, without Grace and Size.
 func New(c Client) Store {
-	return Store{Client: c, clock: clock.New(), written: written{ends: map[string]int64{}}}
+	return Store{Client: c, clock: clock.New(), written: written{leases: map[string]writtenLease{}}}
 }
 
 // saw notes the time of the store, which was asked for at sent.

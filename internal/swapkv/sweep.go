@@ -23,27 +23,28 @@ func (s *Store) sweep(key string, v, next *seen) {
 	}
 }
 
-// written are the leases of which this process may have written the object, and when each ends unless it is renewed, by
-// the clock of the process. A claim mostly leaves by the line as it was seen before its first renewal.
+// written are the leases of which this process may have written the object. A claim mostly leaves by the line as it was
+// seen before its first renewal.
 type written struct {
-	ends map[string]int64
-	most int // how many there may be until those are left out that are over
+	leases map[string]writtenLease
+	most   int // how many there may be until those are left out that are over
 }
 
-// writes notes that the object of a lease is about to be written, if objects are removed.
-func (s *Store) writes(lease string, ttl time.Duration) (removes bool) {
-	if _, removes = s.Client.(Mailbox); !removes {
-		return false
-	}
+type writtenLease struct {
+	end     int64  // unless it is renewed, by the clock of the process
+	version string // the last one that is known to be of a lease in line
+}
+
+// writes notes that the object of a lease is about to be written.
+func (s *Store) writes(lease string, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, w := s.clock.Now(), &s.written
-	if len(w.ends) >= w.most { // others may have swept them
-		maps.DeleteFunc(w.ends, func(_ string, end int64) bool { return end < now })
-		w.most = 2*len(w.ends) + fewLeases
+	if len(w.leases) >= w.most { // others may have swept them
+		maps.DeleteFunc(w.leases, func(_ string, l writtenLease) bool { return l.end < now })
+		w.most = 2*len(w.leases) + fewLeases
 	}
-	w.ends[lease] = now + int64(ttl)
-	return true
+	w.leases[lease] = writtenLease{now + int64(ttl), w.leases[lease].version}
 }
 
 const fewLeases = 256
@@ -52,7 +53,23 @@ const fewLeases = 256
 func (s *Store) wrote(lease string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, wrote := s.written.ends[lease]
-	delete(s.written.ends, lease)
+	_, wrote := s.written.leases[lease]
+	delete(s.written.leases, lease)
 	return wrote
+}
+
+// knows notes a version that is of a lease in line, and known returns it.
+func (s *Store) knows(lease, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.written.leases[lease]; ok {
+		l.version = version
+		s.written.leases[lease] = l
+	}
+}
+
+func (s *Store) known(lease string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written.leases[lease].version
 }

@@ -169,13 +169,13 @@ type sleepy struct {
 }
 
 func (s *sleepy) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	time.Sleep(s.d)
+	time.Sleep(s.d) // real time: it takes a while
 	return s.Store.Leave(context.WithoutCancel(ctx), t, e)
 }
 
 func (s *sleepy) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
 	done, err := s.Store.Reserve(ctx, t, span)
-	time.Sleep(s.d / 2)
+	time.Sleep(s.d / 2) // real time: it takes a while
 	return done, err
 }
 
@@ -206,7 +206,7 @@ func TestReserveIsAnsweredWhileItsClaimLeaves(t *testing.T) {
 	use(64, func() { first = lock("k") })
 	second := make(chan *fencelock.Lease, 1)
 	go func() { second <- lock("k") }()
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * time.Millisecond) // real time: the second one is behind it most of the time
 	must(t, first.Release(bg)) // hands on, and the store is asked for tokens
 	must(t, (<-second).Release(bg))
 	c.Close()

@@ -103,7 +103,7 @@ func second(c driver.Claim) func(t *testing.T, b *swaplock.Backend) driver.Ticke
 	return func(t *testing.T, b *swaplock.Backend) driver.Ticket {
 		holder(t, b)
 		ticket := entered(t, b, c)
-		time.Sleep(30 * time.Second)
+		time.Sleep(30 * time.Second) // real time: none, its tests run in bubbles
 		return ticket
 	}
 }

@@ -207,7 +207,7 @@ func TestReserveIsAnsweredWhileItsClaimLeaves(t *testing.T) {
 	second := make(chan *fencelock.Lease, 1)
 	go func() { second <- lock("k") }()
 	time.Sleep(10 * time.Millisecond) // real time: the second one is behind it most of the time
-	must(t, first.Release(bg)) // hands on, and the store is asked for tokens
+	must(t, first.Release(bg))        // hands on, and the store is asked for tokens
 	must(t, (<-second).Release(bg))
 	c.Close()
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fencelock/fencelock/internal/line"
 	"github.com/fencelock/fencelock/internal/worker"
 )
 
@@ -58,6 +59,7 @@ func Ways() []string { return []string{"mutex", "rw", "sem", "reentrant", "set",
 func Worker(table Table) { worker.Main(func(o Order) error { return work(table, o) }) }
 
 func work(table Table, o Order) error {
+	line.ForgetEvery = time.Second // each hour of a program that runs for months comes in an hour of faults, too
 	service, ok := table[o.Service]
 	if !ok {
 		return fmt.Errorf("no service is called %q", o.Service)

@@ -35,18 +35,10 @@ func TestWhatATransactionHeldIsForgottenAfterADay(t *testing.T) {
 				s.do(t, aged)
 			}
 		}
-		st := swapStore(s.db, s.dialect)
-		forget := func() {
-			stale, err := st.Forget(soon(t), time.Now().Add(-24*time.Hour).UnixMicro())
-			must(t, err)
-			for _, key := range stale {
-				must(t, swaplock.New(st).Settle(soon(t), key))
-			}
-		}
-		forget()
+		s.forget(t)
 		use(t, b, "order 7")
-		forget()
-		forget()
+		s.forget(t)
+		s.forget(t)
 		tables := []string{"fencelock_swap WHERE line <> ''", "fencelock_lease WHERE ending > 0"}
 		if s.dialect == sqllock.MySQL {
 			tables = append(tables, "fencelock_binding")
@@ -55,6 +47,17 @@ func TestWhatATransactionHeldIsForgottenAfterADay(t *testing.T) {
 			steps.Same(t, "rows of "+table, ask[int](t, s, "SELECT count(*) FROM "+table), 0)
 		}
 	})
+}
+
+// forget removes what is older than a day, as a process does once an hour.
+func (s *store) forget(t testing.TB) {
+	t.Helper()
+	st := swapStore(s.db, s.dialect)
+	stale, err := st.Forget(soon(t), time.Now().Add(-24*time.Hour).UnixMicro())
+	must(t, err)
+	for _, key := range stale {
+		must(t, swaplock.New(st).Settle(soon(t), key))
+	}
 }
 
 // TestFirstRenewalBesideForget: what has just been renewed is in line, also while others forget what is old.
@@ -105,14 +108,8 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		inUse.Token -= 1e14
 		s.do(t, "UPDATE fencelock_swap SET expires = 1 WHERE {name} LIKE 'dead%'")
 		s.do(t, "UPDATE fencelock_lease SET ending = 1")
-		st := swapStore(s.db, s.dialect)
-		for range 2 {
-			stale, err := st.Forget(soon(t), time.Now().Add(-24*time.Hour).UnixMicro())
-			must(t, err)
-			for _, key := range stale {
-				must(t, swaplock.New(st).Settle(soon(t), key))
-			}
-		}
+		s.forget(t)
+		s.forget(t)
 		left := column[string](t, s.db, s.sql("SELECT {name} FROM fencelock_swap"))
 		slices.Sort(left)
 		// idle7 was in use less than a day ago.

@@ -145,6 +145,23 @@ func beforeEach(f func(ctx context.Context, method string)) clientv3.Config {
 	)}}
 }
 
+// A member that has just lost its leader may lose a request for a lease. The claim needs it, and has time left.
+//
+//verify:fault etcd | the request for a lease is lost
+func TestLostRequestForALeaseIsSentAgain(t *testing.T) {
+	t.Parallel()
+	x := newScene(t)
+	var sent atomic.Int64
+	etcd := dial(t, beforeEach(func(ctx context.Context, method string) {
+		if strings.HasSuffix(method, "/LeaseGrant") && sent.Add(1) == 1 {
+			<-ctx.Done()
+		}
+	}), x.server.Addr())
+	b := backend(t, etcd, x.prefix)
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("k")))
+	steps.Same(t, "requests for a lease", sent.Load(), 2)
+}
+
 // TestHungMemberDoesNotStopRenewals: a client asks its members in turn, so of the two
 // requests that a renewal is, one meets the member that hangs.
 func TestHungMemberDoesNotStopRenewals(t *testing.T) {

@@ -138,7 +138,7 @@ func wholeSeconds(d time.Duration) int64 {
 // lose the request too.
 const fetchTimeout = 2 * time.Second
 
-// errNoLease is no error of a context: the caller's context may have time left.
+// errNoLease is what a fetch ends with that got no answer in time.
 var errNoLease = errors.New("the server has granted no lease within " + fetchTimeout.String())
 
 // leaseFor returns a lease for a claim with this TTL: one of its own, if the claim is to
@@ -151,18 +151,23 @@ func (b *Backend) leaseFor(ctx context.Context, ttl time.Duration, own bool) (*l
 }
 
 // leaseOf returns the shared lease for claims with this TTL. A put does not start a lease
-// again, so leaseOf keeps a lease alive once a quarter of it has passed.
+// again, so leaseOf keeps a lease alive once a quarter of it has passed. It asks until ctx
+// ends: a server that is slow, or has lost the request, is no reason to refuse the claim.
 func (b *Backend) leaseOf(ctx context.Context, ttl time.Duration) (*lease, error) {
 	seconds := wholeSeconds(ttl)
-	l, fetch := b.leases.get(seconds, func(old *lease) (*lease, error) { return b.fetchLease(seconds, old) })
-	if l != nil {
-		return l, nil
-	}
-	select {
-	case <-fetch.done:
-		return fetch.lease, fetch.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	for {
+		l, fetch := b.leases.get(seconds, func(old *lease) (*lease, error) { return b.fetchLease(seconds, old) })
+		if l != nil {
+			return l, nil
+		}
+		select {
+		case <-fetch.done:
+			if fetch.err != errNoLease {
+				return fetch.lease, fetch.err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 

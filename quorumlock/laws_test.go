@@ -44,10 +44,9 @@ func quorumOf(
 }
 
 func TestQuorumKeepsTheLaws(t *testing.T) {
-	t.Parallel()
 	all := stores(t, 3)
-	drivertest.Run(t, func(t *testing.T) driver.Backend { return quorum(t, all) },
-		drivertest.ExpiryLag(50*time.Millisecond), drivertest.Lease(100*time.Millisecond))
+	drivertest.Run(t, func(t *testing.T) driver.Backend { return quorum(t, all) }, drivertest.InBubbles(),
+		drivertest.ExpiryLag(50*time.Millisecond))
 }
 
 func TestQuorumAnswersAsTheModelSays(t *testing.T) {

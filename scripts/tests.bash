@@ -10,9 +10,9 @@ folders=(torture check model traffic every cut bubble model-checking others obse
 # brings a copy of sync.Map of its own, and the linker may take that for all.
 unraced=(-gcflags=modernc.org/...=-race=false -gcflags=github.com/go-zookeeper/...=-race=false)
 
-# The tests of a store wait most of the time, for leases and for servers: alone, a package keeps half a processor busy.
-# So on two processors three packages run side by side.
-side_by_side=${FENCELOCK_TEST_PARALLEL:-3}
+# The tests of a store wait some of the time, for leases and for servers. So one package more than there are processors
+# runs at a time.
+side_by_side=${FENCELOCK_TEST_PARALLEL:-$(($(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1))}
 
 printed=$(mktemp)
 trap 'rm -f "$printed"' EXIT

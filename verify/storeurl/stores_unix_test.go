@@ -284,9 +284,8 @@ func TestZooKeeperWithAnUntrustedCertificate(t *testing.T) {
 	wrong := front(t, other, server.Addr())
 	query := "?" + url.Values{"ca": {f.ca}, "cert": {f.cert}, "key": {f.key}}.Encode()
 	steps.Well(t, "beside a server that is trusted", lockOnce(t, "zks://"+wrong+",127.0.0.1:"+port+query, enough))
-	begin := time.Now()
-	err := lockOnce(t, "zks://"+wrong+","+wrong+query, enough)
-	if !errors.As(err, new(*tls.CertificateVerificationError)) || time.Since(begin) > enough/2 {
-		t.Errorf("after %v without a server that is trusted: %v", time.Since(begin), err)
+	err := lockOnce(t, "zks://"+wrong+","+wrong+query, 10*enough)
+	if !errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without a server that is trusted: %v; want what its certificate lacks, at once", err)
 	}
 }

@@ -2,7 +2,6 @@ package faultproxy
 
 import (
 	"bufio"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -91,19 +90,4 @@ func join(all []message) string {
 		b.WriteString(m.data)
 	}
 	return b.String()
-}
-
-func TestTheWordsOfARequest(t *testing.T) {
-	r := Request{Data: []byte("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n\r\n\r\n")}
-	if got, want := r.Args(), []string{"SET", "k", "\r\n"}; !slices.Equal(got, want) {
-		t.Errorf("Args %q; want %q", got, want)
-	}
-	r.Data = []byte("\x02\x00\x00\x00\x03q")
-	if text, ok := r.Command(); text != "\x03q" || !ok {
-		t.Errorf("Command %q, %v", text, ok)
-	}
-	r.Data[3] = 1
-	if text, ok := r.Command(); ok {
-		t.Errorf("Command %q of a packet that continues one", text)
-	}
 }

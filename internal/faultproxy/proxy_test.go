@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -110,7 +109,7 @@ func (c *client) isCut() {
 // shortly is the wait for what must not come, long the one for what must.
 const (
 	shortly = 50 * time.Millisecond
-	long    = 10 * time.Second
+	long    = time.Minute
 )
 
 func hears(t *testing.T, heard chan string, want ...string) {
@@ -197,33 +196,14 @@ func TestDelaysDoNotAddUp(t *testing.T) {
 	addr, _ := server(t)
 	p := Start(t, addr, lines)
 	c := connect(t, p)
-	p.Delay(400 * time.Millisecond)
+	p.Delay(time.Second)
 	words := strings.Fields(strings.Repeat("word ", 50))
 	begun := time.Now()
 	c.says(words...)
 	c.hears(words...)
-	if took := time.Since(begun); took < 400*time.Millisecond || took > 5*time.Second {
-		t.Errorf("a round trip of 50 messages took %v; want 400ms, and far less than half of it for each", took)
+	if took := time.Since(begun); took < time.Second || took > 10*time.Second {
+		t.Errorf("a round trip of 50 messages took %v; want a second, and far less than half of it for each", took)
 	}
-}
-
-func TestRefuse(t *testing.T) {
-	addr, heard := server(t)
-	p := Start(t, addr, Framer{})
-	c := connect(t, p)
-	c.says("one")
-	c.hears("one")
-	hears(t, heard, "one")
-	p.Refuse()
-	c.isCut()
-	c = connect(t, p)
-	c.isCut()
-	p.Resume()
-	c = connect(t, p)
-	c.says("two")
-	c.hears("two")
-	hears(t, heard, "two")
-	steps.Same(t, "connections are open", p.Open(), 2)
 }
 
 // Four lines are sent at once, and the action is for the third.
@@ -253,14 +233,13 @@ func TestActions(t *testing.T) {
 			c.says(all...)
 			hears(t, heard, test.server...)
 			hearsNothing(t, heard)
-			if !came() {
-				t.Error("the request has not come")
-			}
-			var got []string // The answers to the first two lines may be late for the action.
+			steps.Eventually(t, "the request comes", came)
+			c.hears(all[:test.heard]...)
+			got := all[:test.heard:test.heard] // The answers to the first two lines may be late for the action.
 			for line, err := c.read(shortly); err == nil; line, err = c.read(shortly) {
 				got = append(got, line)
 			}
-			if len(got) < test.heard || len(got) > 2 || !slices.Equal(got, all[:len(got)]) {
+			if len(got) > 2 || !slices.Equal(got, all[:len(got)]) {
 				t.Fatalf("the client hears %q", got)
 			}
 			if test.cut {
@@ -281,31 +260,6 @@ func TestActions(t *testing.T) {
 	}
 }
 
-func TestRequestsAreNoted(t *testing.T) {
-	addr, _ := server(t)
-	p := Start(t, addr, lines)
-	c := connect(t, p)
-	c.says("a", "#b", "c")
-	c.hears("a", "#b", "c")
-	var got []string
-	for _, r := range p.Requests() {
-		got = append(got, fmt.Sprintln(r.First, r.Asks, r.Burst, strings.TrimSpace(string(r.Data))))
-	}
-	want := []string{"true true 1 a\n", "false false 2 #b\n", "false true 3 c\n"}
-	if !slices.Equal(got, want) {
-		t.Errorf("requests %q; want %q", got, want)
-	}
-	p.Forget()
-	steps.Same(t, "requests after Forget", len(p.Requests()), 0)
-	connect(t, p).says("d")
-	for p.Requests() == nil {
-		runtime.Gosched()
-	}
-	if r := p.Requests()[0]; !r.First {
-		t.Errorf("the request of a second connection: %+v", r)
-	}
-}
-
 // The first line is for the proxy, and what follows is not, also where both come at once.
 func TestTheFirstLineNamesTheTarget(t *testing.T) {
 	one, _ := server(t)
@@ -319,38 +273,4 @@ func TestTheFirstLineNamesTheTarget(t *testing.T) {
 	c := connect(t, p)
 	c.says("127.0.0.1:1")
 	c.isCut()
-}
-
-// Close ends what waits, whatever the state of the proxy.
-func TestCloseEndsAllGoroutines(t *testing.T) {
-	addr, _ := server(t)
-	before := runtime.NumGoroutine()
-	for _, break_ := range []func(*Proxy){
-		func(*Proxy) {},
-		func(p *Proxy) { p.Hold(ToServer) },
-		func(p *Proxy) { p.Hold(ToClient) },
-		func(p *Proxy) { p.Discard(ToServer, ToClient) },
-		func(p *Proxy) { p.Delay(time.Hour) },
-		func(p *Proxy) { p.Handle(func(*Request) Action { return HoldRequest }) },
-		func(p *Proxy) { p.Handle(func(*Request) Action { return HoldAnswer }) },
-		func(p *Proxy) { p.Handle(func(*Request) Action { return DropAnswer }) },
-	} {
-		p, err := Listen(addr, lines)
-		steps.Must(t, err)
-		c := connect(t, p)
-		c.says("one")
-		c.hears("one")
-		break_(p)
-		c.says("two")
-		for len(p.Requests()) < 2 {
-			runtime.Gosched()
-		}
-		p.Close()
-		c.conn.Close()
-	}
-	for end := time.Now().Add(long); runtime.NumGoroutine() > before; runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines; want %d", runtime.NumGoroutine(), before)
-		}
-	}
 }

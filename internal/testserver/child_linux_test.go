@@ -7,17 +7,19 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // A test binary that is killed runs no cleanup: the kernel has to end its servers.
 func TestAKilledParentLeavesNoServer(t *testing.T) {
 	if os.Getenv("TESTSERVER_PARENT") == "1" {
 		s, err := StartRedis(t.Context(), t.TempDir())
-		check(t, err)
+		steps.Must(t, err)
 		fmt.Printf("pid %d addr %s\n", s.Pid(), s.Addr())
 		self, err := os.FindProcess(os.Getpid())
-		check(t, err)
-		check(t, self.Kill())
+		steps.Must(t, err)
+		steps.Must(t, self.Kill())
 		select {}
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAKilledParentLeavesNoServer$")
@@ -31,30 +33,22 @@ func TestAKilledParentLeavesNoServer(t *testing.T) {
 	if _, err := fmt.Sscanf(string(out), "pid %d addr %s", &pid, &addr); err != nil {
 		t.Fatalf("the parent printed %q: %v", out, err)
 	}
-	end := time.Now().Add(10 * time.Second)
-	for {
+	Eventually(t, time.Minute, fmt.Sprintf("process %d no longer listens on %s", pid, addr), func() bool {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			return
+		if err == nil {
+			c.Close()
 		}
-		c.Close()
-		if time.Now().After(end) {
-			t.Fatalf("process %d still listens on %s", pid, addr)
-		}
-	}
+		return err != nil
+	})
 }
 
 // A thread that went on for a moment could still answer. ZooKeeper has dozens of them.
 func TestAPausedServerStands(t *testing.T) {
 	s := ZooKeeper(t)
 	for range 20 {
-		if Stands(s.Pid()) {
-			t.Fatal("it stands before it was paused")
-		}
-		check(t, s.Pause())
-		if !Stands(s.Pid()) {
-			t.Fatal("it goes on after Pause has returned")
-		}
-		check(t, s.Continue())
+		steps.Same(t, "it stands before it was paused", Stands(s.Pid()), false)
+		steps.Must(t, s.Pause())
+		steps.Same(t, "it stands after Pause has returned", Stands(s.Pid()), true)
+		steps.Must(t, s.Continue())
 	}
 }

@@ -6,29 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
-
-func TestABadConfigurationIsToldWithTheServersOwnWords(t *testing.T) {
-	_, err := StartRedis(t.Context(), t.TempDir(), Config("nonsense yes"))
-	if err == nil || !strings.Contains(err.Error(), "nonsense") {
-		t.Errorf("the error does not show what the server printed: %v", err)
-	}
-}
-
-func TestAMissingProgramSaysWhatToInstall(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	_, err := StartRedis(t.Context(), t.TempDir())
-	if err == nil || !strings.Contains(err.Error(), "apt-get install redis-server") {
-		t.Errorf("the error does not say what to install: %v", err)
-	}
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestStoppedPostgresLeavesNoSharedMemory looks for what a killed server leaves to the
 // system, which has room for some thousand of that, and then no server starts any more.
@@ -49,14 +29,10 @@ func TestStoppedPostgresLeavesNoSharedMemory(t *testing.T) {
 	t.Run("while the test runs", func(t *testing.T) {
 		s := Postgres(t)
 		text, err := os.ReadFile(filepath.Join(postgresData(s), "postmaster.pid"))
-		check(t, err)
+		steps.Must(t, err)
 		lines := strings.Split(string(text), "\n")
 		id = strings.Fields(lines[6])[1] // the key and the id of its shared memory
-		if !kept(id) {
-			t.Errorf("shared memory %s of a running server is not there", id)
-		}
+		steps.Same(t, "the shared memory of a running server is there", kept(id), true)
 	})
-	if kept(id) {
-		t.Errorf("the system keeps the shared memory %s of a server that was stopped", id)
-	}
+	steps.Same(t, "the shared memory of a server that was stopped is there", kept(id), false)
 }

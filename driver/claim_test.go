@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/limit"
 )
 
@@ -66,8 +67,6 @@ func TestValidateTakesTheLimitsThemselves(t *testing.T) {
 	}
 	for _, ttl := range []time.Duration{time.Second, time.Hour} {
 		c.TTL = ttl
-		if err := c.Validate(info); err != nil {
-			t.Errorf("TTL %v: %v", ttl, err)
-		}
+		steps.Well(t, ttl, c.Validate(info))
 	}
 }

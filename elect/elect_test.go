@@ -62,9 +62,7 @@ func wantLeader(t *testing.T, want *process, all ...*process) {
 	t.Helper()
 	synctest.Wait()
 	for _, p := range all {
-		if leads := p.Term() != nil; leads != (p == want) {
-			t.Errorf("%s leads: %v", p.name, leads)
-		}
+		steps.Same(t, p.name+" leads", p.Term() != nil, p == want)
 		l, err := p.Leader(t.Context())
 		if err != nil || want != nil && l.Owner != want.name || want == nil && l != (elect.Leader{}) {
 			t.Errorf("%s says that %+v leads, %v", p.name, l, err)
@@ -85,19 +83,13 @@ func TestShutdownHandsOverAtOnce(t *testing.T) {
 		a.cancel(errShutdown)
 		steps.Well(t, "Run", <-a.end)
 		wantLeader(t, b, a, b, c)
-		if d := time.Since(start); d > 0 {
-			t.Errorf("the hand-over took %v", d)
-		}
-		if b.Term().Token() <= first {
-			t.Errorf("token %v follows %v", b.Term().Token(), first)
-		}
+		steps.Same(t, "the hand-over took", time.Since(start), 0)
+		steps.Rises(t, first, b.Term().Token())
 		b.cancel(errShutdown)
 		wantLeader(t, c, a, b, c)
 		d := campaign(t, s, "d", nil)
 		d.cancel(errShutdown)
-		if err := <-d.end; err != nil {
-			t.Errorf("Run answered %v to one that only campaigned", err)
-		}
+		steps.Well(t, "Run of one that only campaigned", <-d.end)
 		c.cancel(errShutdown)
 		wantLeader(t, nil, a, b, c)
 	})
@@ -193,9 +185,7 @@ func TestRunReturnsWhatFReturns(t *testing.T) {
 			var told []any
 			o := &elect.Options{TermEnded: func(tok fence.Token, lost, err error) { told = append(told, tok > 0, lost, err) }}
 			p := campaignWith(t, s, "a", o, func(context.Context, *fencelock.Lease) error { return want })
-			if err := <-p.end; err != want {
-				t.Errorf("got %v, want %v", err, want)
-			}
+			steps.Same(t, "Run", <-p.end, want)
 			if fmt.Sprint(told) != fmt.Sprint([]any{true, nil, want}) {
 				t.Errorf("TermEnded was told %v", told)
 			}
@@ -226,18 +216,14 @@ func TestLeaderLeadsUntilFHasReturned(t *testing.T) {
 		a := campaignWith(t, s, "a", nil, func(ctx context.Context, l *fencelock.Lease) error {
 			<-ctx.Done()
 			time.Sleep(10 * ttl)
-			if l.Err() != nil {
-				t.Errorf("it leads no more: %v", l.Err())
-			}
+			steps.Well(t, "it leads no more", l.Err())
 			return unfinished
 		})
 		b := campaign(t, s, "b", nil)
 		a.cancel(errShutdown)
 		time.Sleep(9 * ttl)
 		wantLeader(t, a, a, b)
-		if err := <-a.end; err != unfinished {
-			t.Errorf("Run answered %v", err)
-		}
+		steps.Same(t, "Run", <-a.end, unfinished)
 		wantLeader(t, b, a, b)
 	})
 }
@@ -266,9 +252,7 @@ func TestRunReturnsWhatNoWaitingMends(t *testing.T) {
 		campaign(t, s, "a", nil)
 		c := testclient.New(t, s, nil)
 		never := func(context.Context, *fencelock.Lease) error { t.Error("it leads"); return nil }
-		if err := elect.New(c, "reports", nil).Run(t.Context(), never, fencelock.Wait(time.Second)); !errors.Is(err, fencelock.ErrNotAcquired) {
-			t.Error(err)
-		}
+		steps.Is(t, "Run", elect.New(c, "reports", nil).Run(t.Context(), never, fencelock.Wait(time.Second)), fencelock.ErrNotAcquired)
 		steps.Is(t, "Run", elect.New(c, "", nil).Run(t.Context(), never), fencelock.ErrInvalid)
 		c.Close()
 		steps.Is(t, "Run", elect.New(c, "reports", nil).Run(t.Context(), never), fencelock.ErrClosed)
@@ -328,12 +312,8 @@ func TestObserversSeeEachLeader(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		cancel()
 		<-done
-		if got, want := fmt.Sprint(seen), "[/ a/10.0.0.1:80 b/10.0.0.2:80 error /]"; got != want {
-			t.Errorf("saw %s, want %s", got, want)
-		}
-		if tokens[2] <= tokens[1] {
-			t.Errorf("tokens %v", tokens)
-		}
+		steps.Same(t, "it saw", fmt.Sprint(seen), "[/ a/10.0.0.1:80 b/10.0.0.2:80 error /]")
+		steps.Rises(t, tokens[1], tokens[2])
 		for range elect.New(c, "reports", nil).Watch(t.Context()) {
 			break // stops it
 		}

@@ -1,6 +1,11 @@
 package clean
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
+)
 
 func TestCleanTakesOffWhatIsNotPartOfAValue(t *testing.T) {
 	for raw, want := range map[string]string{
@@ -20,9 +25,7 @@ func TestCleanTakesOffWhatIsNotPartOfAValue(t *testing.T) {
 		" \n":                   "",
 		"a b":                   "a b",
 	} {
-		if got := Value(raw); got != want {
-			t.Errorf("Value(%q) = %q; want %q", raw, got, want)
-		}
+		steps.Same(t, fmt.Sprintf("%q", raw), Value(raw), want)
 	}
 }
 
@@ -33,8 +36,6 @@ func TestTextReadsWhatEditorsAndShellsWrite(t *testing.T) {
 		"\xff\xfep\x00w\x00\r\x00\n\x00": "pw\r\n",
 		"\xfe\xff\x00p\x00w":             "pw",
 	} {
-		if got := Text([]byte(file)); got != want {
-			t.Errorf("Text(%q) = %q; want %q", file, got, want)
-		}
+		steps.Same(t, fmt.Sprintf("%q", file), Text([]byte(file)), want)
 	}
 }

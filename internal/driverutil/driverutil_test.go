@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
@@ -32,9 +33,7 @@ func TestOutcomesOfErrors(t *testing.T) {
 			t.Errorf("%s: %#v is taken for another outcome", tt.name, tt.err)
 		}
 	}
-	if driverutil.Unsettled(nil) != nil {
-		t.Error("no error became one")
-	}
+	steps.Well(t, "no error became one", driverutil.Unsettled(nil))
 }
 
 func TestAlarmsCallSubscribersInOrderUntilTheyStop(t *testing.T) {
@@ -46,11 +45,7 @@ func TestAlarmsCallSubscribersInOrderUntilTheyStop(t *testing.T) {
 		stopFirst() // a subscriber may change the list while it is called
 	})()
 	a.Notify("1", driver.GoneError{Reason: "why"})
-	if a.Len() != 1 {
-		t.Errorf("%d subscribers are left; want 1", a.Len())
-	}
+	steps.Same(t, "subscribers that are left", a.Len(), 1)
 	a.Notify("2", driver.GoneError{})
-	if want := "first 1 why,second 1,second 2"; strings.Join(got, ",") != want {
-		t.Errorf("got %q; want %q", got, want)
-	}
+	steps.Same(t, "they were called as", strings.Join(got, ","), "first 1 why,second 1,second 2")
 }

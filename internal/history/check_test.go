@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,23 +137,6 @@ func TestEachBrokenHistoryIsFlaggedForItsOwnReason(t *testing.T) {
 	}
 }
 
-func TestLimitsOfZeroAreNotJudged(t *testing.T) {
-	for _, c := range cases(t) {
-		if c.rule != Stuck && c.rule != WakeUp {
-			continue
-		}
-		o := limits
-		if c.rule == Stuck {
-			o.Stuck = 0
-		} else {
-			o.Wake = 0
-		}
-		if vs := check(t, c.broken, o); len(vs) != 0 {
-			t.Errorf("%s: judged without a limit: %v", c.name, vs)
-		}
-	}
-}
-
 // Processes write their own files: the order of the lines is no promise. What is found by
 // several is told of the same one each time.
 func TestOrderOfTheFilesDoesNotMatter(t *testing.T) {
@@ -273,90 +255,8 @@ func TestBrokenHistories(t *testing.T) {
 		for _, v := range vs {
 			got = append(got, string(v.Rule))
 		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s: want %s: %v", name, want, vs)
-		}
+		steps.Same(t, fmt.Sprint(name, ": ", vs), strings.Join(got, " "), want)
 	}
-}
-
-func TestTextSaysWhatIsBroken(t *testing.T) {
-	texts := map[string]Rule{}
-	for _, c := range cases(t) {
-		v := check(t, c.broken, limits)[0]
-		if other, ok := texts[v.Text]; ok && other != v.Rule || v.Text == "" {
-			t.Errorf("%s and %s say the same: %q", other, v.Rule, v.Text)
-		}
-		texts[v.Text] = v.Rule
-		if s := v.String(); !strings.HasPrefix(s, string(c.rule)+` of "k" at `) {
-			t.Errorf("%s", s)
-		}
-		if says, ok := map[Rule]string{Stuck: "is gone", WakeUp: "was released"}[v.Rule]; ok && !strings.Contains(v.Text, says) {
-			t.Errorf("%s: %q does not say %q", c.name, v.Text, says)
-		}
-	}
-}
-
-func TestEventsAreTold(t *testing.T) {
-	for _, c := range []struct {
-		e    Event
-		want string
-	}{
-		{Event{At: time.Second, Op: Believe, Process: "a", Key: "k", Token: 7}, `1s believe by a of "k" token 7`},
-		{Event{At: time.Second, Op: Look}, `1s look`},
-	} {
-		if got := c.e.String(); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-}
-
-// A simulated lock that keeps the rules is never flagged, and one that now and then
-// lets a second one in always is.
-func TestRandomHistories(t *testing.T) {
-	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		sound := simulate(r, 0)
-		if vs, err := Check(sound, limits); err != nil || len(vs) != 0 {
-			t.Fatalf("seed %d: %v %v", seed, vs, err)
-		}
-		broken := simulate(r, 1+r.IntN(20))
-		if vs, err := Check(broken, limits); err != nil || !slices.Contains(Broken(vs), Exclusion) {
-			t.Fatalf("seed %d: %v %v", seed, vs, err)
-		}
-	}
-}
-
-// simulate runs a mutex with a line for a while. The n-th grant, if n is not 0, is
-// made while another holds.
-func simulate(r *rand.Rand, n int) []Event {
-	var all []Event
-	now := time.Duration(0)
-	token := int64(0)
-	add := func(op Op, who string, t int64) {
-		now += time.Duration(r.IntN(100)) * time.Millisecond
-		all = append(all, Event{At: now, Op: op, Process: who, Key: "k", Claim: who, Token: t})
-	}
-	for i := 1; i <= 30; i++ {
-		who := fmt.Sprint("p", i)
-		token++
-		add(Enter, who, 0)
-		add(Believe, who, token)
-		add(Write, who, token)
-		if i == n {
-			other := fmt.Sprint("q", i)
-			token++
-			add(Enter, other, 0)
-			now += time.Millisecond
-			add(Believe, other, token)
-			add(Write, other, token)
-			now += time.Millisecond
-			add(Release, other, 0)
-			now += time.Millisecond
-		}
-		add(Release, who, 0)
-		add(Left, who, 0)
-	}
-	return all
 }
 
 func check(t *testing.T, text string, o Options) []Violation {
@@ -367,49 +267,3 @@ func check(t *testing.T, text string, o Options) []Violation {
 }
 
 func begins(e Event, want string) bool { return strings.HasPrefix(e.String(), want) }
-
-// events makes a history of any bytes, four for each event.
-func events(b []byte) []Event {
-	var es []Event
-	at := time.Duration(0)
-	for len(b) >= 4 {
-		at += time.Duration(b[0]>>4) * 100 * time.Millisecond
-		e := Event{
-			At: at, Op: ops[min(int(b[0]&15), len(ops)-1)], Process: fmt.Sprint("p", b[1]&1), Key: fmt.Sprint("k", b[1]>>1&1), Claim: fmt.Sprint("c", b[1]>>2&15),
-			Handle: fmt.Sprint(b[1] >> 6), Kind: Kind(b[2] & 3), Weight: int64(int8(b[2]) >> 2), Size: int64(b[3] & 7), Token: int64(b[3] >> 3),
-		}
-		es = append(es, e)
-		b = b[4:]
-	}
-	return es
-}
-
-// FuzzCheck: whatever a history holds, it is judged, or said to make no sense; and the
-// same one is judged in the same way.
-func FuzzCheck(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte{0x11, 0, 0, 8, 0x13, 0, 0, 8, 0x11, 4, 0, 8, 0x13, 4, 0, 8, 0x15, 0, 0, 8, 0x16, 0, 0, 8})
-	f.Add([]byte{0x11, 0, 2, 11, 0x13, 0, 2, 11, 0x11, 5, 2, 11, 0x13, 5, 2, 11, 0x18, 0, 0, 0, 0xfd, 0, 0, 0})
-	f.Add([]byte{0x11, 0, 0, 8, 0x19, 0, 0, 0, 0x13, 0, 0, 8, 0x1a, 0, 0, 0, 0x1b, 0, 0, 8, 0x17, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
-	o := Options{Stuck: time.Second, Wake: 100 * time.Millisecond}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > 4096 {
-			return
-		}
-		es := events(b)
-		before := slices.Clone(es)
-		found, err := Check(es, o)
-		if !slices.Equal(es, before) {
-			t.Error("the history was changed")
-		}
-		again, err2 := Check(es, o)
-		if (err == nil) != (err2 == nil) || !reflect.DeepEqual(found, again) {
-			t.Errorf("judged as %v, %v, and then as %v, %v", found, err, again, err2)
-		}
-		for _, v := range found {
-			if v.String() == "" || !slices.Contains(All(), v.Rule) {
-				t.Errorf("a breach of no rule: %+v", v)
-			}
-		}
-	})
-}

@@ -67,22 +67,14 @@ func TestStepSaysWhomItConcerns(t *testing.T) {
 
 func TestBlankAndIdle(t *testing.T) {
 	var l line.Line
-	if !l.Blank() {
-		t.Error("a new line is not blank")
-	}
-	if err := l.Leave(at(0), &driver.Ticket{Claim: wish("late", 1)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
-		t.Error(err)
-	}
+	steps.Same(t, "a new line is blank", l.Blank(), true)
+	steps.Gone(t, "the Leave", l.Leave(at(0), &driver.Ticket{Claim: wish("late", 1)}, driver.Exit{Tombstone: true}))
 	if l.Blank() || l.Idle(at(time.Second)) {
 		t.Error("a line with a tombstone is as good as new")
 	}
-	if !l.Idle(at(2 * time.Minute)) {
-		t.Error("a line whose tombstone is over is not idle")
-	}
+	steps.Same(t, "a line whose tombstone is over is idle", l.Idle(at(2*time.Minute)), true)
 	enter(t, &l, at(3*time.Minute), wish("holder", 1))
-	if l.Idle(at(3 * time.Minute)) {
-		t.Error("a line with a holder is idle")
-	}
+	steps.Same(t, "a line with a holder is idle", l.Idle(at(3*time.Minute)), false)
 	if l.Idle(at(23*time.Hour)) || !l.Idle(at(25*time.Hour)) {
 		t.Error("a line is not remembered for a day after its last token")
 	}

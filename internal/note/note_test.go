@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/note"
 )
 
@@ -22,9 +23,7 @@ func TestNoteIsReadAsItWasWritten(t *testing.T) {
 		"request=ABCDEFGH a night":           {Request: "ABCDEFGH", Text: "a night"},
 		"request=ABCDEFGH slot=ever a night": {Request: "ABCDEFGH", Slot: &time.Time{}, Text: "a night"},
 	} {
-		if got := n.String(); got != stored {
-			t.Errorf("%v is %q; want %q", n, got, stored)
-		}
+		steps.Same(t, "the text", n.String(), stored)
 		got := note.Parse(stored)
 		if got.Text != n.Text || got.Request != n.Request || (got.Slot == nil) != (n.Slot == nil) || got.Slot != nil && !got.Slot.Equal(*n.Slot) {
 			t.Errorf("%q is read as %v", stored, got)

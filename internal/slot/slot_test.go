@@ -1,6 +1,7 @@
 package slot_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 	_ "time/tzdata"
@@ -172,9 +173,8 @@ func TestClockThatJumps(t *testing.T) {
 	} {
 		at, err := time.Parse(time.RFC3339, c.at)
 		steps.Must(t, err)
-		if got := slot.Start(at.In(load(t, c.zone)), c.d).Format(time.RFC3339); got != c.want {
-			t.Errorf("%s, %s, %v: %s, want %s", c.zone, c.at, c.d, got, c.want)
-		}
+		got := slot.Start(at.In(load(t, c.zone)), c.d).Format(time.RFC3339)
+		steps.Same(t, fmt.Sprint(c.zone, ", ", c.at, ", ", c.d), got, c.want)
 	}
 }
 
@@ -193,9 +193,7 @@ func TestStartThatIsEarlyTakesTheSlotThatComes(t *testing.T) {
 	} {
 		at, err := time.Parse(time.RFC3339, c.at)
 		steps.Must(t, err)
-		if got := slot.Near(at, c.d).Format(time.RFC3339); got != c.want {
-			t.Errorf("%s, %v: %s, want %s", c.at, c.d, got, c.want)
-		}
+		steps.Same(t, fmt.Sprint(c.at, ", ", c.d), slot.Near(at, c.d).Format(time.RFC3339), c.want)
 	}
 }
 
@@ -219,8 +217,7 @@ func TestTickThatTheClockShowsAgainHasTheSlotOfTheFirst(t *testing.T) {
 		if c.next > 0 {
 			next = at.Add(c.next)
 		}
-		if got := slot.Tick(at.In(load(t, c.zone)), next).UTC().Format(time.RFC3339); got != c.want {
-			t.Errorf("%s, %s, next after %v: %s, want %s", c.zone, c.at, c.next, got, c.want)
-		}
+		got := slot.Tick(at.In(load(t, c.zone)), next).UTC().Format(time.RFC3339)
+		steps.Same(t, fmt.Sprint(c.zone, ", ", c.at, ", next after ", c.next), got, c.want)
 	}
 }

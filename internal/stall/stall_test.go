@@ -1,11 +1,14 @@
 package stall
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // A Tick beside the watchdog: a stall that stays noted is one that the Tick has seen.
@@ -63,9 +66,7 @@ func TestStallBeginsOnce(t *testing.T) {
 		now  int64
 		want bool
 	}{{14, false}, {15, true}, {16, false}} {
-		if got := p.Begin(step.now); got != step.want {
-			t.Errorf("at %d: %v", step.now, got)
-		}
+		steps.Same(t, fmt.Sprint("at ", step.now), p.Begin(step.now), step.want)
 	}
 	if !p.Tick(20) || !p.Tick(12) || p.last.Load() != 20 {
 		t.Errorf("the last Tick is %d, want that of 20", p.last.Load())

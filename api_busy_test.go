@@ -1,18 +1,16 @@
 package fencelock_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
@@ -26,8 +24,8 @@ func loop(stop *atomic.Bool) {
 	}
 }
 
-// On one processor beside busy loops, leases are renewed. When they cannot be renewed, Err
-// reports it at the deadline, and the context ends soon after. It runs in its own process.
+// On one processor beside busy loops, leases are renewed. Of one that is not renewed, Err reports
+// the end at the deadline, and the context ends, too. It runs in its own process.
 //
 //verify:fault Processes | one processor and a busy loop
 func TestHolderBesideABusyLoop(t *testing.T) {
@@ -41,27 +39,25 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 		}
 		return
 	}
-	if n := runtime.GOMAXPROCS(0); n != 1 {
-		t.Fatalf("%d processors", n)
-	}
+	steps.Same(t, "processors", runtime.GOMAXPROCS(0), 1)
 	var stop atomic.Bool
 	defer stop.Store(true)
 	for range 2 {
 		go loop(&stop)
 	}
-	const ttl = 900 * time.Millisecond
-	b := &cutOff{Backend: memlock.New(), refused: make(chan struct{})}
-	c := testclient.New(t, b, &fencelock.Options{TTL: ttl})
-	l, err := c.Lock(t.Context(), "k")
-	must(t, err)
+	renewed := make(chan struct{}, 100)
+	c := testclient.New(t, memlock.New(), &fencelock.Options{
+		TTL:     15 * time.Second,
+		OnEvent: testclient.On(fencelock.EventRenewed, func(fencelock.Event) { renewed <- struct{}{} }),
+	})
+	l := testclient.Lock(t, c, "k")
 	select {
 	case <-l.Context().Done():
 		t.Fatalf("lost beside a busy loop: %v", l.Err())
-	case <-time.After(2 * ttl):
+	case <-renewed:
 	}
 	ok(t, l.Err())
-	b.cut.Store(true)
-	<-b.refused // one that was on its way has come back
+	l = testclient.Lock(t, c, "not renewed", fencelock.NoRenewal(), fencelock.TTL(900*time.Millisecond))
 	deadline := l.Deadline()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -80,31 +76,7 @@ func TestHolderBesideABusyLoop(t *testing.T) {
 		// The holder is busy as well: no timer gets its turn.
 	}
 	if err := l.Err(); !errors.Is(err, fencelock.ErrLost) {
-		t.Errorf("%v after its deadline a lease that cannot be renewed says %v", time.Since(deadline), err)
+		t.Errorf("%v after its deadline a lease that is not renewed says %v", time.Since(deadline), err)
 	}
-	select {
-	case <-l.Context().Done():
-	case <-time.After(ttl):
-		t.Error("the context did not end")
-	}
-}
-
-// cutOff is a backend whose renewals do not arrive when cut is set.
-type cutOff struct {
-	driver.Backend
-	cut     atomic.Bool
-	once    sync.Once
-	refused chan struct{} // closed when the first renewal was not let through
-}
-
-func (b *cutOff) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	if !b.cut.Load() {
-		return b.Backend.Renew(ctx, ts)
-	}
-	b.once.Do(func() { close(b.refused) })
-	errs := make([]error, len(ts))
-	for i := range errs {
-		errs[i] = errors.New("cut off")
-	}
-	return errs
+	<-l.Context().Done()
 }

@@ -22,9 +22,7 @@ func TestLeaseOutlivesItsCallersContext(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(bg)
 		l := w.got(c.Lock(ctx, "k"))
 		cancel(cause)
-		if l.Context().Err() == nil {
-			t.Error("Context did not end with the caller's")
-		}
+		w.is(l.Context().Err(), context.Canceled)
 		w.is(context.Cause(l.Context()), cause)
 		time.Sleep(time.Hour) // renewed many times
 		ok(t, l.Err())
@@ -89,9 +87,7 @@ func TestContextEndsAtTheDeadlineWithADeadNetwork(t *testing.T) {
 			steps.Same(t, "deadline after", deadline.Sub(start), 9898*time.Millisecond)
 			w.store.meddle(fault, nil)
 			<-l.Context().Done()
-			if now := time.Now(); !now.Equal(deadline) {
-				t.Errorf("the context ended %v after the deadline", now.Sub(deadline))
-			}
+			steps.Same(t, "the context ended after the deadline by", time.Since(deadline), 0)
 			w.taken("k") // the store keeps it a little longer
 			w.is(l.Err(), fencelock.ErrExpired)
 		})
@@ -132,13 +128,10 @@ func TestContextBuiltLateKnowsTheFirstEnd(t *testing.T) {
 		ends  []string // in this order
 		cause error
 	}{
-		"released":                 {[]string{"release"}, fencelock.ErrReleased},
-		"caller":                   {[]string{"caller"}, enough},
 		"released, then caller":    {[]string{"release", "caller"}, fencelock.ErrReleased},
 		"caller, then released":    {[]string{"caller", "release"}, enough},
 		"asked, caller, released":  {[]string{"ask", "caller", "release"}, enough},
 		"asked, released, caller":  {[]string{"ask", "release", "caller"}, fencelock.ErrReleased},
-		"value, released, caller":  {[]string{"value", "release", "caller"}, fencelock.ErrReleased},
 		"caller, looked, released": {[]string{"caller", "look", "release"}, enough},
 	} {
 		runInWorld(t, name, func(t *testing.T, w *world) {
@@ -160,8 +153,6 @@ func TestContextBuiltLateKnowsTheFirstEnd(t *testing.T) {
 					cancel(enough)
 				case "ask":
 					x.Done()
-				case "value":
-					x.Value("anything")
 				case "look":
 					w.is(x.Err(), context.Canceled)
 				}

@@ -12,26 +12,6 @@ import (
 
 var errWork = errors.New("the work failed")
 
-func TestDoHoldsTheKeyWhileItsFunctionRuns(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		ran := 0
-		err := c.Do(bg, "k", func(ctx context.Context, l *fencelock.Lease) error {
-			ran++
-			if ctx != l.Context() || fencelock.Held(ctx, "k") != l || l.Key() != "k" {
-				t.Error("not the lease's own context")
-			}
-			w.taken("k")
-			time.Sleep(time.Hour)
-			return l.Err()
-		})
-		if err != nil || ran != 1 {
-			t.Error(err, ran)
-		}
-		w.free("k")
-	})
-}
-
 func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
@@ -67,31 +47,13 @@ func TestDoDoesNotFailBecauseOfAnUnconfirmedRelease(t *testing.T) {
 				w.store.meddle(only(fault, "leave"), nil)
 				return nil
 			})
-			if err != nil {
-				t.Errorf("got %v", err)
-			}
+			ok(t, err)
 			w.store.heal()
 			time.Sleep(10 * time.Second)
 			w.is(w.wantEvents(&heard, "released")[0].Err, fencelock.ErrUnavailable)
 			w.free("k")
 		})
 	}
-}
-
-func TestDoUnderAContextThatEnds(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		ctx, cancel := context.WithTimeout(bg, time.Second)
-		defer cancel()
-		err := c.Do(ctx, "k", func(ctx context.Context, l *fencelock.Lease) error {
-			<-ctx.Done()
-			ok(t, l.Err())
-			return ctx.Err()
-		})
-		w.is(err, context.DeadlineExceeded)
-		w.not(err, fencelock.ErrLost)
-		w.free("k")
-	})
 }
 
 // f's context ends with the lease and with ctx, whichever ends first.
@@ -133,21 +95,6 @@ func TestLeaseDoAfterTheEndDoesNotRun(t *testing.T) {
 		l = w.lock(c, "k")
 		must(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
 		w.is(l.Do(bg, f), fencelock.ErrLost, fencelock.ErrBroken)
-	})
-}
-
-// valued is a context type of a user that cannot be compared.
-type valued struct {
-	context.Context
-	_ []string
-}
-
-func TestContextsThatCannotBeComparedAreFine(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		ctx := valued{Context: bg}
-		l := w.got(c.Lock(ctx, "k"))
-		ok(t, l.Do(ctx, func(context.Context, *fencelock.Lease) error { return nil }))
 	})
 }
 

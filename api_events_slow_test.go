@@ -2,7 +2,6 @@ package fencelock_test
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -11,94 +10,58 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
-// OnEvent may do what any caller may, the Client's methods included.
+// OnEvent may do what any caller may, the Client's methods included, also for events that are sent while the
+// claim is locked.
 func TestOnEventMayCallTheClient(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var c *fencelock.Client
 		var lease *fencelock.Lease
-		did := map[string]bool{}
-		var mu sync.Mutex
+		heard := 0
 		use := func(e fencelock.Event) {
-			name := string(e.Type)
-			mu.Lock()
-			again := did[name]
-			did[name] = true
-			mu.Unlock()
-			if again || e.Key != "k" {
+			if e.Key != "k" {
 				return
 			}
-			l, err := c.TryLock(bg, "in "+name)
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				return
-			}
-			l.Deadline()
-			l.Err()
+			heard++
+			l, err := c.TryLock(bg, "in "+string(e.Type))
+			ok(t, err)
+			ok(t, l.Err())
 			ok(t, errOf(c.Line(bg, "k")))
 			for range c.Lines(bg, "") {
 			}
 			ok(t, l.Release(bg))
-			if lease != nil && name == "lost" {
-				lease.Release(bg)
+			if e.Type == fencelock.EventLost {
+				w.is(lease.Release(bg), fencelock.ErrExpired)
 			}
 		}
-		c = w.client(&fencelock.Options{TTL: 30 * time.Second, OnEvent: use})
-		l := w.lock(c, "k", fencelock.TTL(time.Nanosecond*1e6)) // below the least: a warning
-		if _, err := c.TryLock(bg, "k"); err == nil {
-			t.Error("granted twice")
-		}
-		if _, err := c.Lock(bg, "k", fencelock.Wait(time.Millisecond)); err == nil {
-			t.Error("granted twice")
-		}
-		time.Sleep(time.Second)
-		w.release(l)
+		c = w.client(&fencelock.Options{OnEvent: use})
 		lease = w.lock(c, "k")
 		w.store.meddle(only(down, "renew"), nil)
 		<-lease.Context().Done()
 		w.store.heal()
 		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		for _, name := range []string{"waiting", "acquired", "refused", "renewed", "at risk", "lost", "released", "warning"} {
-			if !did[name] {
-				t.Errorf("no event %q was heard", name)
-			}
-		}
+		steps.Same(t, "events: acquired, at risk, lost", heard, 3)
 	})
 }
 
 func TestOnEventMayCloseTheClient(t *testing.T) {
-	for _, how := range []string{"Close", "Shutdown"} {
+	for how, end := range endings {
 		runInWorld(t, how, func(t *testing.T, w *world) {
 			var c *fencelock.Client
 			done := false
 			c = w.client(&fencelock.Options{OnEvent: testclient.On(fencelock.EventLost, func(fencelock.Event) {
-				if done {
-					return
-				}
-				if how == "Close" {
-					c.Close()
-				} else {
-					c.Shutdown(bg)
-				}
+				ok(t, end(c))
 				done = true
 			})})
 			l := w.lock(c, "k")
-			other := w.lock(c, "other")
-			if how == "Shutdown" {
-				w.release(other)
-			}
 			must(t, c.Break(bg, "k", l.Token(), fencelock.Break{}))
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
-			if !done {
-				t.Error("it hangs")
-			}
+			steps.Same(t, "it has ended", done, true)
 			w.is(errOf(c.Lock(bg, "k")), fencelock.ErrClosed)
-			w.free("other")
 		})
 	}
 }
@@ -109,7 +72,7 @@ func TestSlowOnEventDelaysNobodyAndDropsAreCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var mu sync.Mutex
 		var got, dropped, running uint64
-		gate := make(chan struct{})
+		begun, gate := time.Now(), make(chan struct{})
 		slow := func(e fencelock.Event) {
 			mu.Lock()
 			if running++; running > 1 {
@@ -120,7 +83,9 @@ func TestSlowOnEventDelaysNobodyAndDropsAreCounted(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			running--
-			got++
+			if got++; got == 1 && !e.Time.Equal(begun) {
+				t.Errorf("an event of %v was told as one of %v", begun, e.Time)
+			}
 			dropped += e.Dropped
 		}
 		c := w.client(&fencelock.Options{TTL: 3 * time.Second, OnEvent: slow})
@@ -132,9 +97,7 @@ func TestSlowOnEventDelaysNobodyAndDropsAreCounted(t *testing.T) {
 		}
 		took(t, start, 0)
 		time.Sleep(time.Minute)
-		if held.Err() != nil {
-			t.Errorf("renewal waited for OnEvent: %v", held.Err())
-		}
+		steps.Well(t, "renewal waits for OnEvent", held.Err())
 		for range 4096 { // one after the other: what waits stays bounded all the while
 			gate <- struct{}{}
 			synctest.Wait()
@@ -186,33 +149,6 @@ func TestLogEvents(t *testing.T) {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s is not in the log:\n%s", want, text)
 			}
-		}
-	})
-}
-
-func TestEventTimesAreWhenThingsHappened(t *testing.T) {
-	inWorld(t, func(w *world) {
-		gate := make(chan struct{})
-		var events []fencelock.Event
-		c := w.client(&fencelock.Options{OnEvent: testclient.On(fencelock.EventAcquired, func(e fencelock.Event) {
-			<-gate
-			events = append(events, e)
-		})})
-		var want []time.Time
-		for i := range 3 {
-			w.release(w.lock(c, fmt.Sprint(i)))
-			want = append(want, time.Now())
-			time.Sleep(time.Second)
-		}
-		close(gate)
-		synctest.Wait()
-		for i, e := range events {
-			if !e.Time.Equal(want[i]) || e.Key != fmt.Sprint(i) {
-				t.Errorf("event %d: %+v", i, e)
-			}
-		}
-		if len(events) != 3 {
-			t.Error(events)
 		}
 	})
 }

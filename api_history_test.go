@@ -74,9 +74,7 @@ func (w *world) history(key string) (words []string) {
 
 func (w *world) remembers(key string, want ...string) {
 	w.Helper()
-	if got := w.history(key); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		w.Errorf("the history is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	steps.Same(w, "the history", strings.Join(w.history(key), "\n"), strings.Join(want, "\n"))
 }
 
 func TestHistorySaysWhoHeldTheLock(t *testing.T) {
@@ -109,9 +107,7 @@ func TestHistoryIsWrittenInTheBackground(t *testing.T) {
 		for range 50 {
 			w.release(w.lock(c, "k"))
 		}
-		if got := strings.Join(w.store.taken(), " "); got != strings.TrimSpace(strings.Repeat("enter leave ", 50)) {
-			t.Errorf("steps were %s", got)
-		}
+		steps.Same(t, "steps", strings.Join(w.store.taken(), " ")+" ", strings.Repeat("enter leave ", 50))
 		time.Sleep(time.Second)
 		w.steps("record")
 		time.Sleep(time.Hour)

@@ -2,22 +2,19 @@ package fencelock_test
 
 import (
 	"context"
-	"errors"
-
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testclient"
 )
 
 func (w *world) lockAll(c *fencelock.Client, ctx context.Context, keys []string, opts ...fencelock.Option) fencelock.MultiLease {
 	w.Helper()
 	m, err := c.LockAll(ctx, keys, opts...)
-	if err != nil {
-		w.Fatalf("not granted: %v", err)
-	}
+	must(w, err)
 	return m
 }
 
@@ -83,25 +80,11 @@ func TestLockAllTakesAllOrNone(t *testing.T) {
 		w.free("a")
 		w.release(l)
 	})
-	runInWorld(t, "another kind in the middle", func(t *testing.T, w *world) {
-		c := w.client(nil)
-		p := w.got(c.Acquire(bg, "b", 1, 2))
-		w.is(errOf(c.LockAll(bg, []string{"a", "b", "c"})), fencelock.ErrKind)
-		w.free("a")
-		w.release(p)
-	})
 }
 
-func TestLockAllGivesBackWhenItFails(t *testing.T) {
-	runInWorld(t, "the store goes down in the middle", func(t *testing.T, w *world) {
-		c := w.client(nil)
-		w.store.meddle(only(inTurn(nil, errDown), "enter"), nil)
-		_, err := c.LockAll(bg, []string{"a", "b", "c"}, fencelock.Wait(time.Second))
-		w.is(err, fencelock.ErrUnavailable)
-		w.not(err, fencelock.ErrNotAcquired)
-		w.free("a")
-	})
-	runInWorld(t, "an earlier one is lost while a later one is waited for", func(t *testing.T, w *world) {
+// An earlier key is lost while a later one is waited for.
+func TestLockAllReportsALoss(t *testing.T) {
+	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "b")
 		time.AfterFunc(time.Second, func() {
@@ -126,9 +109,7 @@ func TestWaitBoundsTheWholeOfLockAll(t *testing.T) {
 		time.AfterFunc(6*time.Second, func() { lc.Release(bg) })
 		start := time.Now()
 		_, err := b.LockAll(bg, []string{"a", "b", "c"}, fencelock.Wait(5*time.Second))
-		if h := w.held(err); h.Key != "c" {
-			t.Errorf("%+v", h)
-		}
+		steps.Same(t, "the key in the way", w.held(err).Key, "c")
 		took(t, start, 5*time.Second)
 		time.Sleep(2 * time.Second)
 		m := w.lockAll(b, bg, []string{"a", "b", "c"}, fencelock.Wait(5*time.Second))
@@ -177,9 +158,7 @@ func TestNestedLockAllSharesWithReentrant(t *testing.T) {
 				t.Errorf("%s is not shared", k)
 			}
 		}
-		if _, err := c.LockAll(m.Context(), []string{"0", "a"}, fencelock.Reentrant()); !errors.Is(err, fencelock.ErrDeadlock) {
-			t.Errorf("a further key that sorts before: %v", err)
-		}
+		w.is(errOf(c.LockAll(m.Context(), []string{"0", "a"}, fencelock.Reentrant())), fencelock.ErrDeadlock)
 		ok(t, m.Release(bg))
 		w.taken("a")
 		ok(t, in.Release(bg))
@@ -192,16 +171,12 @@ func TestContextOfLockAllEndsWithAnyOfThem(t *testing.T) {
 		runInWorld(t, key, func(t *testing.T, w *world) {
 			c := w.client(nil)
 			m := w.lockAll(c, bg, []string{"a", "b", "c"})
-			if m.Context().Err() != nil {
-				t.Error("already over")
-			}
+			steps.Well(t, "already over", m.Context().Err())
 			l := m[i]
 			must(t, c.Break(bg, key, l.Token(), fencelock.Break{Reason: "deploy"}))
 			<-m.Context().Done()
 			w.is(context.Cause(m.Context()), fencelock.ErrBroken)
-			if got, want := context.Cause(m.Context()).Error(), l.Err().Error(); got != want {
-				t.Errorf("the cause is %q, want %q", got, want)
-			}
+			steps.Same(t, "the cause", context.Cause(m.Context()).Error(), l.Err().Error())
 			w.is(m.Err(), fencelock.ErrBroken)
 			for j, other := range m {
 				if j != i && other.Err() != nil {

@@ -3,13 +3,11 @@ package fencelock_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/drivertest/steps"
-	"github.com/fencelock/fencelock/internal/driverutil"
 )
 
 func TestMaxHoldRenewsUntilItEndsTheLease(t *testing.T) {
@@ -54,17 +52,20 @@ func TestErrAndReleaseKnowMaxHoldByTheClock(t *testing.T) {
 	})
 }
 
-func TestMaxHoldCountsFromTheGrant(t *testing.T) {
+func TestHoldingTimesCountFromTheGrant(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
 		first := w.lock(a, "k")
-		k := w.later(b, "k", fencelock.MaxHold(10*time.Second))
-		time.Sleep(time.Hour)
-		w.release(first)
-		l := w.got(k.wait())
+		least := w.later(b, "k", fencelock.MinHold(10*time.Second))
+		most := w.later(b, "k", fencelock.MaxHold(10*time.Second))
+		time.Sleep(time.Hour) // waiting is not holding
 		granted := time.Now()
-		<-l.Context().Done()
+		w.release(first)
+		w.release(w.got(least.wait()))
+		l := w.got(most.wait())
 		took(t, granted, 10*time.Second)
+		<-l.Context().Done()
+		took(t, granted, 20*time.Second)
 	})
 }
 
@@ -100,72 +101,12 @@ func TestFreeLeaseWithoutRenewalCostsOneRequest(t *testing.T) {
 				if !knows && d > 30*time.Second {
 					want = append(want, "renew")
 				}
-				c := w.client(nil)
-				start := time.Now()
-				l := w.lock(c, "k", fencelock.NoRenewal(), fencelock.TTL(d))
-				if steps := w.store.taken(); !slices.Equal(steps, want) {
-					t.Errorf("steps %q, want %q", steps, want)
-				}
-				if end := start.Add(d - d/100 - 2*time.Millisecond); l.Deadline().Before(end) {
-					t.Errorf("ends %v too early", end.Sub(l.Deadline()))
-				}
+				l := w.lock(w.client(nil), "k", fencelock.NoRenewal(), fencelock.TTL(d))
+				w.steps(want...)
+				w.has(l, d-d/100-2*time.Millisecond)
 			})
 		}
 	}
-}
-
-// However long it waited, what it gets on the grant is d.
-func TestLeaseWithoutRenewalThatWaitedIsFullOnItsGrant(t *testing.T) {
-	for _, d := range []time.Duration{10 * time.Second, 30 * time.Second, 6 * time.Hour} {
-		// None of them ends just when a renewal of the waiting claim is due.
-		for i, waited := range []time.Duration{time.Second, 3*time.Second + time.Millisecond, 17 * time.Second, 61 * time.Second} {
-			runInWorld(t, d.String()+" after "+waited.String(), func(t *testing.T, w *world) {
-				w.store.simple = i%2 == 1
-				a, b := w.client(nil), w.client(nil)
-				first := w.lock(a, "k")
-				k := w.later(b, "k", fencelock.NoRenewal(), fencelock.TTL(d))
-				claims := w.store.entered()
-				if lease := driverutil.Lease(&claims[len(claims)-1], false); lease > 30*time.Second {
-					t.Errorf("waits with a lease of %v", lease)
-				}
-				time.Sleep(waited)
-				w.release(first)
-				l := w.got(k.wait())
-				if left := time.Until(l.Deadline()); left < d-d/100-2*time.Millisecond {
-					t.Errorf("%v left of %v", left, d)
-				}
-				w.store.taken()
-				start := time.Now()
-				<-l.Context().Done()
-				tookAtMost(t, start, d)
-				w.is(l.Err(), fencelock.ErrExpired)
-				if steps := w.store.taken(); slices.Contains(steps, "renew") {
-					t.Errorf("steps %q", steps)
-				}
-			})
-		}
-	}
-}
-
-func TestLeaseWithoutRenewalOnABackendThatCannotQueue(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.store.info.Fair = false
-		a, b := w.client(nil), w.client(nil)
-		first := w.lock(a, "k")
-		k := w.later(b, "k", fencelock.NoRenewal(), fencelock.TTL(time.Hour))
-		time.Sleep(time.Minute)
-		for _, c := range w.store.entered() {
-			if !c.NoWait {
-				t.Errorf("entered %+v", c)
-			}
-		}
-		w.release(first)
-		l := w.got(k.wait())
-		if left := time.Until(l.Deadline()); left < 59*time.Minute {
-			t.Errorf("%v left", left)
-		}
-		w.release(l)
-	})
 }
 
 // TestLeaseWithoutRenewalIsWholeAfterALoss: the first claim is granted, and lost before its call returns.
@@ -216,66 +157,6 @@ func TestMinHoldKeepsTheKeyTakenExactlyThatLong(t *testing.T) {
 	})
 }
 
-func TestMinHoldThatHasPassedAddsNothing(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		for _, opts := range [][]fencelock.Option{{fencelock.MinHold(10 * time.Second)}, {fencelock.MinHold(0)}} {
-			l := w.lock(c, "k", opts...)
-			time.Sleep(10 * time.Second)
-			w.release(l)
-			w.free("k")
-		}
-		for _, e := range w.store.left() {
-			steps.Same(t, "lingers for", e.Linger, 0)
-		}
-	})
-}
-
-// The holder's own process waits as well, also who has queued already, and the next
-// grant is a larger one.
-func TestMinHoldHoldsForTheOwnProcessToo(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		start := time.Now()
-		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
-		k := w.later(c, "k")
-		w.release(l)
-		w.held(errOf(c.TryLock(bg, "k")))
-		next := w.got(k.wait())
-		if d := time.Since(start); d < 10*time.Second || d > 11*time.Second {
-			t.Errorf("granted after %v", d)
-		}
-		steps.Rises(t, l.Token(), next.Token())
-		w.release(next)
-	})
-}
-
-func TestMinHoldCountsFromTheGrant(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(nil)
-		first := w.lock(a, "k")
-		k := w.later(b, "k", fencelock.MinHold(10*time.Second))
-		time.Sleep(time.Hour) // waiting is not holding
-		w.release(first)
-		l := w.got(k.wait())
-		w.release(l)
-		w.freeIn(10*time.Second, "k")
-	})
-}
-
-func TestMinHoldUnderReentrancyCountsFromTheOuterGrant(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
-		time.Sleep(4 * time.Second)
-		in := w.got(c.Lock(context.WithoutCancel(l.Context()), "k", fencelock.Reentrant()))
-		w.release(l)
-		time.Sleep(time.Second)
-		w.release(in)
-		w.freeIn(5*time.Second, "k")
-	})
-}
-
 func TestMinHoldSurvivesDoAndClose(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
@@ -294,16 +175,16 @@ func TestMinHoldSurvivesDoAndClose(t *testing.T) {
 }
 
 // A rest below the backend's shortest lease is raised to that: the core sends no
-// store what it cannot do.
+// store what it cannot do. A MinHold that has passed has no rest.
 func TestRestOfMinHoldIsNotBelowTheBackendsShortestLease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.info.MinTTL = 5 * time.Second
-		c := w.client(nil)
-		l := w.lock(c, "k", fencelock.MinHold(10*time.Second))
-		time.Sleep(9 * time.Second)
-		w.release(l)
-		if e := w.store.left(); len(e) != 1 || e[0].Linger != 5*time.Second {
-			t.Errorf("left with %+v", e)
+		for held, want := range map[time.Duration]time.Duration{9 * time.Second: 5 * time.Second, 10 * time.Second: 0} {
+			l := w.lock(w.client(nil), "k", fencelock.MinHold(10*time.Second))
+			time.Sleep(held)
+			w.release(l)
+			left := w.store.left()
+			steps.Same(t, "lingers for", left[len(left)-1].Linger, want)
 		}
 	})
 }

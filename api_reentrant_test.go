@@ -60,7 +60,8 @@ func TestLockingWhatContextHoldsIsADeadlock(t *testing.T) {
 func TestReentrantHandlesInEveryOrder(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		runInWorld(t, fmt.Sprint(order), func(t *testing.T, w *world) {
-			c := w.client(nil)
+			var heard listener
+			c := w.client(&fencelock.Options{OnEvent: heard.on})
 			h := []*fencelock.Lease{w.lock(c, "k")}
 			for i := range 2 {
 				h = append(h, w.got(c.Lock(h[i].Context(), "k", fencelock.Reentrant())))
@@ -77,15 +78,14 @@ func TestReentrantHandlesInEveryOrder(t *testing.T) {
 				w.is(h[i].Err(), fencelock.ErrReleased)
 				w.is(context.Cause(h[i].Context()), fencelock.ErrReleased)
 				for _, j := range order[n+1:] {
-					if err := h[j].Err(); err != nil {
-						t.Errorf("handle %d ended with handle %d: %v", j, i, err)
-					}
+					steps.Well(t, fmt.Sprintf("handle %d, after the release of handle %d", j, i), h[j].Err())
 				}
 				if n < 2 {
 					w.steps()
 				}
 			}
 			w.steps("leave")
+			w.wantEvents(&heard, "acquired", "released")
 			w.free("k")
 		})
 	}
@@ -131,9 +131,7 @@ func TestContextOfAReleasedGrantSharesNothing(t *testing.T) {
 		_, err := c.Lock(old, "k", fencelock.Reentrant(), fencelock.Wait(time.Second))
 		w.held(err) // neither shared nor a deadlock: it waits like a stranger
 		w.held(errOf(c.TryLock(old, "k")))
-		if fencelock.Held(old, "k") != nil {
-			t.Error("Held still finds it")
-		}
+		steps.Same(t, "Held still finds", fencelock.Held(old, "k"), nil)
 		w.release(l2)
 		l3 := w.got(c.Lock(old, "k", fencelock.Reentrant()))
 		steps.Rises(t, l2.Token(), l3.Token())
@@ -156,9 +154,7 @@ func TestShareEndsInTheStepThatEndsItsGrant(t *testing.T) {
 		w.release(outer)
 		w.is(c.Break(bg, "k", outer.Token(), fencelock.Break{Reason: "enough"}), nil)
 		w.is(shares[0].Err(), fencelock.ErrBroken)
-		if shares[1].Context().Err() == nil {
-			t.Error("the context of a share goes on after the loss")
-		}
+		w.is(shares[1].Context().Err(), context.Canceled)
 		w.is(context.Cause(shares[2].Context()), fencelock.ErrBroken)
 		<-done
 		for _, l := range shares {
@@ -193,9 +189,7 @@ func TestAnotherClientIsNoDeadlockAndSharesNothing(t *testing.T) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "k")
 		k := w.begin(func() (*fencelock.Lease, error) { return b.Lock(l.Context(), "k", fencelock.Reentrant()) })
-		if k.over() {
-			t.Fatal(k.err)
-		}
+		steps.Same(t, "the call has ended", k.over(), false)
 		w.held(errOf(b.TryLock(l.Context(), "k")))
 		ctx := context.WithoutCancel(l.Context())
 		w.release(l) // which ends the waiting one's ctx
@@ -223,9 +217,7 @@ func TestWithoutHoldsQueuesLikeAStranger(t *testing.T) {
 			t.Error("holds taken later are carried, those before are not")
 		}
 		cancel()
-		if ctx.Err() == nil {
-			t.Error("it does not end with its parent")
-		}
+		w.is(ctx.Err(), context.Canceled)
 		w.release(inner)
 		w.release(l)
 	})
@@ -234,9 +226,7 @@ func TestWithoutHoldsQueuesLikeAStranger(t *testing.T) {
 func TestHeldFindsTheInnermostLease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
-		if fencelock.Held(bg, "k") != nil {
-			t.Error("an empty ctx holds something")
-		}
+		steps.Same(t, "an empty ctx holds", fencelock.Held(bg, "k"), nil)
 		a := w.lock(c, "a")
 		b := w.got(c.Lock(a.Context(), "b"))
 		in := w.got(c.Lock(b.Context(), "a", fencelock.Reentrant()))
@@ -244,19 +234,13 @@ func TestHeldFindsTheInnermostLease(t *testing.T) {
 		if fencelock.Held(ctx, "a") != in || fencelock.Held(ctx, "b") != b || fencelock.Held(ctx, "c") != nil {
 			t.Error("wrong leases")
 		}
-		if fencelock.Held(b.Context(), "a") != a {
-			t.Error("wrong lease of a")
-		}
+		steps.Same(t, "b's context holds", fencelock.Held(b.Context(), "a"), a)
 		w.release(in)
-		if fencelock.Held(ctx, "a") != a {
-			t.Error("after the inner one was released, the outer one is what ctx carries")
-		}
+		steps.Same(t, "after the release of the inner one, ctx holds", fencelock.Held(ctx, "a"), a)
 		w.release(b)
 		w.release(a)
 		for _, k := range []string{"a", "b"} {
-			if l := fencelock.Held(ctx, k); l != nil {
-				t.Errorf("still holds %v", l)
-			}
+			steps.Same(t, "it still holds", fencelock.Held(ctx, k), nil)
 		}
 	})
 }
@@ -274,9 +258,7 @@ func TestExpiredLeaseIsNotShared(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			k := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k", fencelock.Reentrant()) })
 			next := w.got(k.wait())
-			if next.Token() <= l.Token() {
-				t.Errorf("shares what is lost: %v, %v", next, l.Err())
-			}
+			steps.Rises(t, l.Token(), next.Token())
 			w.release(next)
 		}
 	})

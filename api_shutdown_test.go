@@ -2,7 +2,6 @@ package fencelock_test
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // Shutdown in peace: what is held goes on, renewed, until it is released.
@@ -20,9 +20,7 @@ func TestShutdownWaitsForReleases(t *testing.T) {
 		l1, l2 := w.lock(c, "1"), w.got(c.RLock(bg, "2"))
 		waits := w.later(c, "1")
 		down := w.begin(func() (*fencelock.Lease, error) { return nil, c.Shutdown(bg) })
-		if !waits.over() {
-			t.Error("a call in line goes on")
-		}
+		steps.Same(t, "a call in line has ended", waits.over(), true)
 		w.is(errOf(waits.wait()), fencelock.ErrClosed)
 		w.is(errOf(c.Lock(bg, "new")), fencelock.ErrClosed)
 		w.is(errOf(c.TryLock(bg, "1")), fencelock.ErrClosed)
@@ -39,27 +37,9 @@ func TestShutdownWaitsForReleases(t *testing.T) {
 		w.taken("1")
 		w.release(l1)
 		w.free("1")
-		if down.over() {
-			t.Error("Shutdown did not wait for the second")
-		}
+		steps.Same(t, "Shutdown did not wait for the second", down.over(), false)
 		w.release(l2)
 		ok(t, errOf(down.wait()))
-	})
-}
-
-func TestShutdownEndsWhatIsLeftWhenItsContextEnds(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		l := w.lock(c, "k")
-		cause := errors.New("the pod must go")
-		ctx, cancel := context.WithTimeoutCause(bg, 10*time.Second, cause)
-		defer cancel()
-		start := time.Now()
-		err := c.Shutdown(ctx)
-		w.is(err, context.DeadlineExceeded, cause)
-		took(t, start, 10*time.Second)
-		w.is(l.Err(), fencelock.ErrClosed)
-		w.free("k")
 	})
 }
 
@@ -90,9 +70,7 @@ func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
 		start := time.Now()
 		ok(t, c.Shutdown(bg))
 		// A timer of the Client that is due fires a nanosecond later.
-		if d := time.Since(start); d.Truncate(time.Microsecond) != 5*time.Second {
-			t.Errorf("it took %v", d)
-		}
+		steps.Same(t, "it took", time.Since(start).Truncate(time.Microsecond), 5*time.Second)
 		w.is(l.Err(), fencelock.ErrMaxHold)
 		w.free("k")
 	})
@@ -103,46 +81,24 @@ func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
 //
 //verify:fault The API, on all stores | Close with locks held, and during Lock
 func TestGrantThatArrivesDuringCloseIsNotHandedOut(t *testing.T) {
-	for _, how := range []string{"Enter", "the renewal before the grant"} {
-		for _, opts := range [][]fencelock.Option{nil, {fencelock.Note("beside the local queue")}} {
-			for name, end := range endings {
-				runInWorld(t, how+"/"+name, func(t *testing.T, w *world) {
-					c := w.client(&fencelock.Options{TTL: 10 * time.Second})
-					other := w.client(nil)
-					hold := make(chan struct{})
-					pause := 5 * time.Second
-					if how == "Enter" {
-						pause = time.Second // the lease needs no renewal before the grant
-						w.store.meddle(nil, only(func(context.Context, string) error { <-hold; return nil }, "enter"))
-					} else {
-						// The answer comes when more than a third of the lease has passed.
-						w.store.meddle(nil, only(func(_ context.Context, step string) error {
-							if step == "enter" {
-								time.Sleep(4 * time.Second)
-							} else {
-								<-hold
-							}
-							return nil
-						}, "enter", "renew"))
-					}
-					k := w.later(c, "k", opts...)
-					time.Sleep(pause)
-					if k.over() {
-						t.Fatal("nothing is on its way", k.err)
-					}
-					closed := w.begin(func() (*fencelock.Lease, error) { return nil, end(c) })
-					close(hold)
-					l, err := k.wait()
-					if l != nil {
-						t.Errorf("granted on a closed Client: %v", l.Err())
-					}
-					w.is(err, fencelock.ErrClosed)
-					closed.wait()
-					w.store.heal()
-					w.free("k")
-					other.Close()
-				})
-			}
+	for _, opts := range [][]fencelock.Option{nil, {fencelock.Note("beside the local queue")}} {
+		for name, end := range endings {
+			runInWorld(t, name, func(t *testing.T, w *world) {
+				c := w.client(nil)
+				answers := make(chan struct{})
+				w.store.meddle(nil, only(func(context.Context, string) error { <-answers; return nil }, "enter"))
+				k := w.later(c, "k", opts...)
+				closed := w.begin(func() (*fencelock.Lease, error) { return nil, end(c) })
+				close(answers)
+				l, err := k.wait()
+				if l != nil {
+					t.Errorf("granted on a closed Client: %v", l.Err())
+				}
+				w.is(err, fencelock.ErrClosed)
+				closed.wait()
+				w.store.heal()
+				w.free("k")
+			})
 		}
 	}
 }
@@ -168,21 +124,8 @@ func holding(call func(c *fencelock.Client, l *fencelock.Lease) (*fencelock.Leas
 
 var racers = map[string]racer{
 	"Lock": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) { return c.Lock(bg, key) }),
-	"Lock of a claim of its own": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
-		return c.Lock(bg, key, fencelock.MaxHold(time.Hour), fencelock.LockDelay(0))
-	}),
-	"RLock, a try": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
-		return c.RLock(bg, key, fencelock.Wait(0))
-	}),
 	"Acquire": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
 		return c.Acquire(bg, key, 2, 3)
-	}),
-	"LockAll": plainly(func(c *fencelock.Client, key string) (*fencelock.Lease, error) {
-		m, err := c.LockAll(bg, []string{key, key + "2"})
-		if err != nil {
-			return nil, err
-		}
-		return fencelock.Held(m.Context(), key), nil
 	}),
 	"Reentrant": holding(func(c *fencelock.Client, l *fencelock.Lease) (*fencelock.Lease, error) {
 		return c.Lock(l.Context(), l.Key(), fencelock.Reentrant())

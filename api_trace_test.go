@@ -72,9 +72,7 @@ func TestTraceInsideOneProcess(t *testing.T) {
 		w.release(l)
 		l = w.got(b.wait())
 		d := w.begin(lock("d"))
-		if h := w.held(errOf(c.TryLock(bg, "k"))); h.Trace != "b" {
-			t.Errorf("refused with %+v", h)
-		}
+		steps.Same(t, "the trace of the holder", w.held(errOf(c.TryLock(bg, "k"))).Trace, "b")
 		w.release(l)
 		w.release(w.got(d.wait()))
 		var traces []string
@@ -84,9 +82,7 @@ func TestTraceInsideOneProcess(t *testing.T) {
 				traces = append(traces, e.HeldBy.Trace)
 			}
 		}
-		if strings.Join(traces, " ") != "a b" {
-			t.Errorf("those who waited were behind %q", traces)
-		}
+		steps.Same(t, "those who waited were behind", strings.Join(traces, " "), "a b")
 		steps.Same(t, "claims entered", len(w.store.entered()), 1)
 		w.release(w.lock(c, "k")) // without a trace
 	})
@@ -126,19 +122,5 @@ func TestTraceThatCannotBeKeptIsLeftOut(t *testing.T) {
 				t.Errorf("%.20q: heard %q", test.trace, names)
 			}
 		}
-	})
-}
-
-func TestTraceOfAnAdoptedLease(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.client(nil), w.client(&fencelock.Options{Trace: traceOf})
-		l := w.lock(a, "k")
-		h, err := a.Detach(bg, l)
-		ok(t, err)
-		l = w.got(b.Detached(h).Adopt(traced("adopter's")))
-		if held := w.held(errOf(a.TryLock(bg, "k"))); held.Trace != "adopter's" {
-			t.Errorf("refused with %+v", held)
-		}
-		w.release(l)
 	})
 }

@@ -164,9 +164,7 @@ func TestClosedBackendEndsTheCall(t *testing.T) {
 		w.store.meddle(func(context.Context, string) error { return driver.ErrClosed }, nil)
 		c := w.client(nil)
 		k := w.later(c, "k", fencelock.Wait(time.Hour))
-		if !k.over() {
-			t.Error("the call still waits for a closed backend")
-		}
+		steps.Same(t, "the call has ended", k.over(), true)
 		_, err := k.wait()
 		w.is(err, fencelock.ErrClosed, driver.ErrClosed)
 		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
@@ -293,47 +291,38 @@ func TestFrontThatGivesUpLeavesItsPlaceToTheNext(t *testing.T) {
 		w.store.heal()
 		w.release(w.got(next.wait()))
 		claims := w.store.entered()
-		if a, b := claims[0].ID, claims[len(claims)-1].ID; a != b {
-			t.Errorf("the claim %s was replaced by %s", a, b)
-		}
+		steps.Same(t, "the ID of the claim", claims[len(claims)-1].ID, claims[0].ID)
 	})
 }
 
 // A call is granted, and the answer to its first renewal comes after the lease. Its own claim, which the store has
 // still, is not who holds the key.
 func TestCallIsNotRefusedByItsOwnClaim(t *testing.T) {
-	for how, opts := range map[string][]fencelock.Option{"try": nil, "Wait": {fencelock.Wait(12 * time.Second)}} {
+	for how, wait := range map[string]fencelock.Option{"try": fencelock.Wait(0), "Wait": fencelock.Wait(12 * time.Second)} {
 		for _, left := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/left=%v", how, left), func(t *testing.T) {
-				inWorld(t, func(w *world) {
-					c := w.client(&fencelock.Options{TTL: 10 * time.Second})
-					entered := atFirst(takes(3900 * time.Millisecond))
-					w.store.meddle(func(_ context.Context, step string) error {
-						if step == "leave" && !left {
-							return errDown
-						}
-						return nil
-					}, func(ctx context.Context, step string) error {
-						switch step {
-						case "enter":
-							return entered(ctx, step)
-						case "renew":
-							time.Sleep(7 * time.Second)
-						}
-						return nil
-					})
-					lock := c.TryLock
-					if how == "Wait" {
-						lock = c.Lock
+			runInWorld(t, fmt.Sprintf("%s/left=%v", how, left), func(t *testing.T, w *world) {
+				c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+				entered := atFirst(takes(3900 * time.Millisecond))
+				var before hook
+				if !left {
+					before = only(down, "leave")
+				}
+				w.store.meddle(before, func(ctx context.Context, step string) error {
+					switch step {
+					case "enter":
+						return entered(ctx, step)
+					case "renew":
+						time.Sleep(7 * time.Second)
 					}
-					l, err := lock(bg, "k", opts...)
-					if left {
-						w.release(w.got(l, err))
-						return
-					}
-					w.is(err, fencelock.ErrUnavailable, errDown)
-					w.not(err, fencelock.ErrNotAcquired)
+					return nil
 				})
+				l, err := c.Lock(bg, "k", wait)
+				if left {
+					w.release(w.got(l, err))
+					return
+				}
+				w.is(err, fencelock.ErrUnavailable, errDown)
+				w.not(err, fencelock.ErrNotAcquired)
 			})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -246,13 +247,7 @@ type world struct {
 // store holds no claim; that no goroutine is left is checked by the bubble.
 func inWorld(t *testing.T, f func(w *world)) {
 	t.Helper()
-	inWorldFor(t, soon, f)
-}
-
-// inWorldFor is inWorld for a test that may take so long, of real time.
-func inWorldFor(t *testing.T, limit time.Duration, f func(w *world)) {
-	t.Helper()
-	watch(t, limit)
+	watch(t)
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
 		// As long as anything is held, virtual time goes on forever.
@@ -374,6 +369,22 @@ func not(t *testing.T, err error, these ...error) {
 		if errors.Is(err, e) {
 			t.Errorf("error %v must not match %v", err, e)
 		}
+	}
+}
+
+// says checks that err has this text.
+func (w *world) says(err error, want string) {
+	w.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		w.Errorf("it does not say %q: %v", want, err)
+	}
+}
+
+// has checks that d or more is left of a lease.
+func (w *world) has(l *fencelock.Lease, d time.Duration) {
+	w.Helper()
+	if left := time.Until(l.Deadline()); left < d {
+		w.Errorf("%v are left of the lease; want %v", left, d)
 	}
 }
 

@@ -12,6 +12,17 @@ import (
 	"testing"
 )
 
+// readFile returns the text of a file of the repository.
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	must(t, err)
+	if len(text) == 0 {
+		t.Fatalf("%s is empty", name)
+	}
+	return string(text)
+}
+
 // namesOfTests returns the names of all tests, laws and stores, and those of the API that pages name.
 func namesOfTests(t *testing.T) map[string]bool {
 	known := map[string]bool{ // names of the API and of the servers' settings
@@ -67,9 +78,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 		"docs/questions.md": "`(Test[A-Za-z0-9]+)`", "docs/questions.zh-CN.md": "`(Test[A-Za-z0-9]+)`",
 		"verify/reports/README.md": "`(Test[A-Za-z0-9_]+)[`/]",
 	} {
-		text, err := os.ReadFile(page)
-		must(t, err)
-		found := regexp.MustCompile(name).FindAllStringSubmatch(string(text), -1)
+		found := regexp.MustCompile(name).FindAllStringSubmatch(readFile(t, page), -1)
 		if len(found) < 10 {
 			t.Errorf("%s names %d tests; this test reads it wrongly", page, len(found))
 		}
@@ -84,10 +93,9 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 // Each row of the guarantees names a test or a law. The page stays short enough to read.
 func TestEachGuaranteeNamesItsTest(t *testing.T) {
 	const page = "docs/guarantees.md"
-	text, err := os.ReadFile(page)
-	must(t, err)
+	text := readFile(t, page)
 	named := 0
-	for _, row := range regexp.MustCompile(`(?m)^\| .*\|$`).FindAllString(string(text), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| .*\|$`).FindAllString(text, -1) {
 		cells := strings.Split(strings.Trim(row, "|"), "|")
 		last := strings.TrimSpace(cells[len(cells)-1])
 		switch {
@@ -98,7 +106,7 @@ func TestEachGuaranteeNamesItsTest(t *testing.T) {
 			named++
 		}
 	}
-	read := regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(string(text), "]")
+	read := regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(text, "]")
 	if words := len(regexp.MustCompile(`[\pL\pN✓✗]\S*`).FindAllString(read, -1)); words > 1500 {
 		t.Errorf("%s has %d words; the long form is verify/guarantees.md", page, words)
 	}
@@ -110,9 +118,7 @@ func TestEachGuaranteeNamesItsTest(t *testing.T) {
 // The versions in the table of requirements are those of the package comments and of the README.
 func TestRequirementsAreThoseOfThePackages(t *testing.T) {
 	read := func(name string) string {
-		text, err := os.ReadFile(name)
-		must(t, err)
-		return strings.Join(strings.Fields(strings.ReplaceAll(string(text), "//", "")), " ")
+		return strings.Join(strings.Fields(strings.ReplaceAll(readFile(t, name), "//", "")), " ")
 	}
 	var page [2]string
 	for i, name := range []string{"docs/choosing-a-backend.md", "docs/choosing-a-backend.zh-CN.md"} {
@@ -168,9 +174,7 @@ func TestChinesePagesAreInStep(t *testing.T) {
 		}
 		var text [2]string
 		for i, name := range []string{original + ".md", page} {
-			whole, err := os.ReadFile(name)
-			must(t, err)
-			text[i] = prose(string(whole))
+			text[i] = prose(readFile(t, name))
 		}
 		lines := func(text string) (all string) {
 			for _, m := range shape.FindAllString(text, -1) {
@@ -198,9 +202,7 @@ func TestLimitsInPagesAreThoseOfTheSource(t *testing.T) {
 		{"options.go", "DefaultTTL = 30 * time.Second", "docs/operations.md", "default of 30 s"},
 	} {
 		for file, text := range map[string]string{of.source: of.says, of.page: of.promises} {
-			whole, err := os.ReadFile(file)
-			must(t, err)
-			if !strings.Contains(string(whole), text) {
+			if !strings.Contains(readFile(t, file), text) {
 				t.Errorf("%s does not say %q; %s and %s belong together", file, text, of.source, of.page)
 			}
 		}
@@ -219,9 +221,7 @@ func TestUsersHaveThirtyThousandWordsToRead(t *testing.T) {
 		if strings.HasSuffix(page, ".zh-CN.md") || generated.MatchString(page) || contributors.MatchString(page) {
 			continue
 		}
-		text, err := os.ReadFile(page)
-		must(t, err)
-		all += len(word.FindAllString(address.ReplaceAllString(string(text), "]"), -1))
+		all += len(word.FindAllString(address.ReplaceAllString(readFile(t, page), "]"), -1))
 	}
 	if all > 30_000 || all < 20_000 {
 		t.Errorf("users have %d words to read; shorten a page, or make data of a table", all)
@@ -233,9 +233,7 @@ func TestLinksInTheDocumentationLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`(?:\]\(|src="|srcset=")([^)#:"]*)(?:#([^)"]*))?[)"]`)
 	anchors := map[string]map[string]bool{}
 	for _, name := range pages(t) {
-		text, err := os.ReadFile(name)
-		must(t, err)
-		for _, m := range link.FindAllStringSubmatch(prose(string(text)), -1) {
+		for _, m := range link.FindAllStringSubmatch(prose(readFile(t, name)), -1) {
 			to := name
 			if m[1] != "" {
 				to = filepath.Join(filepath.Dir(name), filepath.FromSlash(m[1]))
@@ -282,13 +280,12 @@ func prose(page string) string {
 
 // anchorsOf returns the anchors of a page: its own, and those that GitHub makes of headings.
 func anchorsOf(t *testing.T, name string) map[string]bool {
-	text, err := os.ReadFile(name)
-	must(t, err)
+	text := readFile(t, name)
 	known := map[string]bool{}
-	for _, m := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`<a id="([^"]+)">`).FindAllStringSubmatch(text, -1) {
 		known[m[1]] = true
 	}
-	code := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(string(text), "")
+	code := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(text, "")
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(code, -1) {
 		heading := regexp.MustCompile(`\]\([^)]*\)`).ReplaceAllString(m[1], "")
 		heading = regexp.MustCompile(`[^\p{L}\p{N}\p{M} _-]`).ReplaceAllString(strings.ToLower(heading), "")
@@ -356,9 +353,7 @@ func TestPagesNameTheAPIAsItIs(t *testing.T) {
 		if page == "CHANGELOG.md" || strings.HasPrefix(page, "docs/adr/") { // they name what is gone
 			continue
 		}
-		text, err := os.ReadFile(page)
-		must(t, err)
-		for _, m := range called.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range called.FindAllStringSubmatch(readFile(t, page), -1) {
 			found++
 			if !names[m[1]][m[2]] || m[3] != "" && !names[m[1]][m[3]] {
 				t.Errorf("%s names %s, which is not exported", page, m[0])

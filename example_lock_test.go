@@ -84,7 +84,7 @@ func ExampleWait() {
 	defer client.Close()
 	ctx := context.Background()
 
-	lease, err := client.Lock(ctx, "orders/42", fencelock.Wait(5*time.Second))
+	lease, err := client.Lock(ctx, "orders/42", fencelock.Wait(time.Minute))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -75,7 +75,7 @@ func ExampleClient_Shutdown() {
 	// Output: true true
 }
 
-// An operator wants the lock in 30 seconds. The holder finishes its step and releases it before.
+// An operator wants the lock in half an hour. The holder finishes its step and releases it before.
 func ExampleLease_Revoked() {
 	client, _ := fencelock.New(memlock.New(), nil)
 	defer client.Close()
@@ -86,7 +86,7 @@ func ExampleLease_Revoked() {
 		fmt.Println(err)
 		return
 	}
-	how := fencelock.Break{Reason: "release 7", Notice: 30 * time.Second}
+	how := fencelock.Break{Reason: "release 7", Notice: 30 * time.Minute}
 	if err := client.Break(ctx, "import", lease.Token(), how); err != nil {
 		fmt.Println(err)
 	}
@@ -94,11 +94,11 @@ func ExampleLease_Revoked() {
 	select {
 	case <-lease.Revoked():
 		reason, end := lease.Revocation()
-		fmt.Println(reason, "in", time.Until(end).Round(10*time.Second))
+		fmt.Println(reason, "in", time.Until(end).Round(10*time.Minute))
 		fmt.Println("released:", lease.Release(ctx))
 	case <-lease.Context().Done():
 	}
 	// Output:
-	// release 7 in 30s
+	// release 7 in 30m0s
 	// released: <nil>
 }

@@ -96,13 +96,14 @@ func (w *world) later(c *fencelock.Client, key string, opts ...fencelock.Option)
 	return w.begin(func() (*fencelock.Lease, error) { return c.Lock(bg, key, opts...) })
 }
 
-// soon is ten times what a test in virtual time takes on a busy machine.
-const soon = 30 * time.Second
-
-// watch ends the tests if this one takes longer, of real time. Where a goroutine spins,
-// virtual time stands still, and no timer of the bubble can tell.
-func watch(t *testing.T, limit time.Duration) {
-	name := t.Name()
+// watch ends the tests if this one takes half of the time that is left to all of them. Where a goroutine
+// spins, virtual time stands still, and no timer of the bubble can tell.
+func watch(t *testing.T) {
+	end, limited := t.Deadline()
+	if !limited {
+		return
+	}
+	name, limit := t.Name(), time.Until(end)/2
 	late := time.AfterFunc(limit, func() {
 		panic(fmt.Sprintf("%s: has not ended after %v of real time: something spins, and virtual time stands still", name, limit))
 	})

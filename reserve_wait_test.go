@@ -3,16 +3,12 @@ package fencelock_test
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
-	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/testclient"
-	"github.com/fencelock/fencelock/memlock"
 )
 
 // TestOthersWaitNoLongerForAClaimThatIsLengthened: another process waits for 2×HandOff grants, or
@@ -159,55 +155,4 @@ func TestReserveThatHangsHoldsOthersUpForALeaseAtMost(t *testing.T) {
 			w.release(w.got(next.wait()))
 		})
 	}
-}
-
-// sleepy is a store whose Leave and whose answer to Reserve take a while. It has no mutex of
-// its own, as a tap has: that would put in order what no store puts in order.
-type sleepy struct {
-	*memlock.Store
-	d time.Duration
-}
-
-func (s *sleepy) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	time.Sleep(s.d) // real time: it takes a while
-	return s.Store.Leave(context.WithoutCancel(ctx), t, e)
-}
-
-func (s *sleepy) Reserve(ctx context.Context, t driver.Ticket, span int64) (bool, error) {
-	done, err := s.Store.Reserve(ctx, t, span)
-	time.Sleep(s.d / 2) // real time: it takes a while
-	return done, err
-}
-
-// TestReserveIsAnsweredWhileItsClaimLeaves is for the race detector. More keys are used than
-// queues are kept, so that the Reserve under way is forgotten.
-func TestReserveIsAnsweredWhileItsClaimLeaves(t *testing.T) {
-	b := &sleepy{memlock.New(), 50 * time.Millisecond}
-	c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: 2})
-	lock := func(key string) *fencelock.Lease {
-		l, err := c.Lock(bg, key)
-		must(t, err)
-		return l
-	}
-	use := func(n int, meanwhile func()) {
-		var ls []*fencelock.Lease
-		for i := range n {
-			ls = append(ls, lock(fmt.Sprint(i)))
-		}
-		meanwhile()
-		var group sync.WaitGroup
-		for _, l := range ls {
-			group.Go(func() { ok(t, l.Release(bg)) })
-		}
-		group.Wait()
-	}
-	use(65, func() {})
-	var first *fencelock.Lease
-	use(64, func() { first = lock("k") })
-	second := make(chan *fencelock.Lease, 1)
-	go func() { second <- lock("k") }()
-	time.Sleep(10 * time.Millisecond) // real time: the second one is behind it most of the time
-	must(t, first.Release(bg))        // hands on, and the store is asked for tokens
-	must(t, (<-second).Release(bg))
-	c.Close()
 }

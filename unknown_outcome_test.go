@@ -116,31 +116,6 @@ func TestCancelledLockLeavesNothing(t *testing.T) {
 	}
 }
 
-// The store does not answer one process for longer than a lease. Its claim has left
-// the line; when the store is back, it queues again, behind those who came meanwhile.
-func TestWaiterThatExpiredEntersAgainAtTheTail(t *testing.T) {
-	inWorld(t, func(w *world) {
-		holder := w.mute(&fencelock.Options{TTL: ttl, HandOff: 1})
-		l := w.lock(holder, "k")
-		b, c := w.apart(nil)
-		first := w.later(c, "k")
-		b.meddle(only(silent, "renew", "await", "enter"), nil)
-		time.Sleep(ttl + 5*time.Second)
-		second := w.later(holder, "k")
-		b.heal()
-		time.Sleep(10 * time.Second)
-		w.release(l)
-		l2 := w.got(second.wait())
-		if first.over() {
-			t.Fatal("granted beside the one that holds it")
-		}
-		w.release(l2)
-		l1 := w.got(first.wait())
-		steps.Rises(t, l2.Token(), l1.Token())
-		w.release(l1)
-	})
-}
-
 func TestLockRidesOutAnOutage(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.meddle(down, nil)

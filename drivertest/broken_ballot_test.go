@@ -156,7 +156,4 @@ var brokenBallots = []breaker{
 	}, "InitialiseForgetsNothing"},
 	{"a new store takes part at once", func(b *broken) { b.Member.Initialise(context.Background()) },
 		"NewStoreIsInQuarantine"},
-	{"a new store lets claims re-enter", func(b *broken) {
-		b.reenters(func(err error) bool { return errors.As(err, new(*ballot.QuarantineError)) })
-	}, "NewStoreIsInQuarantine"},
 }

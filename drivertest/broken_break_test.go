@@ -86,9 +86,6 @@ var brokenBreaks = []breaker{
 			return b.Member.Leave(ctx, t, driver.Exit{})
 		}
 	}, "BreakEndsTheHolder BreakKeepsTheIdOut BreakReasonIsText Model"},
-	{"Break keeps the id out for a moment", func(b *broken) {
-		refusals(b, func(driver.Claim, driver.GoneError) error { return driver.GoneError{} })
-	}, "BreakKeepsTheIdOut"},
 	{"Break forgets the reason", func(b *broken) {
 		b.brk = func(ctx context.Context, key string, token int64, how driver.Break) error {
 			return b.Member.Break(ctx, key, token, driver.Break{Delay: how.Delay})
@@ -197,16 +194,6 @@ var brokenBreaks = []breaker{
 		}
 	}, "BreakThatLingersIsHeardAtOnce BreakThatLingersKeepsTheIdOut BreakKeepsTheKeyClosed SecondBreakLengthensTheLinger " +
 		"Model"},
-	{"who was broken may enter again when the delay is over", func(b *broken) {
-		b.brk = func(ctx context.Context, key string, token int64, how driver.Break) error {
-			t, ok := b.find(func(t driver.Ticket) bool { return t.Key == key && t.Token == token })
-			if ok && how.Delay > 0 {
-				t.TTL = how.Delay
-				b.Member.Leave(ctx, t, driver.Exit{Linger: how.Delay, Tombstone: true})
-			}
-			return b.Member.Break(ctx, key, token, how)
-		}
-	}, "BreakThatLingersKeepsTheIdOut"},
 	{"the alarm is never raised", func(b *broken) {
 		b.alarm = func(func(string, driver.GoneError)) func() { return func() {} }
 	}, "AlarmTellsTheHolder"},

@@ -40,17 +40,6 @@ var brokenDetaches = []breaker{
 		}
 	}, "AdoptedClaimGoesOn OldIDIsGoneAtOnce AdoptIsForOne AdoptedInItsPlace AdoptStartsTheLease OnlyHoldersAreAdopted " +
 		"HolderTakesItsOwnBack"},
-	{"an adopted claim is gone without a reason", func(b *broken) {
-		b.renew = func(ctx context.Context, ts []driver.Ticket) []error {
-			errs := b.Member.Renew(ctx, ts)
-			for i, err := range errs {
-				if err == error(driverutil.Adopted) {
-					errs[i] = driver.GoneError{}
-				}
-			}
-			return errs
-		}
-	}, "OldIDIsGoneAtOnce"},
 	{"a repeated Adopt finds nothing", func(b *broken) {
 		b.adopts(func(t *driver.Ticket, by *driver.Claim) func(*driver.Ticket, *error) {
 			if b.count(by.ID, 1) == 1 {

@@ -116,13 +116,6 @@ var brokenEnters = []breaker{
 	{"WaitTTL is not in the ticket", func(b *broken) {
 		b.changed(func(c driver.Claim, t *driver.Ticket) { t.TTL = c.TTL })
 	}, "WaitTTLIsForTheWait"},
-	{"WaitTTL is for the first Enter", func(b *broken) {
-		b.sends(func(c *driver.Claim) {
-			if _, again := b.known(c.Key, c.ID); again {
-				c.WaitTTL = 0
-			}
-		})
-	}, "WaitTTLIsForTheWait"},
 	{"WaitTTL is for each repeated Enter", func(b *broken) {
 		b.sends(func(c *driver.Claim) {
 			if _, again := b.known(c.Key, c.ID); again {

@@ -154,13 +154,6 @@ var brokenLeaves = []breaker{
 	{"tombstones last half a TTL", func(b *broken) {
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) { t.TTL /= 2 })
 	}, "TombstoneLastsOneTTL Model"},
-	{"long tombstones overflow", func(b *broken) {
-		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
-			if t.TTL == b.Info().MaxTTL {
-				e.Tombstone = false
-			}
-		})
-	}, "LongestTombstone"},
 	{"tombstones go with the line", func(b *broken) {
 		tombstones := map[string]string{}
 		b.leavesWith(func(t *driver.Ticket, e *driver.Exit) {
@@ -281,19 +274,6 @@ var brokenLeaves = []breaker{
 			return err
 		})
 	}, "LingerWithMark"},
-	{"who lingers may enter again", func(b *broken) {
-		b.enter = func(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-			t, err := b.Member.Enter(ctx, c)
-			for _, s := range b.standings(c.Key) {
-				if driver.Gone(err) && s.Lingering && s.ID == driverutil.ShortID(c.ID) {
-					b.Member.Break(ctx, c.Key, s.Token, driver.Break{Delay: -1})
-					c.ID += "again"
-					return b.Member.Enter(ctx, c)
-				}
-			}
-			return t, err
-		}
-	}, "LingeringClaimHasLeft Model"},
 	{"claims come back a moment later", func(b *broken) {
 		b.edit(func(l driver.Line) driver.Line { return l })
 		lines := b.lines

@@ -103,14 +103,6 @@ var brokenNotices = []breaker{
 			return gone
 		})
 	}, "NoticeEndsTheClaim NoticeLetsTheHolderLeave NoticeOutlivesTheLease NoticeGoesWithAnAdoptedClaim Model"},
-	{"a notice comes without the delay", func(b *broken) {
-		b.notices(func(_ driver.Standing, _ bool, how *driver.Break) bool {
-			if how.Notice > 0 {
-				how.Delay = -1
-			}
-			return false
-		})
-	}, "NoticeIsFollowedByTheDelay NoticeNeverShortensTheDelay Model"},
 	{"a notice forgets the lock-delay of the claim", func(b *broken) {
 		b.notices(func(_ driver.Standing, _ bool, how *driver.Break) bool {
 			if how.Notice > 0 && how.Delay == 0 {
@@ -145,14 +137,6 @@ var brokenNotices = []breaker{
 			return false
 		})
 	}, "NoticeOutlivesTheLease Model"},
-	{"a second notice ends the claim", func(b *broken) {
-		b.notices(func(_ driver.Standing, noticed bool, how *driver.Break) bool {
-			if noticed {
-				how.Notice = 0
-			}
-			return false
-		})
-	}, "NoticeIsNeverShortened Model"},
 	{"a second Break shortens the delay", func(b *broken) {
 		b.notices(func(_ driver.Standing, noticed bool, how *driver.Break) bool {
 			if noticed && how.Notice == 0 && how.Delay > 0 {
@@ -191,12 +175,6 @@ var brokenNotices = []breaker{
 	}, "NoticeGoesWithAnAdoptedClaim"},
 	{"the alarm does not tell of a notice", func(b *broken) {
 		b.alarms(func(gone driver.GoneError) (driver.GoneError, bool) { return gone, false })
-	}, "AlarmTellsOfTheNotice"},
-	{"the alarm tells of a notice as of its end", func(b *broken) {
-		b.alarms(func(gone driver.GoneError) (driver.GoneError, bool) {
-			gone.Left = 0
-			return gone, true
-		})
 	}, "AlarmTellsOfTheNotice"},
 	{"the alarm tells of a longer notice", func(b *broken) {
 		b.alarms(func(gone driver.GoneError) (driver.GoneError, bool) {

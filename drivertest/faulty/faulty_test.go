@@ -17,13 +17,6 @@ import (
 	"github.com/fencelock/fencelock/memlock"
 )
 
-func claim(key string, id int) driver.Claim {
-	return driver.Claim{
-		Key: key, ID: fmt.Sprintf("%032d", id), Owner: "test",
-		Capacity: driver.RW, Weight: driver.RW, TTL: 30 * time.Second, Span: 1,
-	}
-}
-
 // inBubble runs f with a wrapped Store, and closes the wrapper.
 func inBubble(t *testing.T, o faulty.Options, f func(t *testing.T, store *memlock.Store, b *faulty.Backend)) {
 	t.Helper()
@@ -33,15 +26,6 @@ func inBubble(t *testing.T, o faulty.Options, f func(t *testing.T, store *memloc
 		defer b.Close()
 		f(t, store, b)
 	})
-}
-
-// inLine must find n claims on key.
-func inLine(t *testing.T, store *memlock.Store, key string, n int) {
-	t.Helper()
-	l, err := store.Line(t.Context(), key)
-	if err != nil || len(l.Claims) != n {
-		t.Errorf("%d claims are in the line of %q, error %v; want %d", len(l.Claims), key, err, n)
-	}
 }
 
 // enter sends an Enter that must answer want.
@@ -69,15 +53,6 @@ func TestWithoutFaultsItKeepsTheLaws(t *testing.T) {
 	drivertest.ModelInBubbles(t, open)
 }
 
-func TestWithDelaysItAnswersAsTheModelSays(t *testing.T) {
-	store := memlock.New()
-	drivertest.Model(t, func(t *testing.T) driver.Backend {
-		b := faulty.New(store, 1, faulty.Options{Delay: time.Millisecond})
-		t.Cleanup(func() { b.Close() })
-		return b
-	}, 1)
-}
-
 func TestRequestMeetsItsFault(t *testing.T) {
 	own, late := errors.New("connection reset"), context.DeadlineExceeded
 	const second = time.Second
@@ -100,63 +75,44 @@ func TestRequestMeetsItsFault(t *testing.T) {
 			inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
 				b.Next(faulty.Enter, c.fault)
 				start := time.Now()
-				enter(t, b, timeout(t, 2*time.Second), claim("k", 1), c.want)
+				enter(t, b, timeout(t, 2*time.Second), steps.Claim("k"), c.want)
 				steps.Same(t, "the answer came after", time.Since(start), c.took)
-				inLine(t, store, "k", c.atOnce)
+				steps.InLine(t, "when the answer came", store, "k", c.atOnce)
 				<-time.After(10 * time.Second)
-				inLine(t, store, "k", c.after)
+				steps.InLine(t, "long after", store, "k", c.after)
 			})
 		})
 	}
 }
 
-func TestRequestMayBeOvertaken(t *testing.T) {
-	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		b.Next(faulty.Enter, faulty.Fault{Before: time.Second})
-		done := make(chan error, 1)
-		go func() {
-			_, err := b.Enter(t.Context(), claim("k", 1))
-			done <- err
-		}()
-		synctest.Wait()
-		// Leave overtakes the Enter: the tombstone must win.
-		if err := b.Leave(t.Context(), driver.Ticket{Claim: claim("k", 1)}, driver.Exit{Tombstone: true}); !driver.Gone(err) {
-			t.Errorf("Leave: %v", err)
-		}
-		if err := <-done; !driver.Gone(err) {
-			t.Errorf("the delayed Enter answered %v; want GoneError", err)
-		}
-	})
-}
-
 func TestPauseStopsEverythingUntilResume(t *testing.T) {
 	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
 		b.Pause()
-		enter(t, b, timeout(t, time.Second), claim("k", 1), context.DeadlineExceeded)
+		enter(t, b, timeout(t, time.Second), steps.Claim("k"), context.DeadlineExceeded)
 		b.Next(faulty.Enter, faulty.Fault{Late: true})
-		enter(t, b, timeout(t, time.Second), claim("late", 2), context.DeadlineExceeded)
+		enter(t, b, timeout(t, time.Second), steps.Claim("late"), context.DeadlineExceeded)
 		done := make(chan error, 1)
 		go func() {
-			_, err := b.Enter(t.Context(), claim("waits", 3))
+			_, err := b.Enter(t.Context(), steps.Claim("waits"))
 			done <- err
 		}()
 		<-time.After(time.Hour)
 		for _, key := range []string{"k", "late", "waits"} {
-			inLine(t, store, key, 0)
+			steps.InLine(t, "paused", store, key, 0)
 		}
 		b.Resume()
 		steps.Well(t, "the call that waited", <-done)
 		synctest.Wait()
-		inLine(t, store, "k", 0)    // it was recalled
-		inLine(t, store, "late", 1) // it took effect
+		steps.InLine(t, "resumed", store, "k", 0)    // it was recalled
+		steps.InLine(t, "resumed", store, "late", 1) // it took effect
 	})
 }
 
 func TestDroppedPushesLeaveTheTimer(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		inBubble(t, faulty.Options{DropPushes: drop}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-			holder := enter(t, b, t.Context(), claim("k", 1), nil)
-			next := enter(t, b, t.Context(), claim("k", 2), nil)
+			holder := enter(t, b, t.Context(), steps.Claim("k"), nil)
+			next := enter(t, b, t.Context(), steps.Claim("k"), nil)
 			leave := time.AfterFunc(300*time.Millisecond, func() { store.Leave(context.Background(), holder, driver.Exit{}) })
 			defer leave.Stop()
 			start := time.Now()
@@ -179,10 +135,10 @@ func TestDroppedPushesLeaveTheTimer(t *testing.T) {
 
 func TestDroppedPushesStillLookWhenTheHeadExpires(t *testing.T) {
 	inBubble(t, faulty.Options{DropPushes: true}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		short := claim("k", 1)
+		short := steps.Claim("k")
 		short.TTL = 200 * time.Millisecond
 		enter(t, b, t.Context(), short, nil)
-		next := enter(t, b, t.Context(), claim("k", 2), nil)
+		next := enter(t, b, t.Context(), steps.Claim("k"), nil)
 		start := time.Now()
 		next, err := b.Await(t.Context(), next)
 		if err != nil || !next.Granted || time.Since(start) != short.TTL {
@@ -196,7 +152,7 @@ func TestOrderedFaultsComeInOrderAndPerMethod(t *testing.T) {
 		one, two := errors.New("one"), errors.New("two")
 		b.Next(faulty.Renew, faulty.Fault{Fail: true, Err: one})
 		b.Next(faulty.Renew, faulty.Fault{Fail: true, Err: two})
-		ticket := enter(t, b, t.Context(), claim("k", 1), nil)
+		ticket := enter(t, b, t.Context(), steps.Claim("k"), nil)
 		for _, want := range []error{one, two, nil} {
 			for _, err := range b.Renew(t.Context(), []driver.Ticket{ticket, ticket}) {
 				steps.Is(t, "Renew", err, want)
@@ -207,7 +163,7 @@ func TestOrderedFaultsComeInOrderAndPerMethod(t *testing.T) {
 
 func TestEveryMethodMeetsFaults(t *testing.T) {
 	inBubble(t, faulty.Options{Fail: 1}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
-		ctx, ticket := t.Context(), driver.Ticket{Claim: claim("k", 1), Token: 1}
+		ctx, ticket := t.Context(), driver.Ticket{Claim: steps.Claim("k"), Token: 1}
 		_, entered := b.Enter(ctx, ticket.Claim)
 		_, awaited := b.Await(ctx, ticket)
 		_, line := b.Line(ctx, "k")
@@ -233,14 +189,14 @@ func TestEveryMethodMeetsFaults(t *testing.T) {
 func TestCloseRecallsLateRequests(t *testing.T) {
 	inBubble(t, faulty.Options{}, func(t *testing.T, store *memlock.Store, b *faulty.Backend) {
 		b.Next(faulty.Enter, faulty.Fault{Before: time.Hour, Late: true})
-		b.Enter(timeout(t, time.Second), claim("k", 1))
+		b.Enter(timeout(t, time.Second), steps.Claim("k"))
 		start := time.Now()
 		if err := b.Close(); err != nil || time.Since(start) != 0 {
 			t.Errorf("Close answered %v after %v", err, time.Since(start))
 		}
 		<-time.After(2 * time.Hour)
-		inLine(t, store, "k", 0)
-		enter(t, b, t.Context(), claim("k", 1), driver.ErrClosed)
+		steps.InLine(t, "long after", store, "k", 0)
+		enter(t, b, t.Context(), steps.Claim("k"), driver.ErrClosed)
 	})
 }
 
@@ -258,10 +214,11 @@ func history(t *testing.T, seed uint64) (notes []string) {
 				key := fmt.Sprintf("key %d", worker)
 				for i := range 25 {
 					ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
-					ticket, err := b.Enter(ctx, claim(key, i))
+					c := steps.Claim(key)
+					ticket, err := b.Enter(ctx, c)
 					cancel()
 					note := fmt.Sprintf("%s %02d %v granted %v error %v", key, i, time.Since(start), ticket.Granted, err)
-					b.Leave(t.Context(), driver.Ticket{Claim: claim(key, i)}, driver.Exit{Tombstone: true})
+					b.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true})
 					mu.Lock()
 					notes = append(notes, note)
 					mu.Unlock()

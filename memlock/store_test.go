@@ -57,8 +57,13 @@ func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 		}
 		holder, waits := steps.Enter(t, s, wish("k", 3)), steps.Enter(t, s, wish("k", 4))
 		pass(time.Second)
+		answer, start := make(chan error, 1), time.Now()
+		go func() { answer <- steps.ErrOf(s.Await(t.Context(), waits)) }()
+		synctest.Wait()
 
 		s.Flush()
+		steps.Gone(t, "Await of a claim that is flushed", <-answer)
+		steps.Same(t, "Await returned after", time.Since(start), 0)
 		for i, err := range s.Renew(t.Context(), []driver.Ticket{holder, waits}) {
 			if !driver.Gone(err) {
 				t.Errorf("Renew of claim %d after Flush answered %v; want GoneError", i, err)
@@ -75,33 +80,6 @@ func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 			t.Errorf("the next holder has token %d, granted %v; want one above %d", next.Token, next.Granted, waits.Token)
 		}
 	})
-}
-
-func TestAwaitEndsAtOnceWhenItsClaimIsTakenAway(t *testing.T) {
-	for what, take := range map[string]func(t *testing.T, s *Store, waits driver.Ticket){
-		"Leave": func(t *testing.T, s *Store, waits driver.Ticket) { steps.Leave(t, s, waits) },
-		"Flush": func(_ *testing.T, s *Store, _ driver.Ticket) { s.Flush() },
-		"Break": func(t *testing.T, s *Store, waits driver.Ticket) {
-			s.Break(t.Context(), waits.Key, waits.Token, driver.Break{})
-		},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := New()
-			steps.Enter(t, s, wish("k", 1))
-			waits := steps.Enter(t, s, wish("k", 2))
-			answer := make(chan error, 1)
-			start := time.Now()
-			go func() {
-				_, err := s.Await(t.Context(), waits)
-				answer <- err
-			}()
-			synctest.Wait()
-			take(t, s, waits)
-			if err := <-answer; !driver.Gone(err) || time.Since(start) != 0 {
-				t.Errorf("after %s Await answered %v after %v; want GoneError at once", what, err, time.Since(start))
-			}
-		})
-	}
 }
 
 func TestManyAwaitsOfOneClaimAllReturn(t *testing.T) {
@@ -262,23 +240,16 @@ func TestFreeLockCostsFewAllocations(t *testing.T) {
 	}
 }
 
-func TestAlarmStopsWhenTold(t *testing.T) {
+func TestAlarmMayCallTheStore(t *testing.T) {
 	s := New()
-	var heard []string
-	stop := s.Alarm(func(id string, gone driver.GoneError) {
-		heard = append(heard, id+" "+gone.Reason)
-		// A subscriber may call the Store.
+	heard := ""
+	defer s.Alarm(func(id string, _ driver.GoneError) {
+		heard = id
 		s.Enter(context.Background(), wish("other", 9))
-	})
-	first := steps.Enter(t, s, wish("k", 1))
-	steps.Must(t, s.Break(t.Context(), "k", first.Token, driver.Break{Reason: "one"}))
-	stop()
-	stop()
-	second := steps.Enter(t, s, wish("k", 2))
-	steps.Must(t, s.Break(t.Context(), "k", second.Token, driver.Break{Reason: "two"}))
-	if want := first.ID + " one"; len(heard) != 1 || heard[0] != want {
-		t.Errorf("the subscriber heard %q; want %q alone", heard, want)
-	}
+	})()
+	holder := steps.Enter(t, s, wish("k", 1))
+	steps.Must(t, s.Break(t.Context(), "k", holder.Token, driver.Break{}))
+	steps.Same(t, "the alarm was of", heard, holder.ID)
 }
 
 // BenchmarkFreeLock is the price of a lock that nobody else wants.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/errs"
 )
 
@@ -33,27 +32,6 @@ func TestNumbersOfMySQLErrorsAreReadFromTheirText(t *testing.T) {
 	s := &pool{config: config{dialect: &mysql}}
 	if mysql.Code(nil) != "" || s.undone(nil) || !s.undone(fmt.Errorf("x: %w", sqldriver.ErrBadConn)) {
 		t.Error("no error, or one of a connection that sent nothing, was taken for another")
-	}
-}
-
-func TestSchemaHasOneStatementBetweenSemicolons(t *testing.T) {
-	schema, err := Schema(MySQL, &Options{Prefix: "app_"})
-	steps.Must(t, err)
-	tables := 0
-	for statement := range strings.SplitSeq(withoutComments(schema), ";") {
-		switch statement = strings.TrimSpace(statement); {
-		case strings.HasPrefix(statement, "CREATE TABLE IF NOT EXISTS app_"):
-			tables++
-		case statement == "", strings.HasPrefix(statement, "INSERT INTO app_meta"):
-		default:
-			t.Errorf("%q is no statement of the schema", statement)
-		}
-		if strings.Contains(statement, "fencelock_") {
-			t.Errorf("%s is of another set of tables", statement)
-		}
-	}
-	if want := strings.Count(schema, "CREATE TABLE"); tables != want {
-		t.Errorf("%d tables were found; want %d", tables, want)
 	}
 }
 

@@ -68,20 +68,22 @@ func (s distant) Watch(
 }
 
 func TestFreeLockCostsTwoRequests(t *testing.T) {
-	s := newDistant(newToy(), 0)
-	b := opened(t, s)
-	for i, e := range []driver.Exit{{}, {Mark: "done"}, {}} {
-		s.requests.Store(0)
-		ticket := entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute))
-		steps.Must(t, renewed(t, b, ticket))
-		left(t, b, ticket, e)
-		if n := s.requests.Load(); n != 3 {
-			t.Errorf("Enter, Renew and Leave with %+v cost %d requests", e, n)
+	synctest.Test(t, func(t *testing.T) {
+		s := newDistant(newToy(), 0)
+		b := opened(t, s)
+		for i, e := range []driver.Exit{{}, {Mark: "done"}, {}} {
+			s.requests.Store(0)
+			ticket := entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute))
+			steps.Must(t, renewed(t, b, ticket))
+			left(t, b, ticket, e)
+			if n := s.requests.Load(); n != 3 {
+				t.Errorf("Enter, Renew and Leave with %+v cost %d requests", e, n)
+			}
 		}
-	}
-	if l, _ := b.Line(t.Context(), "k"); len(l.Claims) != 0 || l.Mark != "done" {
-		t.Errorf("the line is %+v", l)
-	}
+		if l, _ := b.Line(t.Context(), "k"); len(l.Claims) != 0 || l.Mark != "done" {
+			t.Errorf("the line is %+v", l)
+		}
+	})
 }
 
 func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
@@ -122,26 +124,28 @@ func (s *hinted) Arrive(ctx context.Context, key string, a *swaplock.Arrival) (*
 // A store may have a short request for a lock that is free. It is worth a try once for each time that this process has
 // left the line empty, as another one may be there; and where the process knows nothing of the line.
 func TestLockThatMayBeFree(t *testing.T) {
-	s := &hinted{toy: newToy()}
-	b, other := opened(t, s), opened(t, s.toy)
-	for i := range 3 {
-		left(t, b, entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute)))
-	}
-	holder := entered(t, other, exclusive("other", time.Minute))
-	first, second := entered(t, b, exclusive("first", time.Minute)), entered(t, b, exclusive("second", time.Minute))
-	left(t, b, second)
-	left(t, b, first)
-	third := entered(t, b, exclusive("third", time.Minute)) // the other one is in line still, as it was
-	left(t, other, holder)
-	left(t, b, third)
-	if last := entered(t, other, exclusive("last", time.Minute)); !last.Granted {
-		t.Errorf("all others have left, and the lock is not free: %+v", last)
-	}
-	free, taken := "free true unseen false", "free false unseen false"
-	want := []string{"free false unseen true", free, free, free, taken, taken}
-	if !slices.Equal(s.guesses, want) {
-		t.Errorf("the guesses are %q; want %q", s.guesses, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &hinted{toy: newToy()}
+		b, other := opened(t, s), opened(t, s.toy)
+		for i := range 3 {
+			left(t, b, entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute)))
+		}
+		holder := entered(t, other, exclusive("other", time.Minute))
+		first, second := entered(t, b, exclusive("first", time.Minute)), entered(t, b, exclusive("second", time.Minute))
+		left(t, b, second)
+		left(t, b, first)
+		third := entered(t, b, exclusive("third", time.Minute)) // the other one is in line still, as it was
+		left(t, other, holder)
+		left(t, b, third)
+		if last := entered(t, other, exclusive("last", time.Minute)); !last.Granted {
+			t.Errorf("all others have left, and the lock is not free: %+v", last)
+		}
+		free, taken := "free true unseen false", "free false unseen false"
+		want := []string{"free false unseen true", free, free, free, taken, taken}
+		if !slices.Equal(s.guesses, want) {
+			t.Errorf("the guesses are %q; want %q", s.guesses, want)
+		}
+	})
 }
 
 // informing tells of a swap with the line, as the SQL stores do.
@@ -243,18 +247,20 @@ func share(t *testing.T, c driver.Claim, n, nearby int, messages bool) (far, nea
 // A process gives its lock up. Its swap is lost, because another has broken the claim that would be
 // granted, so the grant must not be heard.
 func TestLostSwapTellsNobody(t *testing.T) {
-	s := &failing{toy: newToy()}
-	a, b := opened(t, s), opened(t, s.toy)
-	holder := entered(t, a, exclusive("holder", time.Hour))
-	waiter := entered(t, a, exclusive("waiter", time.Hour))
-	s.before = func() error { // of the line in which the holder was alone: it is lost anyhow
-		s.before = func() error { return b.Break(context.Background(), "k", waiter.Token, driver.Break{Reason: "enough"}) }
-		return nil
-	}
-	left(t, a, holder)
-	if got, err := a.Await(t.Context(), waiter); !driver.Gone(err) {
-		t.Errorf("Await of a broken claim returned %+v, error %v", got, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &failing{toy: newToy()}
+		a, b := opened(t, s), opened(t, s.toy)
+		holder := entered(t, a, exclusive("holder", time.Hour))
+		waiter := entered(t, a, exclusive("waiter", time.Hour))
+		s.before = func() error { // of the line in which the holder was alone: it is lost anyhow
+			s.before = func() error { return b.Break(context.Background(), "k", waiter.Token, driver.Break{Reason: "enough"}) }
+			return nil
+		}
+		left(t, a, holder)
+		if got, err := a.Await(t.Context(), waiter); !driver.Gone(err) {
+			t.Errorf("Await of a broken claim returned %+v, error %v", got, err)
+		}
+	})
 }
 
 // short wants a document of a few claims.

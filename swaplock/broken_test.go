@@ -112,25 +112,6 @@ var brokenStores = []struct {
 			return c.If, err
 		}
 	}},
-	{"a version that comes again", false, "Grant/FreeLockIsGrantedAtOnce", "Swap returned the version that it has replaced", func(s *brokenStore) {
-		s.reads(func(st *swaplock.State) {
-			if st.Version != "" {
-				st.Version = "1"
-			}
-		})
-		s.swaps(func(key string, c *swaplock.Change) {
-			st, _ := s.toy.Read(context.Background(), key, 0)
-			c.If = st.Version
-		})
-		swap := s.swap
-		s.swap = func(ctx context.Context, key string, c *swaplock.Change) (string, error) {
-			version, err := swap(ctx, key, c)
-			if version != "" {
-				version = "1"
-			}
-			return version, err
-		}
-	}},
 	{"a swap that does nothing and says that it has won", false, "Grant/HolderExcludesOthers", "", func(s *brokenStore) {
 		n := 0
 		s.swap = func(ctx context.Context, key string, c *swaplock.Change) (string, error) {

@@ -181,46 +181,23 @@ func letNoTwoIn(t *testing.T, arrive bool, goroutines, turns int) {
 	}
 }
 
-// stolen returns Backends of which a loses its next swap, because the holder leaves just before, and
-// b does not. The waiter, which entered by b or a, has a record.
-func stolen(t *testing.T, byA bool) (store *toy, a, b *swaplock.Backend, waiter driver.Ticket) {
-	store = newToy()
-	s := &failing{toy: store}
-	a, b = opened(t, s), opened(t, store)
-	holder := entered(t, b, exclusive("holder", time.Minute))
-	by := b
-	if byA {
-		by = a
-	}
-	waiter = entered(t, by, exclusive("waiter", time.Minute))
-	if err := renewed(t, by, waiter); err != nil || store.records() != 1 {
-		t.Fatalf("%v, or the waiter has no record", err)
-	}
-	s.before = func() error { return b.Leave(context.Background(), holder, driver.Exit{}) }
-	return store, a, b, waiter
-}
-
-// A waiter with a record is taken out; the swap is lost, and by the next attempt the claim is
-// granted.
+// A waiter with a record is taken out; the swap is lost, because the holder leaves just before, and by the next attempt
+// the claim is granted.
 func TestLeaveThatLosesItsSwapKeepsAGrant(t *testing.T) {
-	store, a, b, waiter := stolen(t, true)
-	err := a.Leave(t.Context(), waiter, driver.Exit{IfWaiting: true})
-	l, _ := b.Line(t.Context(), "k")
-	if errors.Is(err, driver.ErrGranted) != (len(l.Claims) == 1) || err != nil && !errors.Is(err, driver.ErrGranted) {
-		t.Errorf("Leave answered %v, and the line is %+v", err, l)
-	}
-	if store.records() != len(l.Claims) {
-		t.Errorf("%d records of %d claims", store.records(), len(l.Claims))
-	}
-}
-
-func TestBreakThatLosesItsSwapKeepsItsReason(t *testing.T) {
-	_, a, b, waiter := stolen(t, false)
-	steps.OK(t, a.Break(t.Context(), "k", waiter.Token, driver.Break{Reason: "enough"}))
-	want := driver.GoneError{Reason: "enough", Broken: true}
-	if err := renewed(t, b, waiter); err != error(want) {
-		t.Errorf("Renew of the broken claim answered %v; want %v", err, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &failing{toy: newToy()}
+		a, b := opened(t, s), opened(t, s.toy)
+		holder := entered(t, b, exclusive("holder", time.Minute))
+		waiter := entered(t, a, exclusive("waiter", time.Minute))
+		steps.Must(t, renewed(t, a, waiter))
+		s.before = func() error { return b.Leave(context.Background(), holder, driver.Exit{}) }
+		err := a.Leave(t.Context(), waiter, driver.Exit{IfWaiting: true})
+		l, _ := b.Line(t.Context(), "k")
+		if errors.Is(err, driver.ErrGranted) != (len(l.Claims) == 1) || err != nil && !errors.Is(err, driver.ErrGranted) {
+			t.Errorf("Leave answered %v, and the line is %+v", err, l)
+		}
+		steps.Same(t, "records", s.records(), len(l.Claims))
+	})
 }
 
 func TestNewerFormatIsRefusedByName(t *testing.T) {

@@ -66,38 +66,20 @@ func TestRenewalWithoutItsSwapMakesNoRecord(t *testing.T) {
 	})
 }
 
-// A swap is under way while the lease ends that it relies on.
+// The swap of a first renewal is under way while the lease ends that it relies on.
 func TestSwapThatLandsAfterTheLeaseIsRefused(t *testing.T) {
-	for _, tt := range []struct {
-		what string
-		do   func(b *swaplock.Backend, granted, waiter driver.Ticket) error
-	}{
-		{"Leave with a mark", func(b *swaplock.Backend, granted, _ driver.Ticket) error {
-			return b.Leave(context.Background(), granted, driver.Exit{Mark: "done"})
-		}},
-		{"the first Renew of a waiter", func(b *swaplock.Backend, _, waiter driver.Ticket) error {
-			return b.Renew(context.Background(), []driver.Ticket{waiter})[0]
-		}},
-		{"Adopt", func(b *swaplock.Backend, granted, _ driver.Ticket) error {
-			_, err := b.Adopt(context.Background(), granted, exclusive("heir", time.Hour))
-			return err
-		}},
-	} {
-		t.Run(tt.what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &failing{toy: newToy()}
-				b := opened(t, s)
-				granted := entered(t, b, exclusive("granted", time.Minute))
-				waiter := entered(t, b, exclusive("waiter", time.Minute))
-				s.before = func() error { time.Sleep(2 * time.Minute); return nil }
-				steps.Gone(t, tt.what, tt.do(b, granted, waiter))
-				l, err := b.Line(t.Context(), "k")
-				if err != nil || len(l.Claims) != 0 || l.Mark != "" {
-					t.Errorf("%s has left the line as %+v, error %v", tt.what, l, err)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &failing{toy: newToy()}
+		b := opened(t, s)
+		entered(t, b, exclusive("granted", 20*time.Second))
+		waiter := entered(t, b, exclusive("waiter", 20*time.Second))
+		s.before = func() error {
+			time.Sleep(40 * time.Second)
+			return nil
+		}
+		steps.Gone(t, "the first renewal", renewed(t, b, waiter))
+		steps.InLine(t, "afterwards", b, "k", 0)
+	})
 }
 
 // The record of a claim that is broken must not go before the claim does.

@@ -190,18 +190,6 @@ func TestBatchWhatIsLeftOutIsSentAlone(t *testing.T) {
 	})
 }
 
-func TestBatchUnknownIsUnknownForAll(t *testing.T) {
-	batchesOf(t, func(t *testing.T, x *batchTest) {
-		st, done := x.batch("k", "l")
-		st.answer <- errReset
-		for _, d := range done {
-			if got := <-d; got.p != nil || !errors.Is(got.err, errReset) {
-				t.Errorf("a call returned %+v, %v", got.p, got.err)
-			}
-		}
-	})
-}
-
 func TestBatchRefusedIsAskedAlone(t *testing.T) {
 	batchesOf(t, func(t *testing.T, x *batchTest) {
 		st, done := x.batch("k", "l")

@@ -110,23 +110,6 @@ func TestResultOfOtherColumnsIsAnError(t *testing.T) {
 	}
 }
 
-// TestClockIsOneArgument: however often a statement on SQLite names the clock, it is read once, and the other marks
-// have no number.
-func TestClockIsOneArgument(t *testing.T) {
-	for _, tt := range []struct {
-		text, marked string
-		clock        int
-	}{
-		{"SELECT ?, ?", "SELECT ?, ?", -1},
-		{"SELECT {clock}", "SELECT ?1", 0},
-		{`SELECT '{"token":' || ?, {clock}, ?, {clock} + ?`, `SELECT '{"token":' || ?, ?2, ?, ?2 + ?`, 1},
-	} {
-		if marked, clock := Clocked(tt.text); marked != tt.marked || clock != tt.clock {
-			t.Errorf("%s became %s with the clock at %d; want %s and %d", tt.text, marked, clock, tt.marked, tt.clock)
-		}
-	}
-}
-
 // TestNewsAreToldOnceOrNotAtAll: what a poll returns has the news of some swaps. If one is missing that the client has
 // not heard of, it must read the line.
 func TestNewsAreToldOnceOrNotAtAll(t *testing.T) {

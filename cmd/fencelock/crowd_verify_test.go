@@ -82,11 +82,7 @@ func TestHolderComesBackToAFullServer(t *testing.T) {
 	var crowd []*proc
 	for i := range 9 {
 		p := s.start("fencelock", "run", "n", "--", "true")
-		says := `waiting for "n"`
-		if i >= 5 {
-			says = "asking again"
-		}
-		eventually(t, "it says "+says, func() bool { return strings.Contains(p.err.String(), says) })
+		p.says([]string{`waiting for "n"`, "asking again"}[i/5])
 		crowd = append(crowd, p)
 	}
 	before := one[int](t, test, of("holder"))

@@ -37,7 +37,7 @@ func TestDaemonThatACommandLeavesIsNamed(t *testing.T) {
 			}
 			holder, writer := s.leaves(way)
 			if watchdog == "was killed" {
-				must(t, unix.Kill(watchdogs(t, holder.cmd.Process.Pid)[0], unix.SIGKILL))
+				must(t, unix.Kill(watchdogOf(holder), unix.SIGKILL))
 				holder.says("was killed")
 				s.touch("killed")
 			}
@@ -61,7 +61,7 @@ func TestNameStaysLockedForABackgroundJob(t *testing.T) {
 	holder, writer := s.leaves("set -m; ./beats.sh >/dev/null 2>&1 &")
 	holder.says(fmt.Sprintf("run on: process %d", writer), "the name stays locked until they end")
 	s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")
-	s.must("break", "n", "--yes", "--token", token(t, s))
+	s.must("break", "n", "--yes", "--token", token(s))
 	holder.wantExit(exitLost)
 	if alive(writer) {
 		t.Error("the job goes on when its lock is lost and fencelock has ended")
@@ -86,12 +86,10 @@ func TestSignalReachesABackgroundJobAndNoDaemon(t *testing.T) {
 func TestNameThatIsNotLockedIsNotSaidToStay(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "-v", "--on-loss", "ignore", "n", "--", "sh", "-c",
-		`echo $$ >pid; until [ -e lost ]; do sleep 0.02; done
-		sh -c 'until [ -e enough ]; do sleep 0.02; done' & exit 3`)
-	s.pid("pid")
-	s.must("break", "n", "--yes", "--token", token(t, s))
-	s.must("run", "-w", "50", "n", "--", "true")
+	holder, _ := s.runs(`echo $$ >pid; until [ -e lost ]; do sleep 0.02; done
+		sh -c 'until [ -e enough ]; do sleep 0.02; done' & exit 3`, "-v", "--on-loss", "ignore")
+	s.must("break", "n", "--yes", "--token", token(s))
+	s.must("run", "n", "--", "true")
 	holder.says("was lost: ", "runs on without it")
 	s.touch("lost")
 	holder.says("run on")
@@ -101,14 +99,13 @@ func TestNameThatIsNotLockedIsNotSaidToStay(t *testing.T) {
 	s.touch("enough")
 	holder.wantExit(exitLost)
 
-	s2 := sqliteStage(t)
-	holder = s2.start("fencelock", "run", "--on-loss", "ignore", "n", "--", "sh", "-c",
-		`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' & exit 3`)
-	s2.pid("pid")
-	holder.says("stays locked")
-	s2.must("break", "n", "--yes", "--token", token(t, s2))
+	s = sqliteStage(t)
+	holder, _ = s.runs(`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' & exit 3`, "--on-loss", "ignore")
+	holder.says("other processes of its group run on", "stays locked")
+	s.wants(exitNotAcquired, "wait", "-w", "0", "n")
+	s.must("break", "n", "--yes", "--token", token(s))
 	holder.says("was lost: ", "runs on without it")
-	s2.touch("enough")
+	s.touch("enough")
 	holder.wantExit(exitLost)
 }
 

@@ -21,11 +21,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
-
-var tookAtMost = steps.TookAtMost
 
 // binary is the program under test, built once per run of the tests. raced is the same, in make verify with
 // the race detector: for the scripts only, because it is too slow for what is measured elsewhere. Sixteen scripts
@@ -226,16 +223,30 @@ func (s *stage) wants(code int, args ...string) *proc {
 
 // What a holder may run.
 const (
-	longRun   = "exec sleep 100"
+	longRun   = "exec sleep 1000"
 	untilTold = "until [ -e enough ]; do sleep 0.02; done"
 )
 
-// holds starts a run with these flags that holds n while a shell runs script. It waits
-// until the shell has written its process id to the file pid.
+// runs starts a run with these flags that holds n while a shell runs script. It waits until script has written a
+// process id to the file pid.
+func (s *stage) runs(script string, flags ...string) (holder *proc, pid int) {
+	s.t.Helper()
+	holder = s.start("fencelock", slices.Concat([]string{"run"}, flags, []string{"n", "--", "sh", "-c", script})...)
+	return holder, s.pid("pid")
+}
+
+// holds is runs of a script that may be told at any time.
 func (s *stage) holds(script string, flags ...string) *proc {
 	s.t.Helper()
-	p := s.start("fencelock", slices.Concat([]string{"run"}, flags, []string{"n", "--", "sh", "-c", "echo $$ >pid; " + script})...)
-	s.pid("pid")
+	p, _ := s.runs("echo $$ >pid; "+script, flags...)
+	return p
+}
+
+// waits starts a run that waits for n, as the n-th of the line.
+func (s *stage) waits(n int, flags ...string) *proc {
+	s.t.Helper()
+	p := s.start("fencelock", slices.Concat([]string{"run"}, flags, []string{"n", "--", "touch", "ran"})...)
+	eventually(s.t, "it waits", func() bool { return strings.Contains(s.must("ls"), fmt.Sprint("waits #", n)) })
 	return p
 }
 
@@ -288,13 +299,14 @@ func (p *proc) says(parts ...string) {
 	})
 }
 
-// wantLine wants exactly one line of fencelock's own on stderr, with all parts, beside the one of
-// those that wait.
+// wantLine wants exactly one line of fencelock's own on stderr, with all parts, beside those of
+// one who waits.
 func (p *proc) wantLine(parts ...string) {
 	p.t.Helper()
 	var own []string
 	for line := range strings.Lines(p.err.String()) {
-		if strings.HasPrefix(line, "fencelock: ") && !strings.HasPrefix(line, "fencelock: waiting for ") {
+		waits := strings.HasPrefix(line, "fencelock: waiting for ") || strings.Contains(line, "; asking again")
+		if strings.HasPrefix(line, "fencelock: ") && !waits {
 			own = append(own, line)
 		}
 	}
@@ -332,10 +344,7 @@ func TestScripts(t *testing.T) {
 }
 
 // exits CODE PROGRAM [ARG...] runs a program and wants that exit code.
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE PROGRAM [ARG...]")
-	}
+func exits(ts *testscript.TestScript, _ bool, args []string) {
 	err := ts.Exec(args[1], args[2:]...)
 	code := 0
 	var exit *exec.ExitError
@@ -351,14 +360,10 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // serverCmd makes the command NAME [ARG...] of scripts, which starts a server and puts
-// host:port into the variable NAME. form is how it is called.
-func serverCmd(form string, start func(ctx context.Context, dir string, args []string) (*testserver.Server, error),
+// host:port into the variable NAME.
+func serverCmd(start func(ctx context.Context, dir string, args []string) (*testserver.Server, error),
 ) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		least := strings.Count(form, " ") - strings.Count(form, "[")
-		if neg || len(args) < least || len(args) > strings.Count(form, " ") {
-			ts.Fatalf("usage: %s", form)
-		}
+	return func(ts *testscript.TestScript, _ bool, args []string) {
 		dir, err := os.MkdirTemp(ts.Getenv("WORK"), "server-*")
 		ts.Check(err)
 		server, err := start(context.Background(), dir, args[1:])
@@ -370,22 +375,20 @@ func serverCmd(form string, start func(ctx context.Context, dir string, args []s
 
 // serverCmds are those of the stores that the scripts use.
 var serverCmds = map[string]func(*testscript.TestScript, bool, []string){
-	"redis": serverCmd("redis NAME [PASSWORD]", func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
+	// NAME [PASSWORD]
+	"redis": serverCmd(func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
 		return testserver.StartRedis(ctx, dir, passwords(args)...)
 	}),
-	"mariadb": serverCmd("mariadb NAME PASSWORD", func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
+	// NAME PASSWORD
+	"mariadb": serverCmd(func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
 		return testserver.StartMariaDB(ctx, dir, passwords(args)...)
 	}),
-	"etcd": serverCmd("etcd NAME", func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
+	"etcd": serverCmd(func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
 		return testserver.StartEtcd(ctx, dir)
 	}),
-	// LIMIT is how many connections one host may have.
-	"zookeeper": serverCmd("zookeeper NAME [LIMIT]", func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
-		var opts []testserver.Option
-		for _, limit := range args {
-			opts = append(opts, testserver.Config("maxClientCnxns="+limit))
-		}
-		return testserver.StartZooKeeper(ctx, dir, opts...)
+	// NAME [LIMIT], which is how many connections one host may have.
+	"zookeeper": serverCmd(func(ctx context.Context, dir string, args []string) (*testserver.Server, error) {
+		return testserver.StartZooKeeper(ctx, dir, testserver.Config("maxClientCnxns="+append(args, "60")[0]))
 	}),
 }
 
@@ -399,24 +402,18 @@ func passwords(args []string) (opts []testserver.Option) {
 // postgres NAME POOLER PASSWORD starts a server and a PgBouncer in front of it, and puts
 // host:port of each into the variables.
 func startPostgres(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: postgres NAME POOLER PASSWORD")
-	}
 	var server *testserver.Server
-	serverCmd("postgres NAME", func(ctx context.Context, dir string, _ []string) (_ *testserver.Server, err error) {
+	serverCmd(func(ctx context.Context, dir string, _ []string) (_ *testserver.Server, err error) {
 		server, err = testserver.StartPostgres(ctx, dir, testserver.Password(args[2]))
 		return server, err
-	})(ts, false, args[:1])
-	serverCmd("pooler NAME", func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
+	})(ts, neg, args[:1])
+	serverCmd(func(ctx context.Context, dir string, _ []string) (*testserver.Server, error) {
 		return testserver.StartPgBouncer(ctx, dir, server)
-	})(ts, false, args[1:2])
+	})(ts, neg, args[1:2])
 }
 
 // sql URL STATEMENT... changes a PostgreSQL database.
-func runSQL(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: sql URL STATEMENT...")
-	}
+func runSQL(ts *testscript.TestScript, _ bool, args []string) {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, args[0])
 	ts.Check(err)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // daemon tells systemd what a service tells it, and prints what systemd has told it.
@@ -140,19 +140,14 @@ func (s *stage) asFirst(args ...string) *proc {
 }
 
 // childOf returns the one child of a process, as seen from here.
-func childOf(t *testing.T, parent int) (pid int) {
-	t.Helper()
-	eventually(t, "there is a child of "+strconv.Itoa(parent), func() bool {
-		all, _ := filepath.Glob("/proc/[0-9]*/stat")
-		for _, file := range all {
-			stat, _ := os.ReadFile(file)
-			_, rest, _ := strings.Cut(string(stat), ") ")
-			if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent) {
-				pid, _ = strconv.Atoi(strings.Split(file, "/")[2])
-				return true
-			}
+func childOf(p *proc) (pid int) {
+	p.t.Helper()
+	eventually(p.t, "it has a child", func() bool {
+		all := testserver.Children(p.cmd.Process.Pid)
+		if len(all) > 0 {
+			pid = all[0]
 		}
-		return false
+		return len(all) > 0
 	})
 	return pid
 }
@@ -164,11 +159,7 @@ func TestFirstProcessOfAContainerReapsOrphans(t *testing.T) {
 		(setsid sh -c 'echo done >orphan' &)
 		(sh -c 'echo done >orphan2' &)
 		until [ -e orphan ] && [ -e orphan2 ]; do sleep 0.02; done
-		i=0
-		while grep -q "^State:.Z" /proc/[0-9]*/status 2>/dev/null; do
-			i=$((i+1)); [ $i -lt 200 ] || exit 9
-			sleep 0.02
-		done
+		while grep -q "^State:.Z" /proc/[0-9]*/status 2>/dev/null; do sleep 0.02; done
 		exit 7`)
 	p.wantExit(7)
 }
@@ -178,10 +169,10 @@ func TestFirstProcessOfAContainerHandsSignalsOn(t *testing.T) {
 	s := sqliteStage(t)
 	p := s.asFirst("run", "n", "--", "sh", "-c", `trap "exit 5" TERM; echo $$ >pid; while :; do sleep 0.02; done`)
 	s.pid("pid")
-	first := childOf(t, p.cmd.Process.Pid)
+	first := childOf(p)
 	waiter := s.asFirst("run", "n", "--", "true")
 	eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
-	must(t, unix.Kill(childOf(t, waiter.cmd.Process.Pid), unix.SIGTERM))
+	must(t, unix.Kill(childOf(waiter), unix.SIGTERM))
 	waiter.wantExit(143)
 	must(t, unix.Kill(first, unix.SIGTERM))
 	p.wantExit(5)

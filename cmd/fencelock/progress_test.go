@@ -5,15 +5,19 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
 
+// stall are flags of commands that have to show progress, and are not scheduled for seconds on a busy machine.
+var stall = []string{"--ttl", "15s", "--stall", "12s"}
+
 // stalls runs a command without progress under the same flags, until it is ended for that:
 // whatever else was without progress for as long has been ended, too.
-func (s *stage) stalls(flags ...string) {
+func (s *stage) stalls() {
 	s.t.Helper()
-	s.wants(exitLost, append(append([]string{"run"}, flags...), "--progress", "file:nothing", "--", "sleep", "100")...)
+	s.wants(exitLost, slices.Concat([]string{"run"}, stall, []string{"--progress", "file:nothing", "m", "--", "sleep", "1000"})...)
 }
 
 // The command writes on into the file that it has opened, whatever becomes of its name. A file that each step replaces
@@ -43,16 +47,13 @@ func TestFileThatIsRotatedOrReplacedIsNoStall(t *testing.T) {
 			t.Parallel()
 			s := sqliteStage(t)
 			s.touch("log")
-			flags := []string{"--ttl", "5s", "--stall", "4s"}
-			holder := s.start("fencelock", append(append([]string{"run"}, flags...), "--progress", "file:log", "n", "--",
-				"sh", "-c", c.command)...)
-			s.pid("pid")
+			holder, _ := s.runs(c.command, append(stall, "--progress", "file:log")...)
 			if c.rotate != nil {
 				eventually(t, "it writes", func() bool { return s.read("log") != "" })
 				c.rotate(s)
 			}
-			s.stalls(append(flags, "m")...)
-			s.stalls(append(flags, "m")...)
+			s.stalls()
+			s.stalls()
 			s.touch("enough")
 			holder.wantExit(3)
 		})
@@ -63,18 +64,17 @@ func TestFileThatIsRotatedOrReplacedIsNoStall(t *testing.T) {
 func TestReaderOfTheOutputThatPausesIsNoStall(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	flags := []string{"--ttl", "5s", "--stall", "4s"}
 	read, write, err := os.Pipe()
 	must(t, err)
 	defer read.Close()
-	holder := s.command("fencelock", append(append([]string{"run"}, flags...), "--progress", "stdout", "n", "--",
-		"sh", "-c", "echo $$ >pid; head -c 1000000 /dev/zero; exit 3")...)
+	holder := s.command("fencelock", slices.Concat([]string{"run"}, stall, []string{"--progress", "stdout", "n", "--",
+		"sh", "-c", "echo $$ >pid; head -c 1000000 /dev/zero; exit 3"})...)
 	holder.cmd.Stdout = write
 	holder.begin()
 	must(t, write.Close())
 	s.pid("pid")
-	s.stalls(append(flags, "m")...)
-	s.stalls(append(flags, "m")...)
+	s.stalls()
+	s.stalls()
 	n, err := io.Copy(io.Discard, read)
 	if n != 1000000 || err != nil {
 		t.Errorf("%d bytes came, %v", n, err)

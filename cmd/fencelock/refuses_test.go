@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ func refusesFor(t *testing.T, at, says string, end func()) {
 	p := s.start("fencelock", "run", "n", "--", "true")
 	p.says(says, "asking again")
 	s.wants(exitUnavailable, "run", "-n", "n", "--", "true").wantLine("refuses for now", says, "nothing happened")
-	s.wants(exitNotAcquired, "run", "-w", "1", "n", "--", "true").wantLine("was not acquired", says)
+	s.wants(exitNotAcquired, "run", "-w", "5", "n", "--", "true").wantLine("was not acquired", says)
 	s.wants(exitUnavailable, "ls").wantLine("refuses for now", says)
 	s.wants(exitUnavailable, "doctor", "--quick").wantLine("refuses for now", says)
 	locksAt(t, at, says)
@@ -116,7 +117,7 @@ func TestRedisThatCannotSaveRefuses(t *testing.T) {
 	})
 	s := newStage(t, server.URL())
 	for _, args := range [][]string{
-		{"run", "n", "--", "touch", "ran"}, {"run", "-n", "n", "--", "touch", "ran"}, {"run", "-w", "1", "n", "--", "touch", "ran"},
+		{"run", "n", "--", "touch", "ran"}, {"run", "-n", "n", "--", "touch", "ran"}, {"run", "-w", "5", "n", "--", "touch", "ran"},
 		{"once", "n", "--slot", "hour", "--", "touch", "ran"},
 	} {
 		s.wants(exitUnavailable, args...).wantLine("refuses for now", "MISCONF", "nothing happened")
@@ -221,21 +222,19 @@ func TestWaitingCommandsHaveOneConnectionEach(t *testing.T) {
 	const ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencelock'"
 	holder := s.holds(untilTold)
 	var waiting []*proc
+	begins := func(flags ...string) *proc {
+		p := s.start("fencelock", slices.Concat([]string{"run"}, flags, []string{"n", "--", "touch", fmt.Sprint("ran", len(waiting))})...)
+		waiting = append(waiting, p)
+		return p
+	}
 	for i := range 5 {
-		flags := []string{"-v", "-w", "600"}[:1+2*(i%2)]
-		waiting = append(waiting, s.start("fencelock", append(append([]string{"run"}, flags...),
-			"n", "--", "touch", fmt.Sprint("ran", i))...))
-		p := waiting[i]
-		p.says(`waiting for "n"`)
+		begins([]string{"-v", "-w", "600"}[:1+2*(i%2)]...).says(`waiting for "n"`)
 	}
 	eventually(t, "each has a connection", func() bool { return one[int](t, test, ours) == 6 })
 	for _, flags := range [][]string{{"-w", "600"}, nil} {
-		p := s.start("fencelock", append(append([]string{"run"}, flags...), "n", "--", "touch", "ran"+fmt.Sprint(len(waiting)))...)
-		p.says("too many clients already", "asking again")
-		waiting = append(waiting, p)
+		begins(flags...).says("too many clients already", "asking again")
 	}
-	s.wants(exitNotAcquired, "run", "-w", "1", "n", "--", "true").wantLine(`"n" was not acquired`, "too many clients")
-	s.wants(9, "run", "-w", "1", "-E", "9", "n", "--", "true")
+	s.wants(9, "run", "-w", "5", "-E", "9", "n", "--", "true").wantLine(`"n" was not acquired`, "too many clients")
 	s.wants(exitUnavailable, "run", "-n", "n", "--", "true").wantLine("refuses for now", "too many clients")
 	one[int](t, application, "SELECT 1")
 	if n := one[int](t, test, ours); n != 6 {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,27 +14,26 @@ import (
 )
 
 // holderOfN is who alone holds n, as show tells it.
-func holderOfN(t *testing.T, s *stage) claimView {
-	t.Helper()
+func holderOfN(s *stage) claimView {
+	s.t.Helper()
 	var v lineView
 	if err := json.Unmarshal([]byte(s.must("show", "-o", "json", "n")), &v); err != nil || len(v.Holders) != 1 {
-		t.Fatalf("%+v, %v", v, err)
+		s.t.Fatalf("%+v, %v", v, err)
 	}
 	return v.Holders[0]
 }
 
 // token is the token of who holds n.
-func token(t *testing.T, s *stage) string {
-	t.Helper()
-	return holderOfN(t, s).Token.String()
+func token(s *stage) string {
+	s.t.Helper()
+	return holderOfN(s).Token.String()
 }
 
 // traps starts a run with these flags that holds n. Its shell exits with 3 on HUP, with 4 on TERM, and notes USR1.
 func (s *stage) traps(flags ...string) *proc {
 	s.t.Helper()
 	const script = `trap "exit 3" HUP; trap "exit 4" TERM; trap "echo asked >asked" USR1; echo $$ >pid; ` + untilTold
-	p := s.start("fencelock", slices.Concat([]string{"run"}, flags, []string{"n", "--", "sh", "-c", script})...)
-	s.pid("pid")
+	p, _ := s.runs(script, flags...)
 	return p
 }
 
@@ -44,18 +42,14 @@ func TestCommandUnderNoticeEndsByItself(t *testing.T) {
 	for _, signal := range []string{"", "HUP"} {
 		t.Run("signal="+signal, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {
-				flags := []string{"--ttl", "9s"} // it hears by a renewal, if it has no alarms yet
+				flags := []string{"--ttl", "15s"} // it hears by a renewal, if it has no alarms yet
 				if signal != "" {
 					flags = append(flags, "--on-revoke", signal)
 				}
 				holder := s.traps(flags...)
-				breaker := s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(t, s))
+				breaker := s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(s))
 				breaker.wantLine(`"n": the grant with token `, " ends in 10m00s, or sooner if its holder releases it")
-				if signal == "" {
-					holder.wantExit(4)
-				} else {
-					holder.wantExit(3)
-				}
+				holder.wantExit(map[string]int{"": 4, "HUP": 3}[signal])
 				holder.wantLine(`"n" will be broken in `, " (release 7); the command gets SIG"+cmp.Or(signal, "TERM"))
 				steps.Same(t, "left in the store", s.must("ls"), "")
 			})
@@ -68,17 +62,17 @@ func TestCommandThatDoesNotHeedItsNoticeIsEnded(t *testing.T) {
 	for _, flags := range [][]string{{"--on-revoke", "SIGusr1"}, {"--on-loss", "kill", "--on-revoke", "USR1"}} {
 		t.Run(fmt.Sprint(flags), func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *stage) {
-				holder := s.traps(append(flags, "--ttl", "9s", "--grace", "1s")...)
-				breaker := s.wants(0, "break", "n", "--yes", "--notice", "10s", "--reason", "enough", "--token", token(t, s))
-				breaker.wantLine(" ends in 10s, or sooner")
-				eventually(t, "the command is told", func() bool { return s.read("asked") != "" })
-				token(t, s) // it is held
+				holder := s.traps(append(flags, "--ttl", "15s", "--grace", "1s")...)
+				s.wants(0, "break", "n", "--yes", "--notice", "20s", "--reason", "enough", "--token", token(s))
 				holder.wantExit(exitLost)
+				if s.read("asked") == "" {
+					t.Error("the command was not told")
+				}
 				if text := holder.err.String(); !strings.Contains(text, "was lost while the command ran") ||
 					strings.Count(text, "enough") != 2 {
 					t.Errorf("the holder says %s", text)
 				}
-				s.wants(0, "run", "--wait", "20s", "n", "--", "true")
+				s.wants(0, "run", "n", "--", "true")
 			})
 		})
 	}
@@ -87,8 +81,8 @@ func TestCommandThatDoesNotHeedItsNoticeIsEnded(t *testing.T) {
 func TestCommandThatIgnoresLossRunsOnUnderNotice(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.traps("--on-loss", "ignore", "--ttl", "9s")
-		s.wants(0, "break", "n", "--yes", "--notice", "1h", "--token", token(t, s))
+		holder := s.traps("--on-loss", "ignore", "--ttl", "15s")
+		s.wants(0, "break", "n", "--yes", "--notice", "1h", "--token", token(s))
 		holder.says("the command runs on")
 		s.touch("enough")
 		holder.wantExit(0)
@@ -98,11 +92,11 @@ func TestCommandThatIgnoresLossRunsOnUnderNotice(t *testing.T) {
 func TestNoticeIsShownToOtherOperatorsAndToWhoRenews(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		s.must("acquire", "n", "--ttl", "1m", "--handle", "h")
-		s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(t, s))
+		s.must("acquire", "n", "--ttl", "10m", "--handle", "h")
+		s.wants(0, "break", "n", "--yes", "--notice", "10m", "--reason", "release 7", "--token", token(s))
 		for args, want := range map[string]string{
 			"ls":             `(?m)^n +ends `,
-			"show n":         `(?m)^notice: the grant of .* ends in (10m|9m5\d)[^:]*: release 7$`,
+			"show n":         `(?m)^notice: the grant of .* ends in (10m|9m\d\d)[^:]*: release 7$`,
 			"show n -o json": `"notice": "release 7"`,
 		} {
 			if out := s.must(strings.Fields(args)...); !regexp.MustCompile(want).MatchString(out) {
@@ -118,8 +112,8 @@ func TestNoticeIsShownToOtherOperatorsAndToWhoRenews(t *testing.T) {
 func TestBreakWithDelayKeepsTheNameClosed(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		holder := s.traps("--ttl", "9s")
-		end := []string{"break", "n", "--yes", "--token", token(t, s)}
+		holder := s.traps("--ttl", "15s")
+		end := []string{"break", "n", "--yes", "--token", token(s)}
 		s.wants(0, append(end, "--delay", "1h")...)
 		holder.wantExit(exitLost)
 		s.wants(exitNotAcquired, "run", "-n", "n", "--", "true")

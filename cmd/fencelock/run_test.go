@@ -20,7 +20,7 @@ import (
 func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stage) {
-		const processes, holds = 4, 15
+		const processes, holds = 4, 5
 		// A counter that is lost when two write it at once, and a file that tells when two
 		// are inside.
 		const inside = `[ -e inside ] && echo overlap >>wrong; : >inside; read n <count; echo $((n+1)) >count; rm inside`
@@ -31,11 +31,6 @@ func TestExactlyOneProcessHoldsANameAtATime(t *testing.T) {
 			all = append(all, s.start("sh", "-c", loop))
 		}
 		for _, p := range all {
-			select {
-			case <-p.done:
-			case <-time.After(20 * time.Minute): // against a hang: a loaded machine was seen to take a second a run
-				t.Fatalf("%d short holds take more than 20 minutes", processes*holds)
-			}
 			p.wantExit(0)
 		}
 		if got := strings.TrimSpace(s.read("count")); got != strconv.Itoa(processes*holds) {
@@ -61,10 +56,8 @@ func TestKilledWaiterDelaysNobodyBeyondItsLease(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		const ttl = 5 * time.Second
 		holder := s.holds(untilTold)
-		dead := s.start("fencelock", "run", "--ttl", ttl.String(), "n", "--", "true")
-		eventually(t, "the first waits", func() bool { return strings.Contains(s.must("ls"), "waits #1") })
-		next := s.start("fencelock", "run", "--report", "report", "n", "--", "true")
-		eventually(t, "the second waits", func() bool { return strings.Contains(s.must("ls"), "waits #2") })
+		dead := s.waits(1, "--ttl", ttl.String())
+		next := s.waits(2, "--report", "report")
 		dead.signal("KILL")
 		dead.wait()
 		free := time.Now()
@@ -113,8 +106,7 @@ func TestSignalWhileWaitingLeavesTheLine(t *testing.T) {
 	onEach(t, func(t *testing.T, s *stage) {
 		s.holds(longRun)
 		for name, code := range map[string]int{"INT": 130, "TERM": 143, "HUP": 129, "USR2": 140} {
-			waiter := s.start("fencelock", "run", "n", "--", "touch", "ran")
-			eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits") })
+			waiter := s.waits(1)
 			waiter.signal("WINCH")
 			waiter.signal(name)
 			waiter.wantExit(code)
@@ -139,12 +131,14 @@ func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 	}
 	must(t, unix.SetNonblock(pipe[1], false))
 	stderr := os.NewFile(uintptr(pipe[1]), "stderr")
-	p := s.command("fencelock", "run", "-v", "--ttl", "5s", "n", "--", "sh", "-c",
-		"echo $$ >pid; i=0; while [ $i -lt 150 ]; do sleep 0.02; i=$((i+1)); done; exit 6")
+	p := s.command("fencelock", "run", "-v", "--ttl", "10s", "n", "--", "sh", "-c", "echo $$ >pid; "+untilTold+"; exit 6")
 	p.cmd.Stderr = stderr
 	p.begin()
 	stderr.Close()
 	pid := s.pid("pid")
+	end := s.leaseEnd()
+	eventually(t, "it was renewed after the first lease", func() bool { return s.leaseEnd().After(end.Add(10 * time.Second)) })
+	s.touch("enough")
 	eventually(t, "the command has ended", func() bool { return !alive(pid) })
 	eventually(t, "fencelock has ended", func() bool {
 		_, _ = unix.Read(pipe[0], make([]byte, 4096))
@@ -152,33 +146,6 @@ func TestStderrThatNobodyReadsDoesNotEndTheCommand(t *testing.T) {
 	})
 	unix.Close(pipe[0])
 	p.wantExit(6)
-}
-
-func TestNothingIsLeftOfARunThatEnded(t *testing.T) {
-	t.Parallel()
-	s := sqliteStage(t)
-	holder := s.holds(untilTold)
-	all := watchdogs(t, holder.cmd.Process.Pid)
-	if len(all) != 1 {
-		t.Fatalf("there are %d watchdogs, want 1", len(all))
-	}
-	s.touch("enough")
-	holder.wait()
-	if alive(all[0]) {
-		t.Error("the watchdog outlives its fencelock")
-	}
-}
-
-func TestNameStaysLockedUntilTheWholeGroupIsGone(t *testing.T) {
-	t.Parallel()
-	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "n", "--", "sh", "-c",
-		`sh -c 'echo $$ >pid; until [ -e enough ]; do sleep 0.02; done' >/dev/null 2>&1 & exit 3`)
-	s.pid("pid")
-	holder.says("other processes of its group run on")
-	s.wants(exitNotAcquired, "wait", "-w", "0", "n")
-	s.touch("enough")
-	holder.wantExit(3)
 }
 
 func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
@@ -190,7 +157,7 @@ func TestMinHoldKeepsTheNameTakenAfterTheEnd(t *testing.T) {
 			t.Errorf("ls says %q", out)
 		}
 		s.must("run", "--min-hold", "1", "short", "--", "true")
-		s.must("run", "-w", "120", "short", "--", "true")
+		s.must("run", "short", "--", "true")
 	})
 }
 
@@ -219,19 +186,18 @@ func TestCommandInheritsWhatItWouldWithoutUs(t *testing.T) {
 func TestReportSaysWhoExitedAndWhy(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	holder := s.start("fencelock", "run", "taken", "--", "sh", "-c", "echo $$ >pid; exec sleep 100")
-	s.pid("pid")
+	s.holds(longRun)
 	for _, c := range []struct {
 		args string
 		want report
 	}{
-		{"run n -- true", report{Who: "command", Why: byItself}},
-		{"run n -- sh -c 'exit 3'", report{Who: "command", Why: byItself, Exit: 3, Command: &commandEnd{Exit: 3}}},
-		{"run n -- sh -c 'kill -9 $$'", report{Who: "command", Why: bySignal, Exit: 137, Command: &commandEnd{Exit: 137, Signal: "SIGKILL"}}},
-		{"run --max-hold 11 --grace 10 n -- sleep 60", report{Who: "fencelock", Why: heldToMax, Exit: 124, Command: &commandEnd{Exit: 143, Signal: "SIGTERM"}}},
-		{"run -n taken -- true", report{Who: "fencelock", Why: notStarted, Exit: 75}},
-		{"run -n -E 4 taken -- true", report{Who: "fencelock", Why: notStarted, Exit: 4}},
-		{"run n -- ./nothing", report{Who: "fencelock", Why: notStarted, Exit: 127}},
+		{"run m -- true", report{Who: "command", Why: byItself}},
+		{"run m -- sh -c 'exit 3'", report{Who: "command", Why: byItself, Exit: 3, Command: &commandEnd{Exit: 3}}},
+		{"run m -- sh -c 'kill -9 $$'", report{Who: "command", Why: bySignal, Exit: 137, Command: &commandEnd{Exit: 137, Signal: "SIGKILL"}}},
+		{"run --max-hold 11 --grace 10 m -- sleep 1000", report{Who: "fencelock", Why: heldToMax, Exit: 124, Command: &commandEnd{Exit: 143, Signal: "SIGTERM"}}},
+		{"run -n n -- true", report{Who: "fencelock", Why: notStarted, Exit: 75}},
+		{"run -n -E 4 n -- true", report{Who: "fencelock", Why: notStarted, Exit: 4}},
+		{"run m -- ./nothing", report{Who: "fencelock", Why: notStarted, Exit: 127}},
 		{"once o --slot 2026-01-01 -- true", report{Who: "command", Why: byItself}},
 		{"once o --slot 2026-01-01 -- true", report{Who: "fencelock", Why: doneAlready}},
 	} {
@@ -256,6 +222,4 @@ func TestReportSaysWhoExitedAndWhy(t *testing.T) {
 	if files, _ := filepath.Glob(s.path(".fencelock-report*")); len(files) > 0 {
 		t.Errorf("scratch files are left: %v", files)
 	}
-	holder.signal("TERM")
-	holder.wait()
 }

@@ -94,15 +94,14 @@ func TestServeExcludesTheShellAndDrains(t *testing.T) {
 	first := make(chan object, 1)
 	go func() { first <- v.want(503, "/v1/acquire", wish) }()
 	eventually(t, "it waits", func() bool { return strings.Contains(s.must("ls"), "waits #1") })
-	last := s.start("fencelock", "run", "n", "--", "touch", "ran")
-	eventually(t, "the shell waits", func() bool { return strings.Contains(s.must("ls"), "waits #2") })
+	last := s.waits(2)
 	must(t, v.proc.cmd.Process.Signal(syscall.SIGTERM))
 	if answer := <-first; answer["type"] != "/problems/come-again" {
 		t.Errorf("SIGTERM answers %v", answer)
 	}
-	v.proc.wantExit(0)
 	again := make(chan object, 1)
 	go func() { again <- other.want(200, "/v1/acquire", wish) }()
+	v.proc.wantExit(0)
 	other.want(200, "/v1/release", object{"handle": h["handle"]})
 	got := <-again
 	if last.ended() {
@@ -117,57 +116,35 @@ func TestServeExcludesTheShellAndDrains(t *testing.T) {
 	other.proc.wantExit(0)
 }
 
-// authority signs certificates for a test.
-type authority struct {
-	*stage
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-}
-
-func newAuthority(s *stage) *authority {
-	a := &authority{stage: s}
-	a.cert, a.key = a.sign("ca", &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
-	})
-	return a
-}
-
-// sign writes NAME.pem and NAME.key.
-func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+// certificate writes NAME.pem and NAME.key: a certificate for one use, of an authority of its own.
+func (s *stage) certificate(name string, use x509.ExtKeyUsage) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(a.t, err)
-	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = c, key
+	must(s.t, err)
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{use},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-	must(a.t, err)
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	must(s.t, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	must(a.t, err)
-	a.write(name+".pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	a.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})))
-	signed, err := x509.ParseCertificate(der)
-	must(a.t, err)
-	return signed, key
+	must(s.t, err)
+	s.write(name+".pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	s.write(name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})))
 }
 
 // With TLS: a bearer token, a certificate, and neither; SIGHUP reads tokens again.
 func TestServeKnowsItsClientsByTokenAndCertificate(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
-	ca := newAuthority(s)
-	ca.sign("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
-	ca.sign("client", &x509.Certificate{
-		Subject: pkix.Name{CommonName: "web"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	s.certificate("server", x509.ExtKeyUsageServerAuth)
+	s.certificate("web", x509.ExtKeyUsageClientAuth)
 	made := s.wants(0, "serve", "token", "ci", "--prefix", "*")
 	_, token, _ := strings.Cut(strings.TrimSpace(made.err.String()), "once: ")
 	s.write("tokens", made.out.String()+"web - acquire web/\n")
-	v := s.serves("--tls-cert", "server.pem", "--tls-key", "server.key", "--client-ca", "ca.pem", "--tokens", "tokens")
+	v := s.serves("--tls-cert", "server.pem", "--tls-key", "server.key", "--client-ca", "web.pem", "--tokens", "tokens")
 	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
+	roots.AppendCertsFromPEM([]byte(s.read("server.pem")))
 	use := func(certs ...tls.Certificate) {
 		v.http.CloseIdleConnections()
 		v.http = &http.Client{Transport: &http.Transport{
@@ -180,7 +157,7 @@ func TestServeKnowsItsClientsByTokenAndCertificate(t *testing.T) {
 	v.token = token
 	v.want(200, "/v1/acquire", object{"key": "n"})
 	v.token = ""
-	client, err := tls.LoadX509KeyPair(s.path("client.pem"), s.path("client.key"))
+	client, err := tls.LoadX509KeyPair(s.path("web.pem"), s.path("web.key"))
 	must(t, err)
 	use(client)
 	v.want(200, "/v1/acquire", object{"key": "web/a"})
@@ -205,8 +182,8 @@ func TestServeKnowsItsClientsByTokenAndCertificate(t *testing.T) {
 // The link that console prints lets in one visitor.
 func TestConsolePrintsALink(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, "sqlite://"+t.TempDir()+"/locks")
-	holder := s.holds(longRun)
+	s := sqliteStage(t)
+	s.holds(longRun)
 	p := s.start("fencelock", "console")
 	eventually(t, "it prints its link", func() bool { return strings.HasSuffix(p.out.String(), "\n") })
 	link := strings.TrimSpace(p.out.String())
@@ -227,7 +204,6 @@ func TestConsolePrintsALink(t *testing.T) {
 	if status, page := visit(nil); status != 403 || !strings.Contains(page, "This link has been used") {
 		t.Errorf("the second visitor gets %d:\n%s", status, page)
 	}
-	holder.signal("KILL")
 	p.signal("INT")
 	p.wantExit(0)
 }

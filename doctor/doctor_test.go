@@ -163,25 +163,16 @@ func failing(which int) func(n int) error {
 	}
 }
 
+// A store of which nothing can be learned, and one that hangs, which is given up.
 func TestStoreOfWhichNothingIsKnownIsAnError(t *testing.T) {
 	no := errors.New("nobody is there")
-	check(t, &patient{examined: no, entered: no}, nil, func(r doctor.Report, err error) {
-		if !errors.Is(err, no) {
-			t.Errorf("Check answers %+v, %v", r, err)
-		}
-	})
-}
-
-// A store that hangs is given up.
-func TestStoreThatHangsIsAnError(t *testing.T) {
-	begun := time.Time{}
-	check(t, &patient{hangs: true}, nil, func(r doctor.Report, err error) {
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Check answers %+v, %v", r, err)
-		}
-		begun = time.Now()
-	})
-	steps.Same(t, "it took", begun.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), 20*time.Second)
+	for want, p := range map[error]*patient{no: {examined: no, entered: no}, context.DeadlineExceeded: {hangs: true}} {
+		check(t, p, nil, func(r doctor.Report, err error) {
+			if !errors.Is(err, want) || time.Since(p.begun) > 20*time.Second {
+				t.Errorf("after %v Check answers %+v, %v; want %v", time.Since(p.begun), r, err, want)
+			}
+		})
+	}
 }
 
 func TestCheckEndsWithItsContext(t *testing.T) {
@@ -189,9 +180,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		b := memlock.New()
-		if r, err := doctor.Check(ctx, b, nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Check answers %+v, %v", r, err)
-		}
+		steps.Is(t, "Check", steps.ErrOf(doctor.Check(ctx, b, nil)), context.DeadlineExceeded)
 		for l := range b.Lines(t.Context(), "") {
 			t.Errorf("a lock stays: %+v", l)
 		}
@@ -313,29 +302,25 @@ func TestRaceHasOneWinner(t *testing.T) {
 	}
 }
 
-// lawless is a store that accepts the condition of a claim and does not apply it.
+// lawless is a store that grants as it likes, and does not answer a Leave.
 type lawless struct {
 	driver.Backend
-	every int64 // grants each so manieth claim
-	token func(n int64) int64
-	n     atomic.Int64
+	enters func(ctx context.Context, c driver.Claim) (driver.Ticket, error)
 }
 
-func (l *lawless) Enter(_ context.Context, c driver.Claim) (driver.Ticket, error) {
-	n := l.n.Add(1)
-	if n%l.every != 0 {
-		return driver.Ticket{}, &driver.BusyError{}
-	}
-	return driver.Ticket{Claim: c, Token: l.token(n), Granted: true, Left: c.TTL}, nil
+func (l *lawless) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	return l.enters(ctx, c)
 }
 
-func (l *lawless) Leave(context.Context, driver.Ticket, driver.Exit) error { return nil }
+func (l *lawless) Leave(context.Context, driver.Ticket, driver.Exit) error {
+	return errors.New("no answer")
+}
 
 // TestRaceFindsAStoreThatDoesNotExclude: more winners than one, a token that comes again, nobody ever.
 func TestRaceFindsAStoreThatDoesNotExclude(t *testing.T) {
 	rising := func(n int64) int64 { return n }
 	tests := map[string]struct {
-		every int64
+		every int64 // it grants each so manieth claim
 		token func(n int64) int64
 		want  doctor.Outcome
 	}{
@@ -347,44 +332,37 @@ func TestRaceFindsAStoreThatDoesNotExclude(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			b := &lawless{Backend: memlock.New(), every: test.every, token: test.token}
+			var claims atomic.Int64
+			b := &lawless{memlock.New(), func(_ context.Context, c driver.Claim) (driver.Ticket, error) {
+				n := claims.Add(1)
+				if n%test.every != 0 {
+					return driver.Ticket{}, &driver.BusyError{}
+				}
+				return driver.Ticket{Claim: c, Token: test.token(n), Granted: true, Left: c.TTL}, nil
+			}}
 			o, err := doctor.Race(t.Context(), []driver.Backend{b}, 8, 4)
-			if err != nil || o != test.want {
-				t.Errorf("Race counted %+v, %v; want %+v", o, err, test.want)
-			}
-			if o.Excludes() {
-				t.Errorf("a store that does not exclude passed: %+v", o)
+			if err != nil || o != test.want || o.Excludes() {
+				t.Errorf("Race counted %+v, %v; want %+v, which does not exclude", o, err, test.want)
 			}
 		})
 	}
 }
 
-// mute is a store that does not answer.
-type mute struct {
-	driver.Backend
-	wait func(context.Context) error
-}
-
-func (m *mute) Enter(ctx context.Context, _ driver.Claim) (driver.Ticket, error) {
-	return driver.Ticket{}, m.wait(ctx)
-}
-
-func (m *mute) Leave(context.Context, driver.Ticket, driver.Exit) error {
-	return errors.New("no answer")
-}
-
 // TestRaceWithoutAnswers: a store that is down excludes nobody and proves nothing.
 func TestRaceWithoutAnswers(t *testing.T) {
 	down := errors.New("connection refused")
-	silent := &mute{memlock.New(), func(context.Context) error { return down }}
+	silent := &lawless{memlock.New(), func(context.Context, driver.Claim) (driver.Ticket, error) { return driver.Ticket{}, down }}
 	o, err := doctor.Race(t.Context(), []driver.Backend{silent}, 4, 2)
 	if err != nil || o.Unanswered != 8 || !errors.Is(o.Err, down) || o.None != 2 || o.Excludes() {
 		t.Errorf("Race counted %+v, %v; want 8 requests without an answer", o, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	hung := &mute{memlock.New(), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-	steps.Is(t, "Race", steps.ErrOf(doctor.Race(ctx, []driver.Backend{hung}, 4, 2)), context.DeadlineExceeded)
+	ctx, cancel := context.WithCancel(t.Context())
+	hung := &lawless{memlock.New(), func(ctx context.Context, _ driver.Claim) (driver.Ticket, error) {
+		cancel()
+		<-ctx.Done()
+		return driver.Ticket{}, ctx.Err()
+	}}
+	steps.Is(t, "Race", steps.ErrOf(doctor.Race(ctx, []driver.Backend{hung}, 4, 2)), context.Canceled)
 }
 
 func TestRaceRefusesNumbers(t *testing.T) {

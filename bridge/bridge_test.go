@@ -22,7 +22,6 @@ import (
 
 // pair is two stores and programs of the three phases.
 type pair struct {
-	t        *testing.T
 	old, new *memlock.Store
 	wire     *faulty.Backend // of b to the new store
 	b        *bridge.Backend
@@ -31,7 +30,7 @@ type pair struct {
 // inBubble runs f on a pair of stores in virtual time.
 func inBubble(t *testing.T, f func(t *testing.T, p *pair)) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pair{t: t, old: memlock.New(), new: memlock.New()}
+		p := &pair{old: memlock.New(), new: memlock.New()}
 		p.wire = faulty.New(p.new, 1, faulty.Options{})
 		p.b = bridge.New(p.old, p.wire)
 		f(t, p)
@@ -39,69 +38,26 @@ func inBubble(t *testing.T, f func(t *testing.T, p *pair)) {
 	})
 }
 
-func (p *pair) must(err error) {
-	p.t.Helper()
-	steps.Must(p.t, err)
-}
-
-// enter enters b with c, and must be granted or not.
-func (p *pair) enter(b driver.Backend, c driver.Claim, granted bool) driver.Ticket {
-	p.t.Helper()
-	t, err := b.Enter(p.t.Context(), c)
-	p.must(err)
-	if t.Granted != granted {
-		p.t.Fatalf("granted %v; want %v", t.Granted, granted)
-	}
-	return t
-}
-
-// await waits in b for the grant of t.
-func (p *pair) await(b driver.Backend, t driver.Ticket) driver.Ticket {
-	p.t.Helper()
-	for range 10 {
-		got, err := b.Await(p.t.Context(), t)
-		p.must(err)
-		if got.Granted {
-			return got
-		}
-	}
-	p.t.Fatal("it is not granted")
-	return t
-}
-
-func (p *pair) leave(b driver.Backend, t driver.Ticket) {
-	p.t.Helper()
-	p.must(b.Leave(p.t.Context(), t, driver.Exit{}))
-}
-
-// free must find nothing in a store.
-func (p *pair) free(what string, s *memlock.Store) {
-	p.t.Helper()
-	if l, _ := s.Line(p.t.Context(), "k"); len(l.Claims) > 0 {
-		p.t.Errorf("%s has %+v", what, l.Claims)
-	}
-}
-
 // Readers that the old store grants at once reach the new store in any order.
 func TestTokensRiseBehindReadersThatOvertakeEachOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		first := p.enter(p.old, steps.Claim("k"), true)
+		first := steps.Hold(t, p.old, steps.Claim("k"))
 		var readers []driver.Ticket
 		for range 20 {
-			readers = append(readers, p.enter(p.b, steps.Reader("k"), false))
+			readers = append(readers, steps.Wait(t, p.b, steps.Reader("k")))
 		}
-		bridged := p.enter(p.b, steps.Claim("k"), false)
-		last := p.enter(p.old, steps.Claim("k"), false)
-		p.leave(p.old, first)
+		bridged := steps.Wait(t, p.b, steps.Claim("k"))
+		last := steps.Wait(t, p.old, steps.Claim("k"))
+		steps.Leave(t, p.old, first)
 		for i := len(readers) - 1; i >= 0; i-- {
-			readers[i] = p.await(p.b, readers[i])
+			readers[i] = steps.Granted(t, p.b, readers[i])
 		}
 		for _, r := range readers {
-			p.leave(p.b, r)
+			steps.Leave(t, p.b, r)
 		}
-		bridged = p.await(p.b, bridged)
-		p.leave(p.b, bridged)
-		steps.Rises(t, bridged.Token, p.await(p.old, last).Token)
+		bridged = steps.Granted(t, p.b, bridged)
+		steps.Leave(t, p.b, bridged)
+		steps.Rises(t, bridged.Token, steps.Granted(t, p.old, last).Token)
 	})
 }
 
@@ -111,69 +67,33 @@ func TestTokensRiseOnTheWayBackFromAClockThatIsAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
 		ahead := steps.Claim("k")
 		ahead.After = time.Now().Add(time.Hour).UnixMicro()
-		first := p.enter(p.new, ahead, true)
-		p.leave(p.new, first)
-		both := p.enter(p.b, steps.Claim("k"), true)
+		first := steps.Hold(t, p.new, ahead)
+		steps.Leave(t, p.new, first)
+		both := steps.Hold(t, p.b, steps.Claim("k"))
 		steps.Rises(t, first.Token, both.Token)
-		p.leave(p.b, both)
-		p.free("the old store", p.old)
-		steps.Rises(t, both.Token, p.enter(p.old, steps.Claim("k"), true).Token)
+		steps.Leave(t, p.b, both)
+		steps.InLine(t, "the old store", p.old, "k", 0)
+		steps.Rises(t, both.Token, steps.Hold(t, p.old, steps.Claim("k")).Token)
 	})
 }
 
 // A request to the new store that arrives after its claim has left brings nothing back.
 func TestLateEnterOfTheNewStoreIsKeptOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		first := p.enter(p.old, steps.Claim("k"), true)
-		second := p.enter(p.b, steps.Claim("k"), false)
-		p.leave(p.old, first)
+		first := steps.Hold(t, p.old, steps.Claim("k"))
+		second := steps.Wait(t, p.b, steps.Claim("k"))
+		steps.Leave(t, p.old, first)
 		p.wire.Next(faulty.Enter, faulty.Fault{Before: 20 * time.Second, Late: true})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := p.b.Await(ctx, second); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("Await: %v", err)
 		}
-		p.leave(p.b, second)
-		p.free("the old store", p.old)
+		steps.Leave(t, p.b, second)
+		steps.InLine(t, "the old store", p.old, "k", 0)
 		time.Sleep(30 * time.Second)
-		p.free("the new store", p.new)
-		p.enter(p.b, steps.Claim("k"), true)
-	})
-}
-
-// hooked calls before with each grant that Enter or Await is about to return.
-type hooked struct {
-	*memlock.Store
-	before func(c driver.Claim)
-}
-
-func (h *hooked) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	got, err := h.Store.Enter(ctx, c)
-	if got.Granted {
-		h.before(c)
-	}
-	return got, err
-}
-
-func (h *hooked) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
-	got, err := h.Store.Await(ctx, t)
-	if got.Granted {
-		h.before(t.Claim)
-	}
-	return got, err
-}
-
-// A cancelled Lock leaves while its Enter is under way.
-func TestClaimThatLeavesAsItEnters(t *testing.T) {
-	inBubble(t, func(t *testing.T, p *pair) {
-		h := &hooked{Store: p.old}
-		b := bridge.New(h, p.new)
-		h.before = func(c driver.Claim) {
-			p.must(b.Leave(t.Context(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}))
-		}
-		steps.Gone(t, "Enter of a claim that has left", steps.ErrOf(b.Enter(t.Context(), steps.Claim("k"))))
-		p.free("the old store", p.old)
-		p.free("the new store", p.new)
+		steps.InLine(t, "the new store", p.new, "k", 0)
+		steps.Hold(t, p.b, steps.Claim("k"))
 	})
 }
 
@@ -197,8 +117,8 @@ func TestClaimThatLeavesAsItEntersTwice(t *testing.T) {
 				})
 			}
 			calls.Wait()
-			p.free("the old store", p.old)
-			p.free("the new store", p.new)
+			steps.InLine(t, "the old store", p.old, "k", 0)
+			steps.InLine(t, "the new store", p.new, "k", 0)
 		})
 	}
 }
@@ -206,22 +126,22 @@ func TestClaimThatLeavesAsItEntersTwice(t *testing.T) {
 // A claim that leaves while the old store grants it does not enter the new store.
 func TestClaimThatLeavesAsTheOldStoreGrantsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		h := &hooked{Store: p.old}
+		h := watch(p.old)
 		b := bridge.New(h, p.new)
-		first := p.enter(p.old, steps.Claim("k"), true)
-		second := p.enter(b, steps.Claim("k"), false)
-		h.before = func(driver.Claim) { p.leave(b, second) }
-		p.leave(p.old, first)
+		first := steps.Hold(t, p.old, steps.Claim("k"))
+		second := steps.Wait(t, b, steps.Claim("k"))
+		h.hooks[faulty.Await] = func() { steps.Leave(t, b, second) }
+		steps.Leave(t, p.old, first)
 		steps.Gone(t, "Await of a claim that has left", steps.ErrOf(b.Await(t.Context(), second)))
-		p.free("the old store", p.old)
-		p.free("the new store", p.new)
+		steps.InLine(t, "the old store", p.old, "k", 0)
+		steps.InLine(t, "the new store", p.new, "k", 0)
 	})
 }
 
 func TestRenewNamesTheStoreThatLostTheClaim(t *testing.T) {
 	for _, lost := range []string{"old", "new"} {
 		inBubble(t, func(t *testing.T, p *pair) {
-			held := p.enter(p.b, steps.Claim("k"), true)
+			held := steps.Hold(t, p.b, steps.Claim("k"))
 			other := p.new
 			if lost == "old" {
 				p.old.Flush()
@@ -238,33 +158,33 @@ func TestRenewNamesTheStoreThatLostTheClaim(t *testing.T) {
 				t.Error("the other store lets the next in before the holder can have heard")
 			}
 			time.Sleep(2 * time.Second)
-			p.free("the other store", other)
+			steps.InLine(t, "the other store", other, "k", 0)
 		})
 	}
 }
 
 func TestLeaveFreesOneStoreWhileTheOtherDoesNotRespond(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		held := p.enter(p.b, steps.Claim("k"), true)
+		held := steps.Hold(t, p.b, steps.Claim("k"))
 		p.wire.Next(faulty.Leave, faulty.Fault{Fail: true})
 		steps.Unknown(t, "Leave without an answer of the new store", p.b.Leave(t.Context(), held, driver.Exit{}))
-		p.leave(p.old, p.enter(p.old, steps.Claim("k"), true))
-		p.leave(p.b, held)
-		p.free("the new store", p.new)
+		steps.Leave(t, p.old, steps.Hold(t, p.old, steps.Claim("k")))
+		steps.Leave(t, p.b, held)
+		steps.InLine(t, "the new store", p.new, "k", 0)
 	})
 }
 
 func TestTryThatTheNewStoreRefusesLeavesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		held := p.enter(p.new, steps.Claim("k"), true)
+		held := steps.Hold(t, p.new, steps.Claim("k"))
 		var busy *driver.BusyError
 		_, err := p.b.Enter(t.Context(), steps.NoWait(steps.Claim("k")))
 		if !errors.As(err, &busy) || busy.Token != held.Token {
 			t.Errorf("got %v; want the holder in the new store", err)
 		}
-		p.free("the old store", p.old)
+		steps.InLine(t, "the old store", p.old, "k", 0)
 		steps.Is(t, "a permit", steps.ErrOf(p.b.Enter(t.Context(), steps.Permits("k", 1, 3))), driver.ErrKind)
-		p.free("the old store", p.old)
+		steps.InLine(t, "the old store", p.old, "k", 0)
 	})
 }
 
@@ -275,13 +195,13 @@ func TestMarkCrossesTheMove(t *testing.T) {
 			{p.old, p.b}, {p.b, p.old}, {p.b, p.new}, {p.new, p.b},
 		} {
 			mark := fmt.Sprint("mark ", i)
-			held := p.enter(step.leaves, steps.Claim("k"), true)
-			p.must(step.leaves.Leave(t.Context(), held, driver.Exit{Mark: mark}))
-			seen := p.enter(step.sees, steps.Claim("k"), true)
+			held := steps.Hold(t, step.leaves, steps.Claim("k"))
+			steps.Must(t, step.leaves.Leave(t.Context(), held, driver.Exit{Mark: mark}))
+			seen := steps.Hold(t, step.sees, steps.Claim("k"))
 			if seen.Mark != mark {
 				t.Errorf("step %d: the mark is %q; want %q", i, seen.Mark, mark)
 			}
-			p.leave(step.sees, seen)
+			steps.Leave(t, step.sees, seen)
 		}
 	})
 }
@@ -289,19 +209,19 @@ func TestMarkCrossesTheMove(t *testing.T) {
 // An operator sees and breaks the claims of all phases through the bridge.
 func TestBreakEndsClaimsOfEveryPhase(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		holder := p.enter(p.new, steps.Claim("k"), true)
-		between := p.enter(p.b, steps.Claim("k"), false) // granted by the old store, and waits in the new one
-		behind := p.enter(p.old, steps.Claim("k"), false)
+		holder := steps.Hold(t, p.new, steps.Claim("k"))
+		between := steps.Wait(t, p.b, steps.Claim("k")) // granted by the old store, and waits in the new one
+		behind := steps.Wait(t, p.old, steps.Claim("k"))
 		l, err := p.b.Line(t.Context(), "k")
-		p.must(err)
+		steps.Must(t, err)
 		if len(l.Claims) != 3 || !l.Claims[0].Granted || l.Claims[1].Granted || l.Claims[2].Granted {
 			t.Errorf("the line is %+v", l.Claims)
 		}
 		for i, s := range l.Claims {
-			p.must(p.b.Break(t.Context(), "k", s.Token, driver.Break{Reason: fmt.Sprint("reason ", i)}))
+			steps.Must(t, p.b.Break(t.Context(), "k", s.Token, driver.Break{Reason: fmt.Sprint("reason ", i)}))
 		}
-		p.free("the old store", p.old)
-		p.free("the new store", p.new)
+		steps.InLine(t, "the old store", p.old, "k", 0)
+		steps.InLine(t, "the new store", p.new, "k", 0)
 		for i, errs := range [][]error{
 			p.new.Renew(t.Context(), []driver.Ticket{holder}),
 			p.b.Renew(t.Context(), []driver.Ticket{between}),
@@ -318,8 +238,8 @@ func TestBreakEndsClaimsOfEveryPhase(t *testing.T) {
 // A holder under notice keeps both locks until the notice is over, and then has neither.
 func TestNoticeIsGivenInBothStores(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *pair) {
-		holder := p.enter(p.b, steps.Claim("k"), true)
-		p.must(p.b.Break(t.Context(), "k", holder.Token, driver.Break{Reason: "drain", Notice: 20 * time.Second}))
+		holder := steps.Hold(t, p.b, steps.Claim("k"))
+		steps.Must(t, p.b.Break(t.Context(), "k", holder.Token, driver.Break{Reason: "drain", Notice: 20 * time.Second}))
 		for _, s := range []*memlock.Store{p.old, p.new} {
 			var gone driver.GoneError
 			if err := s.Renew(t.Context(), []driver.Ticket{holder})[0]; !errors.As(err, &gone) || gone.Left != 20*time.Second {
@@ -336,8 +256,8 @@ func TestNoticeIsGivenInBothStores(t *testing.T) {
 			t.Errorf("Enter before the end of the notice: %v", err)
 		}
 		time.Sleep(2 * time.Second)
-		p.free("the old store", p.old)
-		p.free("the new store", p.new)
+		steps.InLine(t, "the old store", p.old, "k", 0)
+		steps.InLine(t, "the new store", p.new, "k", 0)
 	})
 }
 
@@ -350,12 +270,12 @@ func TestSurveySeesThePhaseOfEachProgram(t *testing.T) {
 			return c
 		}
 		long := strings.Repeat("x", limit.Owner) // has no room for the mark
-		first := p.enter(p.b, named(long), true)
-		p.enter(p.b, named("second"), false)
-		p.enter(p.old, named("third"), false)
-		p.enter(p.new, named("fourth"), false)
+		first := steps.Hold(t, p.b, named(long))
+		steps.Wait(t, p.b, named("second"))
+		steps.Wait(t, p.old, named("third"))
+		steps.Wait(t, p.new, named("fourth"))
 		all, err := bridge.Survey(t.Context(), p.old, p.new, "")
-		p.must(err)
+		steps.Must(t, err)
 		got := map[string]string{}
 		for _, s := range all {
 			got[s.Owner] = fmt.Sprint(s.Phase, s.Waits)
@@ -367,7 +287,7 @@ func TestSurveySeesThePhaseOfEachProgram(t *testing.T) {
 		if l, err := p.b.Line(t.Context(), "k"); err != nil || strings.Contains(fmt.Sprint(l), "(bridge)") {
 			t.Errorf("the bridge shows %+v, %v", l, err)
 		}
-		p.leave(p.b, first)
+		steps.Leave(t, p.b, first)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -125,19 +126,17 @@ func TestForeignLockIsHeldRenewedAndLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &foreignStore{locks: map[string]foreignLock{}}
 		wire := faulty.New(memlock.New(), 1, faulty.Options{})
-		client, err := fencelock.New(bridge.New(bridge.Foreign(&foreignClient{s, wire}), memlock.New()),
+		client := testclient.New(t, bridge.New(bridge.Foreign(&foreignClient{s, wire}), memlock.New()),
 			&fencelock.Options{TTL: 3 * time.Second})
-		steps.Must(t, err)
 		defer client.Close()
 		steps.Is(t, "RLock", steps.ErrOf(client.RLock(t.Context(), "k")), driver.ErrPermanent)
-		_, err = client.TryLock(t.Context(), "closed", fencelock.LockDelay(time.Second))
+		_, err := client.TryLock(t.Context(), "closed", fencelock.LockDelay(time.Second))
 		if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "leave out LockDelay") {
 			t.Errorf("a lock with a LockDelay: %v; want ErrPermanent that names it", err)
 		}
 		s.try("k", "another", 4*time.Second)
 		begun := time.Now()
-		l, err := client.Lock(t.Context(), "k")
-		steps.Must(t, err)
+		l := testclient.Lock(t, client, "k")
 		if waited := time.Since(begun); waited < 4*time.Second || waited > 5*time.Second {
 			t.Errorf("the lock was granted after %v", waited)
 		}
@@ -168,8 +167,8 @@ func (stuckLine) Release(context.Context, string, string) (bool, error) {
 // The core sends no Leave after a refusal, so a claim that may have a place in a line is not refused.
 func TestForeignClaimThatMayBeInLineIsNotRefused(t *testing.T) {
 	b := bridge.Foreign(stuckLine{})
-	c := driver.Claim{Key: "key", ID: "id", Capacity: driver.RW, Weight: driver.RW, TTL: lease, Span: 1, NoWait: true}
-	if _, err := b.Enter(t.Context(), c); err == nil || errors.Is(err, driver.ErrRefused) {
+	err := steps.ErrOf(b.Enter(t.Context(), steps.NoWait(steps.Claim("key"))))
+	if err == nil || errors.Is(err, driver.ErrRefused) {
 		t.Errorf("Enter returned %v; want an unknown outcome", err)
 	}
 }

@@ -2,16 +2,17 @@ package bridge_test
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/bridge"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -26,107 +27,97 @@ func TestBridgeKeepsTheLaws(t *testing.T) {
 		drivertest.ExpiryLag(0))
 }
 
-// counted counts the requests to a store.
-type counted struct {
+// watched counts its calls. Each of its hooks is called once: after an Enter or an Await, or before a Renew or a Leave.
+type watched struct {
 	*memlock.Store
-	enter, renew, leave atomic.Int32
+	mu    sync.Mutex
+	calls map[faulty.Method]int
+	hooks map[faulty.Method]func()
 }
 
-func (s *counted) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	s.enter.Add(1)
-	return s.Store.Enter(ctx, c)
+func watch(s *memlock.Store) *watched {
+	return &watched{Store: s, calls: map[faulty.Method]int{}, hooks: map[faulty.Method]func(){}}
 }
 
-func (s *counted) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	s.renew.Add(1)
-	return s.Store.Renew(ctx, ts)
+func (w *watched) note(m faulty.Method) {
+	w.mu.Lock()
+	hook := w.hooks[m]
+	delete(w.hooks, m)
+	w.calls[m]++
+	w.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
 }
 
-func (s *counted) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	s.leave.Add(1)
-	return s.Store.Leave(ctx, t, e)
+func (w *watched) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
+	defer w.note(faulty.Enter)
+	return w.Store.Enter(ctx, c)
 }
 
-// paused is a store that calls something after each Enter and before each Leave.
-type paused struct {
-	*memlock.Store
-	entered, leaving func()
+func (w *watched) Await(ctx context.Context, t driver.Ticket) (driver.Ticket, error) {
+	defer w.note(faulty.Await)
+	return w.Store.Await(ctx, t)
 }
 
-func (s *paused) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	t, err := s.Store.Enter(ctx, c)
-	s.entered()
-	return t, err
+func (w *watched) Renew(ctx context.Context, ts []driver.Ticket) []error {
+	w.note(faulty.Renew)
+	return w.Store.Renew(ctx, ts)
 }
 
-func (s *paused) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	s.leaving()
-	return s.Store.Leave(ctx, t, e)
+func (w *watched) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
+	w.note(faulty.Leave)
+	return w.Store.Leave(ctx, t, e)
 }
 
 // A Lock that does not wait is cancelled while its Enter is under way, and so is the repeat of that. The first Enter is
 // refused while the Leave has barred the claim in the old store only. The lock is free then, and the old store grants
 // the second Enter before the Leave is there: it stayed in the new store until its lease ended.
 func TestRepeatedEnterBesideALeave(t *testing.T) {
-	nothing := func() {}
-	old := &paused{memlock.New(), nothing, nothing}
+	old := watch(memlock.New())
 	b := bridge.New(old, memlock.New())
 	c := steps.NoWait(steps.Claim("k"))
-	holder, err := b.Enter(t.Context(), steps.Claim("k"))
-	steps.Must(t, err)
+	holder := steps.Hold(t, b, steps.Claim("k"))
 	begun, proceed, left := make(chan bool), make(chan bool), make(chan error, 1)
-	old.entered = func() {
-		old.entered = nothing
-		old.leaving = func() {
+	old.hooks[faulty.Enter] = func() {
+		old.hooks[faulty.Leave] = func() {
 			close(begun)
 			<-proceed
 		}
 		go func() { left <- b.Leave(context.Background(), driver.Ticket{Claim: c}, driver.Exit{Tombstone: true}) }()
 		<-begun
-		old.leaving = nothing
 	}
-	if got, err := b.Enter(t.Context(), c); err == nil {
-		t.Fatalf("the first Enter was granted %+v beside the holder", got)
-	}
-	steps.Must(t, b.Leave(t.Context(), holder, driver.Exit{}))
-	old.entered = func() {
-		old.entered = nothing
+	steps.Refused(t, b, c)
+	steps.Leave(t, b, holder)
+	old.hooks[faulty.Enter] = func() {
 		close(proceed)
 		if err := <-left; err != nil && !driver.Gone(err) {
 			t.Errorf("Leave: %v", err)
 		}
 	}
-	if got, err := b.Enter(t.Context(), c); !driver.Gone(err) {
-		t.Errorf("the second Enter was told %+v, %v after the Leave", got, err)
-	}
-	l, err := b.Line(t.Context(), "k")
-	steps.Must(t, err)
-	if len(l.Claims) > 0 {
-		t.Errorf("%+v are in line, and all have left", l.Claims)
-	}
+	steps.Gone(t, "the second Enter, after the Leave", steps.ErrOf(b.Enter(t.Context(), c)))
+	steps.InLine(t, "after all have left", b, "k", 0)
 }
 
 // A bridge costs the requests of both stores, and not one more.
 func TestLockCostsTheRequestsOfBothStores(t *testing.T) {
 	use := func(t *testing.T, b driver.Backend) {
-		c, err := fencelock.New(b, &fencelock.Options{TTL: 30 * time.Second})
-		steps.Must(t, err)
+		c := testclient.New(t, b, nil)
 		defer c.Close()
 		for range 3 {
-			l, err := c.Lock(t.Context(), "k")
-			steps.Must(t, err)
+			l := testclient.Lock(t, c, "k")
 			time.Sleep(time.Minute) // of renewals
 			steps.Must(t, l.Release(t.Context()))
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		alone, old, new := &counted{Store: memlock.New()}, &counted{Store: memlock.New()}, &counted{Store: memlock.New()}
+		alone, old, new := watch(memlock.New()), watch(memlock.New()), watch(memlock.New())
 		use(t, alone)
 		use(t, bridge.New(old, new))
-		for name, s := range map[string]*counted{"alone": alone, "the old store": old, "the new store": new} {
-			enter, renew, leave := s.enter.Load(), s.renew.Load(), s.leave.Load()
-			if enter != 3 || leave != 3 || renew < 6 || renew > 60 { // renewals have jitter
-				t.Errorf("%s: %d Enters, %d renewals, %d Leaves", name, enter, renew, leave)
+		for name, s := range map[string]*watched{"alone": alone, "the old store": old, "the new store": new} {
+			n := s.calls[faulty.Renew] // renewals have jitter
+			if s.calls[faulty.Enter] != 3 || s.calls[faulty.Leave] != 3 || n < 6 || n > 60 {
+				t.Errorf("%s was called so often: %v", name, s.calls)
 			}
 		}
 	})

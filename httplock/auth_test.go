@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -19,8 +18,8 @@ import (
 	"github.com/fencelock/fencelock/httplock"
 )
 
-// tokensFor makes tokens for lines such as "name acquire,look ci/,deploy", and returns them by
-// name.
+// tokensFor makes tokens for lines such as "name acquire,look ci/,deploy", or as they are made for a name alone, and
+// returns them by name.
 func tokensFor(t *testing.T, lines ...string) (*httplock.Tokens, map[string]string) {
 	t.Helper()
 	byName := map[string]string{}
@@ -29,8 +28,10 @@ func tokensFor(t *testing.T, lines ...string) (*httplock.Tokens, map[string]stri
 		f := strings.Fields(line)
 		token, made := httplock.NewToken(f[0])
 		byName[f[0]] = token
-		m := strings.Fields(made)
-		text += fmt.Sprintln(m[0], m[1], f[1], f[2])
+		if m := strings.Fields(made); len(f) > 1 {
+			made = strings.Join([]string{m[0], m[1], f[1], f[2]}, " ")
+		}
+		text += made + "\n"
 	}
 	tokens, err := httplock.ReadTokens(strings.NewReader(text))
 	steps.Must(t, err)
@@ -39,7 +40,7 @@ func tokensFor(t *testing.T, lines ...string) (*httplock.Tokens, map[string]stri
 
 func TestTokensAllowWhatTheirLinesSay(t *testing.T) {
 	inWorld(t, func(w *world) {
-		tokens, of := tokensFor(t, "ci acquire ci/,deploy", "eyes look *", "ops look,break ci/", "root all *")
+		tokens, of := tokensFor(t, "ci acquire ci/,deploy", "eyes look *", "ops look,break ci/", "root all *", "ma")
 		s := w.server(&httplock.Options{Tokens: tokens})
 		as := func(name string) *local { return s.as(of[name]) }
 		s.do("POST", "/v1/acquire", `{"key":"ci/a"}`).is(t, 401, "unauthenticated")
@@ -54,6 +55,9 @@ func TestTokensAllowWhatTheirLinesSay(t *testing.T) {
 		for _, c := range []struct{ name, method, path, body string }{
 			{"ci", "POST", "/v1/acquire", `{"key":"other"}`},
 			{"ci", "POST", "/v1/once", `{"key":"other","slot":"1h"}`},
+			{"ma", "POST", "/v1/acquire", `{"key":"many"}`},
+			{"ma", "POST", "/v1/break", breakIt("ma/a", token(h))},
+			{"ma", "GET", "/v1/line?key=ma/a", ""},
 			{"ci", "GET", "/v1/line?key=ci/a", ""},
 			{"ci", "GET", "/v1/lines", ""},
 			{"ci", "GET", "/v1/events", ""},
@@ -80,6 +84,7 @@ func TestTokensAllowWhatTheirLinesSay(t *testing.T) {
 		}
 		as("ops").do("POST", "/v1/break", breakIt("ci/a", token(h))).ok(t)
 		as("root").verb("release", secret).ok(t)
+		as("ma").verb("release", as("ma").acquire("ma/a")).ok(t)
 		as("eyes").do("GET", "/metrics", "").ok(t)
 		for _, open := range []string{"/healthz", "/readyz", "/v1/openapi.json", "/problems/lost"} {
 			s.do("GET", open, "").ok(t)
@@ -98,22 +103,6 @@ func wishes(t *testing.T, s *local, tokens *httplock.Tokens, of map[string]strin
 	s.as(of["root"]).verb("check", first).is(t, 401, "unauthenticated") // its line is gone
 	s.as(again).do("POST", "/v1/acquire", `{"key":"x","request_id":"wish-of-mine"}`).is(t, 409, "not-acquired")
 	s.as(again).verb("check", first).ok(t)
-}
-
-func TestNewTokenIsNarrow(t *testing.T) {
-	inWorld(t, func(w *world) {
-		token, line := httplock.NewToken("ci")
-		tokens, err := httplock.ReadTokens(strings.NewReader(line))
-		steps.Must(t, err)
-		s := w.server(&httplock.Options{Tokens: tokens})
-		s.bearer = token
-		h := s.do("POST", "/v1/acquire", `{"key":"ci/deploy"}`).ok(t)
-		s.do("POST", "/v1/acquire", `{"key":"cicada"}`).is(t, 403, "forbidden")
-		s.do("GET", "/v1/line?key=ci/deploy", "").is(t, 403, "forbidden")
-		s.do("POST", "/v1/break", fmt.Sprintf(`{"key":"ci/deploy","token":%q,"reason":"r"}`, h.text("token"))).
-			is(t, 403, "forbidden")
-		s.verb("release", h).ok(t)
-	})
 }
 
 func TestTokensThatCannotBeRead(t *testing.T) {
@@ -219,9 +208,11 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 			send("POST", host, "/v1/acquire", "Content-Type", asJSON).is(t, 421, "misdirected")
 			send("GET", host, "/v1/lines").is(t, 421, "misdirected")
 			send("GET", host, "/nothing").is(t, 421, "misdirected")
+			send("GET", host, "/").is(t, 421, "misdirected") // the console
 		}
 		for _, host := range []string{"localhost:7533", "127.0.0.1", "[::1]:7533", "[::1]", "10.1.2.3:80", "LOCKS.example:443"} {
 			send("GET", host, "/v1/lines").ok(t)
+			send("GET", host, "/").ok(t)
 		}
 		send("GET", "evil.example", "/healthz").ok(t) // the checks of a balancer
 
@@ -256,8 +247,6 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		}
 	}
 }
-
-var _ http.Handler = (*httplock.Server)(nil)
 
 // An operator takes a line out of the tokens file and sends SIGHUP.
 func TestRevokedTokenEndsStreamsAndWaits(t *testing.T) {

@@ -3,8 +3,7 @@ package httplock_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"iter"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -57,16 +56,6 @@ func (w *world) server(o *httplock.Options) *local {
 		steps.OK(w, client.Close())
 	})
 	return &local{w, s, client, ""}
-}
-
-// listening returns a Server on a store of its own that is reached over real connections, too, at url.
-func listening(t *testing.T) (s *local, url string) {
-	t.Helper()
-	client := testclient.New(t, memlock.New(), &fencelock.Options{Owner: "server", TTL: placeKept})
-	server, err := httplock.New(client, nil)
-	steps.Must(t, err)
-	t.Cleanup(func() { steps.OK(t, client.Close()) })
-	return &local{&world{T: t}, server, client, ""}, testclient.Serve(t, server.HTTPServer(), server.Drain).URL
 }
 
 // result is the answer to a request.
@@ -176,6 +165,11 @@ func (l *local) verb(verb string, of result) result {
 	return l.do("POST", "/v1/"+verb, handleOf(of.answer))
 }
 
+// breaks ends the claim on k with a token. more are other members of the request.
+func (l *local) breaks(token, more string) result {
+	return l.do("POST", "/v1/break", fmt.Sprintf(`{"key":"k","token":%q,"reason":"release 7"%s}`, token, more))
+}
+
 // waiters is how many wait for key.
 func (l *local) waiters(key string) int {
 	l.Helper()
@@ -187,62 +181,3 @@ func (l *local) waiters(key string) int {
 
 // plain hides from a Client that a store can pass leases on.
 type plain struct{ driver.Backend }
-
-// outage is a store that fails while on is true.
-type outage struct {
-	driver.Backend
-	on  bool
-	err error // what it answers
-}
-
-var errDown = errors.New("connection refused")
-
-func (o *outage) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	if o.on {
-		return driver.Ticket{}, o.err
-	}
-	return o.Backend.Enter(ctx, c)
-}
-
-func (o *outage) Renew(ctx context.Context, ts []driver.Ticket) []error {
-	if !o.on {
-		return o.Backend.Renew(ctx, ts)
-	}
-	errs := make([]error, len(ts))
-	for i := range errs {
-		errs[i] = o.err
-	}
-	return errs
-}
-
-func (o *outage) Leave(ctx context.Context, t driver.Ticket, e driver.Exit) error {
-	if o.on {
-		return o.err
-	}
-	return o.Backend.Leave(ctx, t, e)
-}
-
-func (o *outage) Line(ctx context.Context, key string) (driver.Line, error) {
-	if o.on {
-		return driver.Line{}, o.err
-	}
-	return o.Backend.Line(ctx, key)
-}
-
-func (o *outage) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
-	if o.on {
-		return func(yield func(driver.Line, error) bool) { yield(driver.Line{}, o.err) }
-	}
-	return o.Backend.Lines(ctx, prefix)
-}
-
-func (o *outage) Detach(ctx context.Context, t driver.Ticket) error {
-	if o.on {
-		return o.err
-	}
-	return o.Backend.(driver.Detacher).Detach(ctx, t)
-}
-
-func (o *outage) Adopt(ctx context.Context, t driver.Ticket, by driver.Claim) (driver.Ticket, error) {
-	return o.Backend.(driver.Detacher).Adopt(ctx, t, by)
-}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
@@ -27,48 +26,28 @@ import (
 type viewer struct {
 	*local
 	cancel context.CancelFunc
-	out    *io.PipeReader
 	lines  chan string
-	status int
 	lastID string
-	done   chan struct{}
+	done   chan struct{} // closed at the end of the stream
 }
-
-// pipeWriter is an http.ResponseWriter whose body is read while it is written.
-type pipeWriter struct {
-	*io.PipeWriter
-	header http.Header
-	status chan int
-}
-
-func (p *pipeWriter) Header() http.Header    { return p.header }
-func (p *pipeWriter) WriteHeader(status int) { p.status <- status }
-func (p *pipeWriter) Flush()                 {}
 
 func (l *local) view(query, lastID string) *viewer {
+	l.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := httptest.NewRequest("GET", "http://localhost/v1/events"+query, nil).WithContext(ctx)
-	if lastID != "" {
-		r.Header.Set("Last-Event-ID", lastID)
-	}
-	if l.bearer != "" {
-		r.Header.Set("Authorization", "Bearer "+l.bearer)
-	}
-	in, out := io.Pipe()
-	v := &viewer{local: l, cancel: cancel, out: in, lines: make(chan string, 1000), done: make(chan struct{})}
-	w := &pipeWriter{out, http.Header{}, make(chan int, 1)}
+	r, err := http.NewRequestWithContext(ctx, "GET", "http://localhost/v1/events"+query, nil)
+	steps.Must(l, err)
+	r.Header.Set("Last-Event-ID", lastID)
+	r.Header.Set("Authorization", "Bearer "+l.bearer)
+	res, err := l.dialer(l.listen(l.HTTPServer()), nil).Do(r)
+	steps.Must(l, err)
+	v := &viewer{local: l, cancel: cancel, lines: make(chan string, 1000), done: make(chan struct{})}
 	go func() {
 		defer close(v.done)
-		l.ServeHTTP(w, r)
-		out.Close()
-	}()
-	go func() {
 		defer close(v.lines)
-		for s := bufio.NewScanner(in); s.Scan(); {
+		for s := bufio.NewScanner(res.Body); s.Scan(); {
 			v.lines <- s.Text()
 		}
 	}()
-	v.status = <-w.status
 	return v
 }
 
@@ -125,7 +104,6 @@ func (v *viewer) want(events ...string) {
 
 func (v *viewer) close() {
 	v.cancel()
-	<-v.done
 	for range v.lines {
 	}
 }
@@ -149,8 +127,8 @@ func TestEventsTellWhatHappens(t *testing.T) {
 		v.want("released k bob", "line k 0 0")
 
 		h := a.do("POST", "/v1/acquire", `{"key":"k","owner":"carol"}`).ok(t)
-		a.do("POST", "/v1/break", fmt.Sprintf(`{"key":"k","token":%q,"reason":"stuck"}`, h.text("token"))).ok(t)
-		if got := v.take(); !slices.Contains(got, "broken k carol stuck") {
+		a.breaks(h.text("token"), "").ok(t)
+		if got := v.take(); !slices.Contains(got, "broken k carol release 7") {
 			t.Errorf("a break is told as %q", got)
 		}
 		b.do("POST", "/v1/acquire", `{"key":"k","owner":"dave","ttl":"3s"}`).ok(t)

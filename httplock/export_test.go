@@ -1,19 +1,6 @@
 package httplock
 
-import (
-	"slices"
-	"testing"
-	"time"
-
-	"github.com/fencelock/fencelock/httplock/internal/sse"
-)
-
-// SetBodyTimeout makes bodies that arrive slowly be refused earlier, during a test.
-func SetBodyTimeout(t *testing.T, d time.Duration) {
-	before := bodyTimeout
-	bodyTimeout = d
-	t.Cleanup(func() { bodyTimeout = before })
-}
+import "slices"
 
 // Slugs are the types of problems.
 func Slugs() []string {
@@ -32,11 +19,4 @@ func (s *Server) Paths() map[string]string {
 		all[path] = r.method
 	}
 	return all
-}
-
-// SetWriteTimeout lets clients that do not read go earlier, during a test.
-func SetWriteTimeout(t *testing.T, d time.Duration) {
-	chunks, events := chunkTimeout, sse.WriteTimeout
-	chunkTimeout, sse.WriteTimeout = d, d
-	t.Cleanup(func() { chunkTimeout, sse.WriteTimeout = chunks, events })
 }

@@ -92,71 +92,78 @@ func TestNotesOfReleasedClaimsAreBounded(t *testing.T) {
 	})
 }
 
-const wish = `"key":"k","ttl":"20s","request_id":"wish-of-mine"`
+const wish = `"key":"k","ttl":"1m","request_id":"wish-of-mine"`
 
-// A client used one request_id for the share of a reader and then for the whole lock. It was shown
-// the grant of its share as an exclusive one, beside another reader.
+// A client used one request_id for the share of a reader and then for the whole lock, or for acquire and then for
+// once. It was shown the grant of the first request as that of the second. The first one goes on.
 func TestRequestIDIsForOneRequest(t *testing.T) {
-	for name, wishes := range map[string][2]string{
-		"a reader, then a writer":   {`"kind":"shared"`, `"kind":"exclusive"`},
-		"a writer, then a reader":   {`"kind":"exclusive"`, `"kind":"shared"`},
-		"5 permits, then 9":         {`"kind":"permits","size":9,"permits":5`, `"kind":"permits","size":9,"permits":9`},
-		"of 9 permits, then of 8":   {`"kind":"permits","size":9,"permits":5`, `"kind":"permits","size":8,"permits":5`},
-		"a permit, then the lock":   {`"kind":"permits","size":9`, `"kind":"exclusive"`},
-		"the lock, then a permit":   {`"kind":"exclusive"`, `"kind":"permits","size":9`},
-		"a permit, then a share":    {`"kind":"permits","size":1`, `"kind":"shared"`},
-		"the default, then a share": {`"stay":false`, `"kind":"shared"`},
+	const nine, one = `,"kind":"permits","size":9,"permits":9`, `,"kind":"permits","size":1`
+	const five, ofEight = `,"kind":"permits","size":9,"permits":5`, `,"kind":"permits","size":8,"permits":5`
+	const shared, slot = `,"kind":"shared"`, `,"slot":"1h"`
+	for name, c := range map[string]struct{ first, second, holder string }{
+		"a reader, then a writer":   {first: shared},
+		"a writer, then a reader":   {second: shared},
+		"5 permits, then 9":         {five, nine, nine},
+		"of 9 permits, then of 8":   {five, ofEight, nine},
+		"a permit, then a share":    {one, shared, one},
+		"acquire, then once":        {first: `,"note":"slot=ever of mine"`, second: slot},
+		"once, then acquire":        {first: slot},
+		"once, then a stay in line": {first: slot, second: `,"stay":true`},
 	} {
-		for _, kept := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, kept %v", name, kept), func(t *testing.T) {
+		for i := range 4 {
+			kept, waits := i&1 > 0, i&2 > 0
+			t.Run(fmt.Sprintf("%s, kept %v, waits %v", name, kept, waits), func(t *testing.T) {
 				inWorld(t, func(w *world) {
 					if kept {
 						w.store = plain{w.store}
 					}
-					a, b := w.server(nil), w.server(nil)
-					first := fmt.Sprintf("{%s,%s}", wish, wishes[0])
-					second := fmt.Sprintf(`{%s,"wait":"5s",%s}`, wish, wishes[1])
-					h := a.do("POST", "/v1/acquire", first).ok(t)
-					r := a.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
-					if r.text("request_id") != "wish-of-mine" || r.text("key") != "k" {
-						t.Errorf("the problem is about %v", r.answer)
+					holder := ""
+					if waits {
+						holder = fmt.Sprintf(`{"key":"k"%s}`, c.holder)
 					}
-					b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
-					if !kept { // otherwise the lease stays with its server
-						b.do("POST", "/v1/acquire", first).ok(t)
-					}
-					if again := a.do("POST", "/v1/acquire", first).ok(t); again.text("token") != h.text("token") {
-						t.Errorf("the first request again: %v", again.answer)
-					}
-					a.verb("renew", h).ok(t)
-					a.verb("release", h).ok(t)
+					w.reuse(kept, holder, fmt.Sprintf(`{%s,"wait":"1m"%s}`, wish, c.first), fmt.Sprintf(`{%s,"wait":"10s"%s}`, wish, c.second))
 				})
 			})
 		}
 	}
 }
 
-// The same while the first request waits: it goes on waiting in its place.
-func TestRequestIDOfAWaitIsForOneRequest(t *testing.T) {
-	for _, kept := range []bool{false, true} {
-		inWorld(t, func(w *world) {
-			if kept {
-				w.store = plain{w.store}
-			}
-			a, b := w.server(nil), w.server(nil)
-			holder := a.acquire("k")
-			waits := a.begin("/v1/acquire", fmt.Sprintf(`{%s,"wait":"1m","kind":"shared"}`, wish))
-			second := fmt.Sprintf(`{%s,"wait":"1m"}`, wish)
-			a.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
-			a.do("POST", "/v1/once", fmt.Sprintf(`{%s,"wait":"1m","slot":"1h"}`, wish)).is(t, 409, "request-id-reused")
-			b.do("POST", "/v1/acquire", second).is(t, 409, "request-id-reused")
-			waits.stillWaits(t)
-			time.Sleep(10 * time.Second) // longer than a place is kept without its client
-			waits.stillWaits(t)
-			a.verb("release", holder).ok(t)
-			a.verb("release", waits.wait(t).ok(t)).ok(t)
-		})
+// reuse sends two requests with one request_id, after that of a holder if there is one.
+func (w *world) reuse(kept bool, holder, first, second string) {
+	w.Helper()
+	path := func(body string) string {
+		if strings.Contains(body, `"slot":`) {
+			return "/v1/once"
+		}
+		return "/v1/acquire"
 	}
+	a, b := w.server(nil), w.server(nil)
+	var held result
+	if holder != "" {
+		held = a.do("POST", "/v1/acquire", holder).ok(w)
+	}
+	begun := a.begin(path(first), first)
+	for _, s := range []*local{a, b} {
+		r := s.do("POST", path(second), second).is(w, 409, "request-id-reused")
+		if r.text("request_id") != "wish-of-mine" || r.text("key") != "k" {
+			w.Errorf("the problem is about %v", r.answer)
+		}
+	}
+	if holder != "" {
+		begun.stillWaits(w)
+		a.verb("release", held).ok(w)
+	}
+	h := begun.wait(w).ok(w)
+	if !kept { // otherwise the lease stays with its server
+		b.do("POST", path(first), first).ok(w)
+	}
+	if again := a.do("POST", path(first), first).ok(w); again.text("token") != h.text("token") {
+		w.Errorf("the first request again: %v", again.answer)
+	}
+	a.verb("renew", h).ok(w)
+	a.verb("release", h).ok(w)
+	time.Sleep(time.Minute)
+	a.do("POST", path(second), second).is(w, 409, "request-id-reused")
 }
 
 // A request waits at one server, is repeated at another one, and its wait at the first one is over: its claim has
@@ -185,50 +192,10 @@ func TestLeaveEndsARequestOfAnyKind(t *testing.T) {
 	} {
 		inWorld(t, func(w *world) {
 			a, b := w.server(nil), w.server(nil)
-			a.do("POST", "/v1/"+path, fmt.Sprintf("{%s,%s}", wish, request)).ok(t)
+			h := a.do("POST", "/v1/"+path, fmt.Sprintf("{%s,%s}", wish, request)).ok(t)
 			b.do("POST", "/v1/leave", `{"key":"k","request_id":"wish-of-mine"}`).ok(t)
+			a.verb("check", h).is(t, 410, "lost")
 			a.verb("release", a.acquire("k")).ok(t)
 		})
-	}
-}
-
-// A client used one request_id for acquire and then for once. Both are for an exclusive lock: it
-// was shown the lease of the one as that of the other, which never notes its slot.
-func TestRequestIDIsForAcquireOrForOnce(t *testing.T) {
-	bodies := map[string]string{
-		"/v1/acquire": fmt.Sprintf(`{%s,"wait":"10s","note":"slot=ever of mine"`, wish),
-		"/v1/once":    fmt.Sprintf(`{%s,"wait":"10s","slot":"1h"`, wish),
-	}
-	for first, second := range map[string]string{"/v1/acquire": "/v1/once", "/v1/once": "/v1/acquire"} {
-		for _, stay := range []string{"}", `,"stay":true}`} {
-			for i := range 4 {
-				kept, waits := i&1 > 0, i&2 > 0
-				t.Run(fmt.Sprintf("%s first, kept %v, waits %v, second %s", first, kept, waits, stay), func(t *testing.T) {
-					inWorld(t, func(w *world) {
-						if kept {
-							w.store = plain{w.store}
-						}
-						a, b := w.server(nil), w.server(nil)
-						var holder result
-						if waits {
-							holder = a.acquire("k")
-						}
-						begun := a.begin(first, bodies[first]+`,"stay":true}`)
-						for _, s := range []*local{a, b} {
-							s.do("POST", second, bodies[second]+stay).is(t, 409, "request-id-reused")
-						}
-						if waits {
-							begun = a.begin(first, bodies[first]+"}")
-							a.verb("release", holder).ok(t)
-						}
-						h := begun.wait(t).ok(t)
-						a.verb("renew", h).ok(t)
-						a.verb("release", h).ok(t)
-						time.Sleep(time.Minute)
-						a.do("POST", second, bodies[second]+stay).is(t, 409, "request-id-reused")
-					})
-				})
-			}
-		}
 	}
 }

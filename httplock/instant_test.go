@@ -29,38 +29,6 @@ func (s *atGrant) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 	return t, err
 }
 
-// The client of a quorum or of ZooKeeper closed its connection as its lock was granted. The lease
-// stayed until its ttl, and no handle ended it.
-func TestClientThatGoesAsItIsGrantedLeavesNothing(t *testing.T) {
-	for _, path := range []string{"/v1/acquire", "/v1/once"} {
-		slot := map[string]string{"/v1/once": `,"slot":"1h"`}[path]
-		body := fmt.Sprintf(`{"key":"k","ttl":"10m","wait":"3s","stay":true,"request_id":"wish-of-mine"%s}`, slot)
-		for name, end := range map[string]func(a *local, cancel func()){
-			"the client goes":   func(_ *local, cancel func()) { cancel() },
-			"the server drains": func(a *local, _ func()) { a.Drain() },
-			"the wait is over":  func(*local, func()) { time.Sleep(3 * time.Second) },
-		} {
-			t.Run(path+", "+name, func(t *testing.T) {
-				inWorld(t, func(w *world) {
-					store := &atGrant{Backend: w.store}
-					w.store = store
-					a, b := w.server(nil), w.server(nil)
-					ctx, cancel := context.WithCancel(w.Context())
-					defer cancel()
-					store.do = func() {
-						end(a, cancel)
-						time.Sleep(time.Millisecond) // until the server has heard of it
-					}
-					a.doUntil(ctx, "POST", path, body)
-					synctest.Wait()
-					steps.Same(t, "leases are kept", a.Kept(), 0)
-					b.verb("release", b.acquire("k")).ok(t)
-				})
-			})
-		}
-	}
-}
-
 // atStep is a store that passes leases on, and does something in the instant in which it has
 // granted a claim, at once or after a wait, and nobody knows of it yet.
 type atStep struct {
@@ -78,46 +46,64 @@ func (s *atStep) Renew(ctx context.Context, ts []driver.Ticket) []error {
 	return errs
 }
 
-// A client without a request_id closed its connection as its lock was granted. No handle and no
-// repeated request could end the lease: it stayed until its ttl.
-func TestClientWithoutARequestIDThatGoesLeavesNothing(t *testing.T) {
-	for path, body := range map[string]string{
-		"/v1/acquire": `{"key":"k","ttl":"10m","wait":"3s"}`, "/v1/once": `{"key":"k","ttl":"10m","wait":"3s","slot":"1h"}`,
-	} {
-		for _, waits := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, waits %v", path, waits), func(t *testing.T) {
+// The client of a quorum or of ZooKeeper closed its connection as its lock was granted. The lease stayed until its ttl,
+// and no handle ended it. So did, on every store, the lease of a client without a request_id.
+func TestClientThatGoesAsItIsGrantedLeavesNothing(t *testing.T) {
+	const mine = `,"stay":true,"request_id":"wish-of-mine"`
+	goes := func(_ *local, cancel func()) { cancel() }
+	for path, slot := range map[string]string{"/v1/acquire": "", "/v1/once": `,"slot":"1h"`} {
+		for name, c := range map[string]struct {
+			kept, waits bool
+			more        string
+			end         func(a *local, cancel func())
+		}{
+			"the client goes":                    {kept: true, more: mine, end: goes},
+			"the server drains":                  {kept: true, more: mine, end: func(a *local, _ func()) { a.Drain() }},
+			"the wait is over":                   {kept: true, more: mine, end: func(*local, func()) { time.Sleep(3 * time.Second) }},
+			"a client without a request_id goes": {end: goes},
+			"it goes after a wait":               {end: goes, waits: true},
+		} {
+			t.Run(path+", "+name, func(t *testing.T) {
 				inWorld(t, func(w *world) {
 					store := &atStep{&atGrant{Backend: w.store}, w.store.(driver.Detacher)}
 					w.store = store
-					a, b := w.server(nil), w.server(nil)
-					var holder result
-					if waits {
-						holder = b.acquire("k")
+					if c.kept {
+						w.store = store.atGrant
 					}
-					ctx, cancel := context.WithCancel(w.Context())
-					defer cancel()
-					went := false
-					store.do = func() {
-						went = true
-						cancel()
-						time.Sleep(time.Millisecond) // until the server has heard of it
-					}
-					done := make(chan result, 1)
-					go func() { done <- a.doUntil(ctx, "POST", path, body) }()
-					synctest.Wait()
-					if waits {
-						b.verb("release", holder).ok(t)
-					}
-					<-done
-					synctest.Wait()
-					if !went {
-						t.Error("the client has not gone")
-					}
-					b.verb("release", b.acquire("k")).ok(t)
+					w.goAsGranted(store.atGrant, path, `{"key":"k","ttl":"10m","wait":"3s"`+slot+c.more+`}`, c.waits, c.end)
 				})
 			})
 		}
 	}
+}
+
+// goAsGranted has end happen in the instant in which the store grants a request, at once or after a wait.
+func (w *world) goAsGranted(store *atGrant, path, body string, waits bool, end func(a *local, cancel func())) {
+	w.Helper()
+	a, b := w.server(nil), w.server(nil)
+	var holder result
+	if waits {
+		holder = b.acquire("k")
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	defer cancel()
+	went := false
+	store.do = func() {
+		went = true
+		end(a, cancel)
+		time.Sleep(time.Millisecond) // until the server has heard of it
+	}
+	done := make(chan result, 1)
+	go func() { done <- a.doUntil(ctx, "POST", path, body) }()
+	synctest.Wait()
+	if waits {
+		b.verb("release", holder).ok(w)
+	}
+	<-done
+	synctest.Wait()
+	steps.Same(w, "the client has gone", went, true)
+	steps.Same(w, "leases are kept", a.Kept(), 0)
+	b.verb("release", b.acquire("k")).ok(w)
 }
 
 // With a request_id the grant stays for the request that the client repeats, at any server.
@@ -244,7 +230,7 @@ func TestKeptLeaseIsBroken(t *testing.T) {
 		for i, path := range []string{"/v1/acquire", "/v1/once"} {
 			body := []string{`{"key":"k"}`, `{"key":"k","slot":"1h"}`}[i]
 			h := a.do("POST", path, body).ok(t)
-			a.do("POST", "/v1/break", fmt.Sprintf(`{"key":"k","token":%q,"reason":"stuck"}`, h.text("token"))).ok(t)
+			a.breaks(h.text("token"), "").ok(t)
 			synctest.Wait()
 			for _, verb := range []string{"check", "renew", "release"} {
 				a.verb(verb, h).is(t, 410, "lost")

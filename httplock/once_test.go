@@ -3,8 +3,9 @@ package httplock_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // eachWayToKeep runs a test on a store that can pass leases on, and on one where the server keeps
@@ -64,10 +65,6 @@ func TestSlotIsRunOnce(t *testing.T) {
 		for _, done := range []result{waits.wait(t), a.do("POST", "/v1/once", run)} {
 			checkDone(t, done, hour)
 		}
-		if r := finish(a, second).ok(t); r.answer["released"] != true {
-			t.Errorf("a repeated release, whose slot is done: %v", r.answer)
-		}
-		finish(a, failed).is(t, 410, "lost")
 		for _, verb := range []string{"check", "renew"} {
 			a.verb(verb, second).is(t, 410, "lost")
 		}
@@ -92,7 +89,6 @@ func TestSlotThatWasPassedIsNotCalledDone(t *testing.T) {
 		run := a.do("POST", "/v1/once", fmt.Sprintf(`{"key":"k","slot":%q,"owner":"alice"}`, late)).ok(t)
 		wish := fmt.Sprintf(`{"key":"k","slot":%q,"wait":"1m"}`, early)
 		waits := a.begin("/v1/once", wish)
-		synctest.Wait()
 		finish(a, run).ok(t)
 		for _, passed := range []result{waits.wait(t), a.do("POST", "/v1/once", wish)} {
 			passed.is(t, 409, "slot-passed")
@@ -112,6 +108,8 @@ func TestSlotEver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := w.server(nil)
 		h := a.do("POST", "/v1/once", `{"key":"k","slot":"ever"}`).ok(t)
+		other := fmt.Sprintf(`{"handle":%q,"done":"9999-01-01T00:00:00Z"}`, h.text("handle"))
+		a.do("POST", "/v1/release", other).is(t, 400, "invalid")
 		finish(a, h).ok(t)
 		time.Sleep(24 * time.Hour)
 		if r := a.do("POST", "/v1/once", `{"key":"k","slot":"ever"}`).ok(t); r.answer["done"] != true || r.text("slot") != "ever" {
@@ -122,22 +120,25 @@ func TestSlotEver(t *testing.T) {
 	})
 }
 
-// A request that waits across the turn of the hour, and comes again, is for its own slot.
+// A request that waits across the turn of the hour, and comes again, is for its own slot, whether it names that.
 func TestComeAgainOfOnceHasItsSlot(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.server(nil), w.server(nil)
-		a.do("POST", "/v1/once", `{"key":"k","slot":"1h","ttl":"3h"}`).ok(t)
-		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(59 * time.Minute)))
-		const wish = `{"key":"k","slot":%q,"wait":"2m","request_id":"wish-of-mine","stay":true}`
-		waits := a.begin("/v1/once", fmt.Sprintf(wish, "1h"))
-		time.Sleep(2 * time.Minute)
-		again := waits.wait(t).is(t, 503, "come-again")
-		waits = b.begin("/v1/once", fmt.Sprintf(wish, again.text("slot")))
-		time.Sleep(3 * time.Hour)
-		got := waits.wait(t)
-		if got.status != 200 && got.slug() != "come-again" || got.text("slot") != again.text("slot") {
-			t.Errorf("the slot was %s, and is %v", again.text("slot"), got.answer)
+		slot := awaitEndOfHour()
+		holder := a.acquire("k")
+		const run = `{"key":"k","slot":%q,"wait":"2s","stay":true,"request_id":"run-of-mine","note":"nightly"}`
+		waits := a.begin("/v1/once", fmt.Sprintf(run, "1h"))
+		for _, asked := range []string{"1h", slot} {
+			time.Sleep(2 * time.Second)
+			steps.Same(t, "slot", waits.wait(t).is(t, 503, "come-again").text("slot"), slot)
+			waits = b.begin("/v1/once", fmt.Sprintf(run, asked))
+			line := b.do("GET", "/v1/line?key=k", "").ok(t)
+			if c := line.answer["waiters"].([]any)[0].(map[string]any); c["slot"] != slot || c["note"] != "nightly" {
+				t.Errorf("the claim is %v", c)
+			}
 		}
+		b.verb("release", holder).ok(t)
+		steps.Same(t, "slot", waits.wait(t).ok(t).text("slot"), slot)
 	})
 }
 
@@ -165,75 +166,27 @@ func TestRepeatedOnceHasItsSlot(t *testing.T) {
 	})
 }
 
-func TestRepeatedOnceThatWaitsHasItsSlot(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.server(nil), w.server(nil)
-		slot := awaitEndOfHour()
-		holder := a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t)
-		const run = `{"key":"k","slot":"1h","wait":"1m","request_id":"run-of-mine","owner":"bob","note":"nightly"}`
-		_ = a.begin("/v1/once", run)
-		synctest.Wait()
-		time.Sleep(2 * time.Second)
-		again := b.begin("/v1/once", run)
-		synctest.Wait()
-		line := b.do("GET", "/v1/line?key=k", "").ok(t)
-		if c := line.answer["waiters"].([]any)[0].(map[string]any); c["slot"] != slot || c["note"] != "nightly" {
-			t.Errorf("the claim is %v", c)
-		}
-		b.verb("release", holder).ok(t)
-		if got := again.wait(t).ok(t); got.text("slot") != slot {
-			t.Errorf("the slot was %s, and is %v", slot, got.answer)
-		}
-	})
-}
-
-// A client waited at a server of ZooKeeper or a quorum. Its connection broke, and it repeated its
-// request when the next slot had begun. Its place in line was gone, and so was its slot.
+// A client waited at a server of ZooKeeper or a quorum. Its connection broke, and it repeated its request when the next
+// slot had begun, at the same server or at another one, which it told how old the request is. Its place in line was
+// gone, and so was its slot.
 func TestRequestThatLostItsPlaceKeepsItsSlot(t *testing.T) {
-	eachWayToKeep(t, func(t *testing.T, w *world, _ bool) {
-		a := w.server(nil)
-		slot := awaitEndOfHour()
-		holder := a.do("POST", "/v1/acquire", `{"key":"k"}`).ok(t)
-		const run = `{"key":"k","slot":"1h","wait":"1m","request_id":"run-of-mine"}`
-		first := a.begin("/v1/once", run)
-		synctest.Wait()
-		first.cancel()
-		time.Sleep(2 * placeKept)
-		again := a.begin("/v1/once", run)
-		synctest.Wait()
-		a.verb("release", holder).ok(t)
-		if got := again.wait(t).ok(t); got.text("slot") != slot {
-			t.Errorf("the slot was %s, and is %v", slot, got.answer)
-		}
-	})
-}
-
-// The same, but the request is repeated at another server: it says how old it is.
-func TestRequestSaysAnotherServerHowOldItIs(t *testing.T) {
-	eachWayToKeep(t, func(t *testing.T, w *world, _ bool) {
-		a, b := w.server(nil), w.server(nil)
-		slot := awaitEndOfHour()
-		a.acquire("k")
-		first := a.begin("/v1/once", `{"key":"k","slot":"1h","wait":"5m","request_id":"run-of-mine"}`)
-		first.cancel()
-		time.Sleep(2 * placeKept)
-		again := b.begin("/v1/once", `{"key":"k","slot":"1h","wait":"5m","request_id":"run-of-mine","since":"10s"}`)
-		time.Sleep(time.Minute)
-		if got := again.wait(t).ok(t); got.text("slot") != slot {
-			t.Errorf("the slot was %s, and is %v", slot, got.answer)
-		}
-		b.do("POST", "/v1/once", `{"key":"k","slot":"1h","since":"-1s"}`).is(t, 400, "invalid")
-	})
-}
-
-func TestReleaseOfAnotherSlotIsRefused(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a := w.server(nil)
-		run := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
-		other := fmt.Sprintf(`{"handle":%q,"done":"9999-01-01T00:00:00Z"}`, run.text("handle"))
-		a.do("POST", "/v1/release", other).is(t, 400, "invalid")
-		finish(a, run).ok(t)
-	})
+	for _, elsewhere := range []bool{false, true} {
+		eachWayToKeep(t, func(t *testing.T, w *world, _ bool) {
+			a, age := w.server(nil), ""
+			b := a
+			if elsewhere {
+				b, age = w.server(nil), `,"since":"10s"`
+			}
+			slot := awaitEndOfHour()
+			a.acquire("k")
+			const run = `{"key":"k","slot":"1h","wait":"1m","request_id":"run-of-mine"`
+			a.begin("/v1/once", run+"}").cancel()
+			time.Sleep(2 * placeKept)
+			again := b.begin("/v1/once", run+age+"}")
+			time.Sleep(30 * time.Second) // the holder has gone
+			steps.Same(t, "slot", again.wait(t).ok(t).text("slot"), slot)
+		})
+	}
 }
 
 func TestRepeatedReleaseKnowsWhetherTheSlotIsDone(t *testing.T) {
@@ -243,7 +196,7 @@ func TestRepeatedReleaseKnowsWhetherTheSlotIsDone(t *testing.T) {
 		a.verb("release", run).ok(t)
 		finish(a, run).is(t, 410, "lost")
 		broken := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)
-		a.do("POST", "/v1/break", fmt.Sprintf(`{"key":"k","token":%q,"reason":"enough"}`, broken.text("token"))).ok(t)
+		a.breaks(broken.text("token"), "").ok(t)
 		time.Sleep(time.Minute)
 		finish(a, broken).is(t, 410, "lost")
 		other := a.do("POST", "/v1/once", `{"key":"k","slot":"1h"}`).ok(t)

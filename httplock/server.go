@@ -63,12 +63,10 @@ const (
 	maxBody       = 64 << 10
 	maxHeader     = 16 << 10
 	headerTimeout = 5 * time.Second
+	bodyTimeout   = 10 * time.Second // of a whole body
 	idleTimeout   = 2 * time.Minute
 	readyTimeout  = 2 * time.Second
 )
-
-// bodyTimeout is how long a whole body may take.
-var bodyTimeout = 10 * time.Second
 
 // Server is an http.Handler. Its methods may be called from many goroutines at once.
 type Server struct {

@@ -10,11 +10,9 @@ import (
 // it is written.
 const (
 	chunk         = 64 << 10
+	chunkTimeout  = 10 * time.Second // to read one chunk
 	longestAnswer = 2 * time.Minute
 )
-
-// chunkTimeout is how long a client may take to read one chunk.
-var chunkTimeout = 10 * time.Second
 
 // slow returns a writer of the answer that lets a client go that does not read it.
 func (c *call) slow() *slowWriter {

@@ -19,70 +19,34 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock/console"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/memlock"
 )
 
-// store is a memlock store that can be made to fail or to answer nothing, and counts the looks.
+// store is a store that meets with faults, and counts the looks.
 type store struct {
-	driver.Backend
-	down  atomic.Bool
-	mute  atomic.Bool
-	stuck atomic.Bool // Break has no answer
-	full  atomic.Bool // it refuses for now
-	fixed atomic.Bool // it refuses what writes
+	*faulty.Backend
 	looks atomic.Int64
 }
 
 func (s *store) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line, error] {
 	s.looks.Add(1)
-	if s.mute.Load() {
-		return func(yield func(driver.Line, error) bool) {
-			<-ctx.Done()
-			yield(driver.Line{}, ctx.Err())
-		}
-	}
-	if err := s.trouble(); err != nil {
-		return func(yield func(driver.Line, error) bool) { yield(driver.Line{}, err) }
-	}
 	return s.Backend.Lines(ctx, prefix)
 }
 
-func (s *store) Line(ctx context.Context, key string) (driver.Line, error) {
-	if err := s.trouble(); err != nil {
-		return driver.Line{}, err
-	}
-	return s.Backend.Line(ctx, key)
-}
-
-func (s *store) trouble() error {
-	switch {
-	case s.down.Load():
-		return errors.New("the store is down")
-	case s.full.Load():
-		return errFull
-	}
-	return nil
-}
-
-var errFull = driver.Refused(errors.New("too many connections"))
-
-func (s *store) Break(ctx context.Context, key string, token int64, how driver.Break) error {
-	if s.stuck.Load() {
-		return errors.New("the connection is gone")
-	}
-	if s.fixed.Load() {
-		return errFull
-	}
-	return s.Backend.Break(ctx, key, token, how)
-}
+var (
+	down = faulty.Options{Fail: 1}
+	full = faulty.Fault{Fail: true, Err: driver.Refused(errors.New("too many connections"))}
+)
 
 // site is a Console under test, and a browser without scripts.
 type site struct {
 	*testing.T
-	store  *store
+	memory *memlock.Store
+	store  *store            // the same, as the Console has it
 	client *fencelock.Client // of those who take locks
 	pages  *console.Console
 	jar    http.CookieJar
@@ -93,9 +57,9 @@ const base = "http://127.0.0.1:7533"
 
 func newSite(t *testing.T, o *console.Options) *site {
 	t.Helper()
-	m := memlock.New()
-	s := &site{T: t, store: &store{Backend: m}, header: http.Header{}}
-	s.client = newClient(t, m, "taker")
+	s := &site{T: t, memory: memlock.New(), header: http.Header{}}
+	s.store = &store{Backend: faulty.New(s.memory, 1, faulty.Options{})}
+	s.client = newClient(t, s.memory, "taker")
 	s.pages = console.New(newClient(t, s.store, "console"), o)
 	t.Cleanup(s.pages.Close)
 	s.jar = newJar()
@@ -105,9 +69,7 @@ func newSite(t *testing.T, o *console.Options) *site {
 func newClient(t *testing.T, b driver.Backend, owner string) *fencelock.Client {
 	t.Helper()
 	c := testclient.New(t, b, &fencelock.Options{Owner: owner})
-	t.Cleanup(func() {
-		steps.OK(t, c.Close())
-	})
+	t.Cleanup(func() { steps.OK(t, c.Close()) })
 	return c
 }
 
@@ -237,21 +199,9 @@ func (p *page) href(prefix string) string {
 	return "/" + html.UnescapeString(m[1])
 }
 
-// formToken is the token of the forms of this browser.
-func (p *page) formToken() string {
-	p.Helper()
-	m := regexp.MustCompile(`name="form" value="([0-9a-f]{64})"`).FindStringSubmatch(p.html)
-	if m == nil {
-		p.Fatalf("%s has no form with a token:\n%s", p.path, p.html)
-	}
-	return m[1]
-}
-
 func (s *site) lock(key string, options ...fencelock.Option) *fencelock.Lease {
 	s.Helper()
-	lease, err := s.client.Lock(s.Context(), key, options...)
-	steps.Must(s, err)
-	return lease
+	return testclient.Lock(s, s.client, key, options...)
 }
 
 // wait is lock in the background; it returns when the claim is in line.
@@ -260,7 +210,7 @@ func (s *site) wait(key string, options ...fencelock.Option) <-chan *fencelock.L
 	got := make(chan *fencelock.Lease, 1)
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan struct{})
-	c := newClient(s.T, s.store.Backend, "waiter")
+	c := newClient(s.T, s.memory, "waiter")
 	go func() {
 		defer close(done)
 		if lease, err := c.Lock(ctx, key, options...); err == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock/console"
 )
@@ -88,7 +89,7 @@ func TestPagesHearOfChanges(t *testing.T) {
 		if all.changes() == 0 || one.changes() == 0 || other.changes() != 0 {
 			t.Error("the streams did not tell of the release")
 		}
-		s.store.down.Store(true)
+		s.store.Set(down)
 		nextLook()
 		steps.Same(t, "the streams did not tell that the store is down", other.changes(), 1)
 	})
@@ -107,7 +108,7 @@ func TestStoreDown(t *testing.T) {
 	in(t, nil, func(s *site) {
 		lease := s.lock("nightly", fencelock.Owner("alice@a"))
 		s.get("/").says("alice@a").lacks("does not answer")
-		s.store.down.Store(true)
+		s.store.Set(down)
 		nextLook()
 		since := time.Now().UTC().Add(-100 * time.Millisecond)
 		time.Sleep(7 * time.Second)
@@ -118,7 +119,7 @@ func TestStoreDown(t *testing.T) {
 		s.request("GET", "/break?key=nightly&token="+lease.Token().String(), nil).want(http.StatusServiceUnavailable)
 		time.Sleep(20 * time.Second)
 		lease.Release(s.Context())
-		s.store.down.Store(false)
+		s.store.Set(faulty.Options{})
 		nextLook()
 		s.get("/").says("Nobody holds a lock").lacks("does not answer")
 		s.get("/key?key=nightly").says("ended while the store did not answer", "alice@a")
@@ -132,17 +133,17 @@ func TestStoreThatRefuses(t *testing.T) {
 		s.get("/").says("alice@a")
 		breakPath := "/break?key=nightly&token=" + lease.Token().String()
 		form := s.get(breakPath)
-		s.store.fixed.Store(true)
+		s.store.Next(faulty.Break, full)
 		s.request("POST", form.href("break?"), fields(form, "hangs", "alice@a")).want(http.StatusServiceUnavailable).
 			says("The store refuses for now", "Nothing was changed").lacks("nobody knows")
-		s.store.full.Store(true)
+		s.store.Next(faulty.Lines, full)
 		nextLook()
 		for _, path := range []string{"/", "/key?key=nightly"} {
 			s.get(path).says("that it cannot be read now", "Below is what was true at", "alice@a").lacks("does not answer")
 		}
+		s.store.Next(faulty.Lines, full)
 		s.request("GET", breakPath, nil).want(http.StatusServiceUnavailable).
 			says("The store refuses for now", "Nothing was changed").lacks("does not answer")
-		s.store.full.Store(false)
 		nextLook()
 		s.get("/").says("alice@a").lacks("cannot be read now")
 	})
@@ -153,11 +154,11 @@ func TestStoreMute(t *testing.T) {
 	in(t, nil, func(s *site) {
 		s.lock("nightly")
 		s.get("/").says("nightly")
-		s.store.mute.Store(true)
+		s.store.Pause()
 		time.Sleep(6 * time.Second)
 		s.get("/").says("The store does not answer since", "nightly")
 		time.Sleep(time.Minute)
-		s.store.mute.Store(false)
+		s.store.Resume()
 		time.Sleep(6 * time.Second)
 		s.get("/").says("nightly").lacks("does not answer")
 	})
@@ -165,9 +166,9 @@ func TestStoreMute(t *testing.T) {
 
 func TestStoreDownFromTheBeginning(t *testing.T) {
 	in(t, nil, func(s *site) {
-		s.store.down.Store(true)
+		s.store.Set(down)
 		s.get("/").says("The store does not answer since", "Nothing has been seen of it so far").lacks("Nobody holds a lock")
-		s.store.down.Store(false)
+		s.store.Set(faulty.Options{})
 		nextLook()
 		s.get("/").says("Nobody holds a lock").lacks("does not answer")
 	})

@@ -2,8 +2,6 @@ package console
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,14 +11,12 @@ import (
 	"unicode"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
-	"github.com/fencelock/fencelock/httplock/internal/watch"
 )
 
 var verb = regexp.MustCompile(`%(\[\d\])?[a-z]`)
 
-// Every text is there in both languages, with the same values in it, and is used.
+// Every text is there in both languages, with the same values in it.
 func TestTextsAreComplete(t *testing.T) {
-	used := usedTexts(t)
 	for id, both := range texts {
 		for l, text := range both {
 			if strings.TrimSpace(text) == "" {
@@ -36,58 +32,6 @@ func TestTextsAreComplete(t *testing.T) {
 		}
 		if strings.ContainsFunc(both[english], func(r rune) bool { return unicode.Is(unicode.Han, r) }) {
 			t.Errorf("%s is not in English: %q", id, both[english])
-		}
-		if !used(id) {
-			t.Errorf("%s is not used", id)
-		}
-	}
-}
-
-// usedTexts knows which texts the sources name. A text whose name is put together is known by
-// its beginning.
-func usedTexts(t *testing.T) func(id string) bool {
-	t.Helper()
-	named := regexp.MustCompile(`"([a-z][a-z0-9.-]*)"`)
-	found := map[string]bool{}
-	for _, pattern := range []string{"pages/*.html", "*.go", "../internal/watch/*.go"} {
-		list, err := filepath.Glob(pattern)
-		steps.Must(t, err)
-		for _, name := range list {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			text, err := os.ReadFile(name)
-			steps.Must(t, err)
-			for _, m := range named.FindAllStringSubmatch(string(text), -1) {
-				found[m[1]] = true
-			}
-		}
-	}
-	return func(id string) bool {
-		bare := id
-		for _, end := range []string{".do", ".1", ".n"} {
-			bare = strings.TrimSuffix(bare, end)
-		}
-		for _, beginning := range []string{"refused.", "event."} {
-			bare = strings.TrimPrefix(bare, beginning)
-		}
-		return found[id] || found[bare]
-	}
-}
-
-func TestEveryRefusalHasItsTexts(t *testing.T) {
-	for id := range texts {
-		if why, ok := strings.CutPrefix(id, "refused."); ok && !strings.HasSuffix(why, ".do") {
-			if _, ok := texts[id+".do"]; !ok {
-				t.Errorf("%s does not say what to do", id)
-			}
-		}
-	}
-	for _, what := range []watch.What{
-		watch.Waiting, watch.Acquired, watch.Released, watch.Lost, watch.Left, watch.Broken, watch.Gone,
-	} {
-		if _, ok := texts["event."+string(what)]; !ok {
-			t.Errorf("the event %s has no text", what)
 		}
 	}
 }
@@ -162,4 +106,17 @@ func luminance(t *testing.T, colour string) float64 {
 		return math.Pow((c+0.055)/1.055, 2.4)
 	}
 	return 0.2126*part(16) + 0.7152*part(8) + 0.0722*part(0)
+}
+
+// A holder renews after a third of its lease. The colour changes when renewals must have failed.
+func TestColourOfALeaseSaysThatRenewalsFailed(t *testing.T) {
+	const full = 30 * time.Second
+	for rest, want := range map[time.Duration]string{
+		full: "good", 20 * time.Second: "good", 10 * time.Second: "good", 9 * time.Second: "late",
+		3 * time.Second: "late", 2 * time.Second: "ends", 0: "ends", -time.Second: "ends",
+	} {
+		if got := leaseOf(rest, full).Level; got != want {
+			t.Errorf("%v of %v are left: %s, want %s", rest, full, got, want)
+		}
+	}
 }

@@ -16,10 +16,9 @@ const (
 
 	// Chunk is about how much is sent at once: a stream holds no more text in memory.
 	Chunk = 64 << 10
+	// writeTimeout is how long a reader may take to read what is sent at once.
+	writeTimeout = 10 * time.Second
 )
-
-// WriteTimeout is how long a reader may take to read what is sent at once.
-var WriteTimeout = 10 * time.Second
 
 // Begin sends the header of a stream.
 func Begin(w http.ResponseWriter) {
@@ -32,7 +31,7 @@ func Begin(w http.ResponseWriter) {
 // stays behind, because HTTP/2 resets a stream whose deadline passes while nothing is sent.
 func Send(w http.ResponseWriter, text string) error {
 	out := http.NewResponseController(w)
-	_ = out.SetWriteDeadline(time.Now().Add(WriteTimeout))
+	_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	if _, err := io.WriteString(w, text); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Children are the processes that pid has started, where the system tells.
@@ -70,12 +69,5 @@ func unlessDone(err error) error {
 // AwaitStop waits until a process that was sent SIGSTOP stands: each of its threads stops
 // when it is next looked at, and one that waits for a disk only then.
 func AwaitStop(pid int) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(10 * time.Second); !Stands(pid); <-tick.C {
-		if time.Now().After(end) {
-			return fmt.Errorf("process %d goes on ten seconds after SIGSTOP", pid)
-		}
-	}
-	return nil
+	return comesToPass(fmt.Sprintf("process %d stands after SIGSTOP", pid), func() bool { return Stands(pid) })
 }

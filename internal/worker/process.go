@@ -24,7 +24,7 @@ type Process struct {
 }
 
 // patience is how long a worker may take to say what a test waits for.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Start starts a worker for an order. It ends with the test at the latest.
 func Start(t testing.TB, order any) *Process {

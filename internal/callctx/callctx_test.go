@@ -73,8 +73,7 @@ func TestCallEndsWithItsLimitItsCallerAndItsClient(t *testing.T) {
 	}
 }
 
-// The end of the Client finds each call that waits, and contexts made from calls need no
-// goroutine each to watch them.
+// The end of the Client finds each call that waits, without a goroutine for each.
 func TestEndOfTheClientReachesEveryCall(t *testing.T) {
 	life, c := newLife()
 	var all sync.WaitGroup

@@ -259,18 +259,3 @@ func TestActions(t *testing.T) {
 		})
 	}
 }
-
-// The first line is for the proxy, and what follows is not, also where both come at once.
-func TestTheFirstLineNamesTheTarget(t *testing.T) {
-	one, _ := server(t)
-	two, _ := server(t)
-	p := Start(t, "", Framer{})
-	for _, addr := range []string{one, two} {
-		c := connect(t, p)
-		c.says(addr, "hello")
-		c.hears("hello")
-	}
-	c := connect(t, p)
-	c.says("127.0.0.1:1")
-	c.isCut()
-}

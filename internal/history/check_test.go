@@ -94,8 +94,7 @@ func stories(t testing.TB, file string) (all []story) {
 	return all
 }
 
-// broken breaks one rule and no other. The sound history beside it differs by as little as
-// possible.
+// broken breaks one rule. The sound history beside it differs by as little as possible.
 type broken struct {
 	name          string
 	rule          Rule

@@ -72,14 +72,6 @@ var exactHistories = []struct {
 			3s pause a
 			4s enter b
 			5s believe b`},
-	{"a doubted reader", exact, 0, `
-			0s enter a r
-			1s believe a r
-			2s doubt a
-			3s enter b
-			4s believe b
-			5s release b
-			6s loss a`},
 	{"doubted permits", exact, 0, `
 			0s enter a w2/3
 			1s believe a w2/3
@@ -116,8 +108,7 @@ func TestExactHistories(t *testing.T) {
 	}
 }
 
-// The store is down for a while, so nobody gets the lock; after it is back there is a
-// lease's time, and no more.
+// While the store is down nobody gets the lock; after it is back there is a lease's time.
 func TestNoProgressIsAskedForInAnOutage(t *testing.T) {
 	const text = `
 		0s enter a

@@ -21,8 +21,7 @@ func TestTickAndStallSeeEachOther(t *testing.T) {
 	t.Logf("%d stalls began before the Tick", stalls)
 }
 
-// raceTickAndStall returns how many of so many stalls began before a Tick that came at the
-// same time.
+// raceTickAndStall returns how many stalls began before a Tick that came at the same time.
 func raceTickAndStall(t *testing.T, rounds int) (stalls int) {
 	const limit = 10
 	seen, begun, grants := make([]bool, rounds), make([]bool, rounds), make([]Progress, rounds)

@@ -64,8 +64,7 @@ func TestDetachOfANamedLeaseRenewsAnOldOne(t *testing.T) {
 		w.steps("enter")
 		ok(t, a.Close())
 		time.Sleep(29 * time.Second)
-		_, err := b.Detached(h).Check(bg)
-		ok(t, err)
+		ok(t, errOf(b.Detached(h).Check(bg)))
 		time.Sleep(2 * time.Second)
 		w.free("k")
 
@@ -75,8 +74,7 @@ func TestDetachOfANamedLeaseRenewsAnOldOne(t *testing.T) {
 		h = w.detach(b, l)
 		w.steps("detach")
 		time.Sleep(29 * time.Second)
-		_, err = b.Detached(h).Check(bg)
-		ok(t, err)
+		ok(t, errOf(b.Detached(h).Check(bg)))
 		ok(t, b.Detached(h).Release(bg))
 	})
 }
@@ -104,8 +102,7 @@ func TestNamedClaimIsLeftByItsReleaseAlone(t *testing.T) {
 			end(w, a, l)
 			time.Sleep(5 * time.Second)
 			w.steps("enter", "enter")
-			_, err := b.Detached(h).Check(bg)
-			ok(t, err)
+			ok(t, errOf(b.Detached(h).Check(bg)))
 			ok(t, b.Detached(h).Release(bg))
 		})
 	}

@@ -131,23 +131,16 @@ func TestCloseEndsAllWaiting(t *testing.T) {
 
 // A look or a Break that the store does not answer is cut short by Close, and says so.
 func TestCloseCutsShortWhatTheStoreDoesNotAnswer(t *testing.T) {
-	for name, f := range map[string]func(ctx context.Context, c *fencelock.Client) error{
-		"Break": func(ctx context.Context, c *fencelock.Client) error {
-			return c.Break(ctx, "k", 1, fencelock.Break{})
-		},
-		"Line": func(ctx context.Context, c *fencelock.Client) error { return errOf(c.Line(ctx, "k")) },
-	} {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			c := w.client(nil)
-			w.store.meddle(silent, nil)
-			k := w.begin(func() (*fencelock.Lease, error) { return nil, f(bg, c) })
-			w.store.meddle(nil, nil)
-			ok(t, c.Close())
-			steps.Same(t, "it has ended", k.over(), true)
-			w.is(k.err, fencelock.ErrClosed)
-			w.not(k.err, fencelock.ErrUnavailable)
-		})
-	}
+	inWorld(t, func(w *world) {
+		c := w.client(nil)
+		w.store.meddle(silent, nil)
+		k := w.begin(func() (*fencelock.Lease, error) { return nil, c.Break(bg, "k", 1, fencelock.Break{}) })
+		w.store.heal()
+		ok(t, c.Close())
+		steps.Same(t, "it has ended", k.over(), true)
+		w.is(k.err, fencelock.ErrClosed)
+		w.not(k.err, fencelock.ErrUnavailable)
+	})
 }
 
 // The store hangs: Close returns after two seconds, and what it started ends, or the bubble would not.
@@ -246,8 +239,7 @@ func TestIdleClientHasNoGoroutine(t *testing.T) {
 	})
 }
 
-// goroutines counts those of the bubble that it is called in: timers of tests before may start
-// others at any time.
+// goroutines counts those of its bubble: timers of tests before may start others at any time.
 func goroutines() int {
 	b := make([]byte, 1<<20)
 	all := b[:runtime.Stack(b, true)] // this one is the first

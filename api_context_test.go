@@ -213,47 +213,6 @@ func TestContextIsOneForAllWhoAsk(t *testing.T) {
 	}
 }
 
-// A lease that nobody waits on must not leave anything with its caller's context,
-// which may live as long as the program.
-func TestReleasedLeaseLeavesNothingInItsCallersContext(t *testing.T) {
-	inWorld(t, func(w *world) {
-		c := w.client(nil)
-		ctx := &counted{Context: bg, done: make(chan struct{})}
-		for range 10 {
-			l := w.got(c.Lock(ctx, "k"))
-			child, end := context.WithCancel(l.Context())
-			defer end()
-			w.release(l)
-			<-child.Done()
-		}
-		ctx.mu.Lock()
-		defer ctx.mu.Unlock()
-		steps.Same(t, "callbacks are still registered", ctx.hooks, 0)
-	})
-}
-
-// counted is a context that knows who waits for its end.
-type counted struct {
-	context.Context
-	done  chan struct{}
-	mu    sync.Mutex
-	hooks int
-}
-
-func (c *counted) Done() <-chan struct{} { return c.done }
-
-func (c *counted) AfterFunc(func()) func() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hooks++
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.hooks--
-		return true
-	}
-}
-
 // Seven allocations for a lock and its release, one of them the store's. The race detector
 // keeps crypto/rand.Text from using the stack: one more.
 func TestFreeLockAllocatesLittle(t *testing.T) {

@@ -44,7 +44,7 @@ func TestDetachedLeaseGoesOnElsewhere(t *testing.T) {
 		if x.Token() != l.Token() || x.Key() != "k" {
 			t.Errorf("adopted %v, detached %v", x, l)
 		}
-		line, _ := b.Line(bg, "k")
+		line := w.line(b, "k")
 		if s := line.Claims[0]; s.Owner != "b" || s.Note != "second" {
 			t.Errorf("the holder is %+v", s)
 		}
@@ -258,13 +258,8 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 			}
 			return h, ran
 		}
-		line := func() fencelock.Line {
-			l, err := b.Line(bg, "k")
-			ok(t, err)
-			return l
-		}
 		first, ran := begin()
-		if line := line(); !ran || !line.Done.IsZero() || line.Claims[0].Owner != "for alice" {
+		if line := w.line(b, "k"); !ran || !line.Done.IsZero() || line.Claims[0].Owner != "for alice" {
 			t.Errorf("ran: %v, the line is %+v", ran, line)
 		}
 		ok(t, b.Detached(first).Release(bg)) // the work failed
@@ -275,7 +270,7 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		w.is(b.Detached(second).Finish(bg, slot, strings.Repeat("x", 257)), fencelock.ErrInvalid)
 		w.is(b.Detached("no handle").Finish(bg, slot, ""), fencelock.ErrInvalid)
 		ok(t, b.Detached(second).Finish(bg, slot, "alice"))
-		if line := line(); !line.Slot.Equal(slot) || line.DoneBy != "alice" {
+		if line := w.line(b, "k"); !line.Slot.Equal(slot) || line.DoneBy != "alice" {
 			t.Errorf("the last run is %+v", line.Done)
 		}
 		if _, ran = begin(); ran {
@@ -285,7 +280,7 @@ func TestSlotIsFinishedByHandle(t *testing.T) {
 		ok(t, b.Detached(late).Finish(bg, slot.Add(-time.Nanosecond), "bob"))
 		ok(t, b.Detached(late).Finish(bg, slot.Add(-time.Nanosecond), "bob"))
 		w.is(b.Detached(late).Finish(bg, slot.Add(time.Nanosecond), "bob"), fencelock.ErrLost)
-		if line := line(); !line.Slot.Equal(slot) || line.DoneBy != "alice" {
+		if line := w.line(b, "k"); !line.Slot.Equal(slot) || line.DoneBy != "alice" {
 			t.Errorf("the last run, after that of an older slot, is %+v", line.Done)
 		}
 		reader := w.detach(a, w.got(a.RLock(bg, "r")))
@@ -384,8 +379,7 @@ func TestAdoptDoesNotShortenTheLeaseInTheStore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c, other := w.client(nil), w.client(nil)
 		start := time.Now()
-		h, err := c.Detach(bg, w.lock(c, "a", fencelock.TTL(time.Hour)))
-		ok(t, err)
+		h := w.detach(c, w.lock(c, "a", fencelock.TTL(time.Hour)))
 		l := w.got(other.Detached(h).Adopt(bg, fencelock.TTL(5*time.Second), fencelock.NoRenewal()))
 		next := w.lock(c, "a")
 		steps.Same(t, "the key was free after", time.Since(start), time.Hour)

@@ -176,8 +176,7 @@ func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 	}
 }
 
-// The holder that a waiting front knows of changes: a try must not report a
-// holder that left long ago.
+// A try must not report a holder that left while the front of the queue waited.
 func TestTryBesideAWaiterNamesThePresentHolder(t *testing.T) {
 	inWorld(t, func(w *world) {
 		first := w.client(&fencelock.Options{Owner: "first"})
@@ -230,8 +229,7 @@ func TestErrorNamesOperationAndKey(t *testing.T) {
 
 var errReadOnly = driver.Refused(errors.New("the server is read-only"))
 
-// A store that refuses has done nothing, and a program may rely on that. A store that gave no
-// answer may have done it.
+// A store that refuses has done nothing. A store that gave no answer may have done it.
 func TestRefusalsAreToldFromUnknownOutcomes(t *testing.T) {
 	wrong := driver.Permanent(errors.New("wrong password"))
 	closed := driver.Permanent(fmt.Errorf("the client of the store is closed: %w", context.Canceled))
@@ -280,8 +278,7 @@ func TestNothingIsCleanedUpAfterARefusal(t *testing.T) {
 	})
 }
 
-// A release that is refused has changed nothing yet; if an earlier try was not answered, nobody
-// knows.
+// A release that is refused has changed nothing, unless an earlier try was not answered.
 func TestRefusedRelease(t *testing.T) {
 	for name, tt := range map[string]struct {
 		errs    []error

@@ -127,12 +127,10 @@ func TestHistorySaysWhoBrokeALock(t *testing.T) {
 
 		l = w.lock(a, "k")
 		k = w.later(b, "k", fencelock.Wait(time.Hour))
-		line, err := a.Line(bg, "k")
-		ok(t, err)
+		line := w.line(a, "k")
 		ok(t, operator.Break(bg, "k", line.Claims[1].Token, fencelock.Break{Reason: "no more of these"}))
 		w.release(l)
-		_, err = k.wait()
-		w.is(err, fencelock.ErrLost)
+		w.is(errOf(k.wait()), fencelock.ErrLost)
 		got, want := w.history("k"), " never granted, broken by operator: no more of these"
 		if len(got) != 4 || got[3] != want {
 			t.Errorf("the history with a broken waiter is %q, want %q at last", got, want)
@@ -148,8 +146,7 @@ func TestHistoryFindsTheBrokenHolderOfASpan(t *testing.T) {
 		k := w.later(a, "k")
 		w.release(l)
 		l = w.got(k.wait())
-		line, err := operator.Line(bg, "k")
-		ok(t, err)
+		line := w.line(operator, "k")
 		if line.Claims[0].Token == l.Token() {
 			t.Fatal("it was not handed on")
 		}
@@ -227,8 +224,7 @@ func TestHistoryOfAKilledProcessHasNoEnd(t *testing.T) {
 func TestHistoryOfADetachedLease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.recording("a"), w.recording("b")
-		h, err := a.Detach(bg, w.lock(a, "k"))
-		ok(t, err)
+		h := w.detach(a, w.lock(a, "k"))
 		w.remembers("k", "a waited 0s, holds")
 		ok(t, b.Detached(h).Release(bg))
 		w.remembers("k", "a waited 0s, held 1s, released")

@@ -18,8 +18,7 @@ func (w *world) lockAll(c *fencelock.Client, ctx context.Context, keys []string,
 	return m
 }
 
-// Keys are sorted by their bytes, forever: a program of tomorrow must take them in
-// the same order as one of today.
+// Keys are sorted by their bytes, forever: programs of today and of tomorrow take them in one order.
 func TestLockAllTakesKeysInTheOrderOfTheirBytesAndMergesDoubles(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.client(nil)
@@ -88,7 +87,7 @@ func TestLockAllReportsALoss(t *testing.T) {
 		a, b := w.client(nil), w.client(nil)
 		l := w.lock(a, "b")
 		time.AfterFunc(time.Second, func() {
-			line, _ := a.Line(bg, "a")
+			line := w.line(a, "a")
 			ok(t, testclient.New(t, w.store.Store, nil).Break(bg, "a", line.Claims[0].Token, fencelock.Break{Reason: "deploy"}))
 		})
 		start := time.Now()

@@ -57,8 +57,7 @@ func (w *world) endsWithNotice(l *fencelock.Lease, given time.Time) {
 	time.Sleep(time.Until(given.Add(atNotice)))
 }
 
-// The store ends the claim: neither the holder, which renews it, nor the operator, who has gone,
-// has to do anything.
+// The store ends the claim, though its holder renews it and the operator has gone.
 func TestNoticeEndsTheLease(t *testing.T) {
 	for _, how := range []string{"own client", "other client", "own client without push", "without push"} {
 		for _, ttl := range []time.Duration{12 * time.Second, time.Minute} { // shorter and longer than the notice
@@ -268,8 +267,7 @@ func TestNoticeGoesWithTheHandle(t *testing.T) {
 			if when == "before Detach" {
 				w.notice(b, l, atNotice)
 			}
-			h, err := a.Detach(bg, l)
-			must(t, err)
+			h := w.detach(a, l)
 			if when == "after Detach" {
 				w.notice(b, l, atNotice)
 			}

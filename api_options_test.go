@@ -176,8 +176,7 @@ func TestExtremesOfOptionsWork(t *testing.T) {
 	})
 }
 
-// With the longest of all leases nothing overflows, also where the backend knows no
-// longest one.
+// The longest of all leases does not overflow, also where the backend knows no longest one.
 //
 //verify:fault The API, on all stores | leases of zero, negative, of a nanosecond, huge
 func TestLongestLeaseDoesNotOverflow(t *testing.T) {
@@ -260,8 +259,7 @@ var everyOption = map[string]fencelock.Option{
 	"ClaimID": fencelock.ClaimID("wish-of-one-caller"), "Owner": fencelock.Owner("o"),
 }
 
-// A program gave Adopt a ClaimID. Adopt took it, and two live leases had one token. Now the compiler
-// refuses it.
+// Adopt took a ClaimID, and two live leases had one token. Now the compiler refuses it.
 func TestAdoptTakesWhatALeaseHas(t *testing.T) {
 	for name, opt := range everyOption {
 		ofLease, takesIt := opt.(fencelock.LeaseOption)

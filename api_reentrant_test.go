@@ -108,7 +108,7 @@ func TestReentrantReadUnderAWriteSharesIt(t *testing.T) {
 		w.taken("k")
 		w.release(r)
 		w.free("k")
-		line, _ := c.Line(bg, "s")
+		line := w.line(c, "s")
 		if len(line.Claims) != 1 || line.Claims[0].Permits != 3 {
 			t.Errorf("%+v", line)
 		}
@@ -182,8 +182,7 @@ func TestInnerTimesWithReentrantAreInvalid(t *testing.T) {
 	})
 }
 
-// Another Client is another process, for all that this one knows: no deadlock can
-// be seen, and nothing is shared.
+// Another Client is like another process: no deadlock can be seen, and nothing is shared.
 func TestAnotherClientIsNoDeadlockAndSharesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
-// The values of ctx reach the driver (tracing needs them), its end does not: the lock is released.
+// The values of ctx reach the driver, for tracing. Its end does not: the lock is released.
 //
 //verify:fault The API, on all stores | Release with a cancelled context, twice, after expiry with a successor
 func TestReleaseLendsTheValuesOfItsContext(t *testing.T) {
@@ -87,7 +87,7 @@ func TestConcurrentReleasesAreOne(t *testing.T) {
 	})
 }
 
-// The classic: A's lease runs out, B gets the lock, A releases. B must not notice.
+// A's lease runs out, B gets the lock, A releases. B must not notice.
 //
 //verify:fault The API, on all stores | Release with a cancelled context, twice, after expiry with a successor
 func TestReleaseAfterExpiryLeavesTheSuccessorAlone(t *testing.T) {
@@ -144,8 +144,7 @@ func TestReleaseIsBoundedAndGoesOnInTheBackground(t *testing.T) {
 	}
 }
 
-// The process was paused on the way to the store, until the lease had run out there:
-// nobody broke anything.
+// The process was paused on the way to the store until the lease had run out: nobody broke it.
 func TestReleaseThatComesTooLateIsAnExpiry(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.lock(w.client(&fencelock.Options{TTL: time.Second}), "k")
@@ -199,8 +198,7 @@ func TestClaimThatIsGoneIsALoss(t *testing.T) {
 	}
 }
 
-// A lease that is renewed by hand has its whole TTL from the grant, however long the call
-// waited, and from each Renew.
+// A lease without renewal has its whole TTL from the grant, also after a wait, and from each Renew.
 func TestNoRenewal(t *testing.T) {
 	for waits, ttl := range map[time.Duration]time.Duration{
 		0: time.Minute, 17 * time.Second: time.Minute, 61 * time.Second: 10 * time.Second,

@@ -76,8 +76,7 @@ func TestShutdownDoesNotWaitForALostLease(t *testing.T) {
 	})
 }
 
-// A call whose answer is on its way when the Client ends must not come back with a
-// lease that nobody renews: Close had no chance to end it.
+// A call whose answer is on its way when the Client ends gets no lease: nobody would renew or end it.
 //
 //verify:fault The API, on all stores | Close with locks held, and during Lock
 func TestGrantThatArrivesDuringCloseIsNotHandedOut(t *testing.T) {

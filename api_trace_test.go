@@ -35,8 +35,7 @@ func TestTraceOfTheHolderReachesThoseWhoWait(t *testing.T) {
 		if h.Trace != "holder's" || h.Note != "for people" || strings.Contains(h.Error(), "holder's") {
 			t.Errorf("refused with %+v: %v", h, h)
 		}
-		line, err := c.Line(bg, "k")
-		ok(t, err)
+		line := w.line(c, "k")
 		if s := line.Claims[0]; s.Trace != "holder's" || s.Note != "for people" {
 			t.Errorf("the line has %+v", s)
 		}
@@ -111,8 +110,7 @@ func TestTraceThatCannotBeKeptIsLeftOut(t *testing.T) {
 			opts := []fencelock.Option{fencelock.Note(test.note)}
 			for range 2 { // and the warning comes once
 				l := w.got(c.Lock(traced(test.trace), "k", opts...))
-				line, err := c.Line(bg, "k")
-				ok(t, err)
+				line := w.line(c, "k")
 				if s := line.Claims[0]; s.Note != test.note || (s.Trace == test.trace && test.trace != "") != test.kept {
 					t.Errorf("%.20q: the line has %+v", test.trace, s)
 				}

@@ -44,8 +44,7 @@ func lockWithDeadline(t *testing.T, c *fencelock.Client) error {
 	return err
 }
 
-// "Nobody answered" and "somebody else has it" are two different things: only the
-// second says anything about the lock.
+// Only "somebody else has it" says anything about the lock; "nobody answered" does not.
 func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
 	for name, fault := range faults {
 		for how, try := range map[string]func(c *fencelock.Client) error{
@@ -86,8 +85,7 @@ func TestNoAnswerIsUnavailableAndNeverNotAcquired(t *testing.T) {
 	}
 }
 
-// A store says what is wrong with it, and the call that the end of the waiting cuts short does
-// not make it forgotten.
+// What the store said is not forgotten when the end of the waiting cuts the last call short.
 func TestWhatTheStoreSaidOutlivesTheLastCall(t *testing.T) {
 	for name, lock := range map[string]func(c *fencelock.Client) error{
 		"Wait": lockWithWait,
@@ -107,8 +105,7 @@ func TestWhatTheStoreSaidOutlivesTheLastCall(t *testing.T) {
 	}
 }
 
-// The second goroutine of a process has not asked the store itself. It gets the
-// same as the first.
+// The second goroutine of a process, which has not asked the store, gets the same as the first.
 func TestNoAnswerIsUnavailableAlsoBehindTheFront(t *testing.T) {
 	for name, fault := range faults {
 		runInWorld(t, name, func(t *testing.T, w *world) {
@@ -157,8 +154,7 @@ func TestTryBehindAFrontWithoutAnswerEndsAfterOneLease(t *testing.T) {
 	})
 }
 
-// A backend that somebody else closed will not answer later: waiting for it would
-// be waiting forever.
+// A backend that somebody else closed will not answer later, so the call does not wait.
 func TestClosedBackendEndsTheCall(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.meddle(func(context.Context, string) error { return driver.ErrClosed }, nil)

@@ -187,8 +187,7 @@ func (p *probe) forgets() {
 // heal lets all steps through again.
 func (p *probe) heal() { p.meddle(nil, nil) }
 
-// taken returns the steps since the last call of taken, without those that only
-// pass the time.
+// taken returns the steps since the last call of taken, without those that pass the time.
 func (p *probe) taken() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

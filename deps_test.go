@@ -82,8 +82,7 @@ func standard(p string) bool {
 	return !strings.Contains(first, ".") && p != "C"
 }
 
-// ours returns the directory of p in this repository, "." for the core, and whether
-// p is ours at all.
+// ours returns the directory of p, "." for the core, and whether p is of this repository.
 func ours(p string) (dir string, ok bool) {
 	if p == rootModule {
 		return ".", true
@@ -96,17 +95,37 @@ func within(dir string, these ...string) bool {
 	return slices.ContainsFunc(these, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") })
 }
 
-// backends are the packages that keep locks in a store; those that are not there
-// yet are not looked for.
-var backends = []string{"memlock", "bridge", "sqllock", "quorumlock", "redislock", "etcdlock", "zklock", "natslock", "s3lock"}
-
-// ofCore are the internal packages that the core is built on.
-var ofCore = []string{"internal/agenda", "internal/callctx", "internal/clock", "internal/dispatch", "internal/stall"}
-
-// forBackends are the packages that a backend may import.
-var forBackends = []string{
-	"driver", "fence", "internal/driverutil", "internal/errs", "internal/escape", "internal/limit", "internal/line",
-	"swaplock", "internal/swapsql", "internal/swapkv",
+// allowed says which packages of this repository a package may import, other than its own. A package without
+// a rule imports what it likes.
+var allowed = []struct{ of, imports, why string }{
+	{"fence", "", "fence stands on its own"},
+	{"driver", "fence internal/errs internal/limit", "the contract imports no backend, and not the core"},
+	{"internal/escape internal/errs internal/limit", "", "what backends share imports none of them"},
+	{"internal/driverutil", "driver", "what backends share imports the contract alone"},
+	{
+		"drivertest", "driver fence memlock internal/driverutil internal/limit",
+		"drivertest needs the contract and its reference, not the core",
+	},
+	{"internal/line", "driver internal/driverutil", "the rule imports the contract alone"},
+	{
+		"swaplock internal/swapsql internal/swapkv",
+		"driver internal/clock internal/driverutil internal/limit internal/line swaplock",
+		"stores that swap import the contract, the rule and the clock, and no backend",
+	},
+	{
+		"memlock bridge sqllock quorumlock redislock etcdlock zklock natslock s3lock",
+		"driver fence internal/driverutil internal/errs internal/escape internal/limit internal/line swaplock internal/swapsql internal/swapkv",
+		"a backend imports the contract, tokens, the rule and what backends share, not the core, nor another backend",
+	},
+	{
+		"internal/agenda internal/callctx internal/clock internal/dispatch internal/stall", "internal/clock",
+		"what the core builds on knows nothing of claims",
+	},
+	{
+		".",
+		"internal/agenda internal/callctx internal/clock internal/dispatch internal/stall driver fence internal/driverutil internal/errs internal/limit",
+		"the core imports the contract, tokens and what is its own, and no backend",
+	},
 }
 
 // ends are what nothing may depend on.
@@ -131,11 +150,21 @@ func breach(f goFile, imported string) string {
 	case f.test:
 		return ""
 	}
-	return cmp.Or(breachOfTests(f, dir), breachInside(f, dir), breachOfBackends(f, dir), breachOfCore(f, dir))
+	return cmp.Or(breachOfTests(f, dir), breachOfLayers(f, dir))
 }
 
-// breachOfTests is breach for packages that help tests. It is for files that are not tests, as is
-// breachInside.
+func breachOfLayers(f goFile, dir string) string {
+	for _, rule := range allowed {
+		for _, of := range strings.Fields(rule.of) {
+			if within(f.dir, of) && !within(dir, append(strings.Fields(rule.imports), of)...) {
+				return rule.why
+			}
+		}
+	}
+	return ""
+}
+
+// breachOfTests is breach for packages that help tests, imported by files that are not tests.
 func breachOfTests(f goFile, dir string) string {
 	switch {
 	case within(dir, "internal/testserver") && within(f.module, "cmd", "storeurl"):
@@ -146,57 +175,6 @@ func breachOfTests(f goFile, dir string) string {
 		return "servers for tests are started by tests"
 	}
 	return ""
-}
-
-// breachInside is breach for packages of this repository.
-func breachInside(f goFile, dir string) string {
-	switch {
-	case within(f.dir, "fence"):
-		return "fence stands on its own"
-	case within(f.dir, "driver") && !within(dir, "driver", "fence", "internal/errs", "internal/limit"):
-		return "the contract imports no backend, and not the core"
-	case within(f.dir, "internal/escape", "internal/errs", "internal/limit"):
-		return "what backends share imports none of them"
-	case within(f.dir, "internal/driverutil") && !within(dir, "driver"):
-		return "what backends share imports the contract alone"
-	case within(f.dir, "drivertest") && !within(dir, "driver", "fence", "memlock", "drivertest", "internal/driverutil", "internal/limit"):
-		return "drivertest needs the contract and its reference, not the core"
-	}
-	return ""
-}
-
-// breachOfBackends is breach for backends and what they are built on.
-func breachOfBackends(f goFile, dir string) string {
-	switch {
-	case within(f.dir, "internal/line") && !within(dir, "driver", "internal/driverutil"):
-		return "the rule imports the contract alone"
-	case within(f.dir, "swaplock", "internal/swapsql", "internal/swapkv") &&
-		!within(dir, "driver", "internal/clock", "internal/driverutil", "internal/limit", "internal/line", "swaplock"):
-		return "stores that swap import the contract, the rule and the clock, and no backend"
-	case within(f.dir, backends...) && !within(dir, forBackends...) && !within(dir, backendOf(f.dir)):
-		return "a backend imports the contract, tokens, the rule and what backends share, not the core, nor another backend"
-	}
-	return ""
-}
-
-// breachOfCore is breach for the core and the packages that it is built on.
-func breachOfCore(f goFile, dir string) string {
-	switch {
-	case within(f.dir, ofCore...) && !within(dir, "internal/clock"):
-		return "what the core builds on knows nothing of claims"
-	case f.dir == "." && !within(dir, append(slices.Clip(ofCore), "driver", "fence", "internal/driverutil", "internal/errs", "internal/limit")...):
-		return "the core imports the contract, tokens and what is its own, and no backend"
-	}
-	return ""
-}
-
-func backendOf(dir string) string {
-	for _, b := range backends {
-		if within(dir, b) {
-			return b
-		}
-	}
-	return dir
 }
 
 func TestImportsKeepTheRules(t *testing.T) {

@@ -110,6 +110,13 @@ func watch(t *testing.T) {
 	t.Cleanup(func() { late.Stop() })
 }
 
+func (w *world) line(c *fencelock.Client, key string) fencelock.Line {
+	w.Helper()
+	l, err := c.Line(bg, key)
+	must(w, err)
+	return l
+}
+
 func wantEmpty(t *testing.T, b driver.Backend) {
 	t.Helper()
 	for l, err := range b.Lines(context.Background(), "") {

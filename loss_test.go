@@ -27,8 +27,7 @@ func TestLostLeaseNeverComesBack(t *testing.T) {
 	})
 }
 
-// Err is asked in the very moment of the deadline, from a timer that was set
-// before the Client's own.
+// Err is asked at the deadline, from a timer that was set before the Client's own.
 //
 //verify:fault Processes | SIGSTOP between request and answer
 func TestErrReadsTheClockBeforeAnyTimer(t *testing.T) {

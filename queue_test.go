@@ -69,8 +69,7 @@ func TestHangingLeaveDelaysTheNextGoroutineBriefly(t *testing.T) {
 	})
 }
 
-// Twenty goroutines here, one process there that came after the first of them. It
-// waits for at most HandOff grants.
+// A process that comes among twenty goroutines here waits for at most HandOff grants.
 func TestHandOffEndsSoThatOthersGetTheirTurn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		here, there := w.mute(&fencelock.Options{TTL: ttl, HandOff: 4}), w.brief()
@@ -157,8 +156,7 @@ func TestFrontThatGivesUpKeepsTheClaimInLine(t *testing.T) {
 	})
 }
 
-// The holder never comes back to release. Its lease ends, and the next goroutine of
-// the same process gets the key.
+// A holder never releases. Its lease ends, and the next goroutine of its process gets the key.
 func TestLossWakesTheLocalQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
 		c := w.brief()

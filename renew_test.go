@@ -104,8 +104,7 @@ func TestRenewalRacesRelease(t *testing.T) {
 		switch err := l.Release(ctx); {
 		case err == nil, errors.Is(err, fencelock.ErrExpired):
 		case errors.Is(err, fencelock.ErrUnavailable) && time.Now().After(l.Deadline()):
-			// A machine that is busy enough puts Release aside for the rest of the lease,
-			// which is how long it tries.
+			// A busy machine puts Release aside for the rest of the lease, which is how long it tries.
 		default:
 			t.Fatal(err)
 		}
@@ -160,8 +159,7 @@ func TestCloseWithManyLeasesSendsFewLeavesAtOnce(t *testing.T) {
 	})
 }
 
-// soonOver is a context whose deadline passes a moment before it ends, as it does with all of
-// them.
+// soonOver is a context whose deadline passes a moment before it ends, as with all of them.
 type soonOver struct {
 	context.Context
 	end time.Time

@@ -40,8 +40,7 @@ func inTheNetwork(d time.Duration, late chan<- error) hook {
 	}
 }
 
-// The first Enter hangs in the network. The second one is granted, and released.
-// Then the first one arrives.
+// The first Enter arrives after the second one was granted and released.
 func TestDelayedEnterAfterReleaseIsNoGhost(t *testing.T) {
 	inWorld(t, func(w *world) {
 		late := make(chan error)

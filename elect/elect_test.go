@@ -208,8 +208,7 @@ func TestLossWhileSteppingDownIsReported(t *testing.T) {
 	})
 }
 
-// f finishes what it has begun before the next one leads, and its own error is not
-// hidden by the end of ctx.
+// f finishes before the next one leads, and the end of ctx does not hide its error.
 func TestLeaderLeadsUntilFHasReturned(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memlock.Store) {
 		unfinished := errors.New("half of it is done")

@@ -10,8 +10,7 @@ import (
 	"github.com/fencelock/fencelock/fence"
 )
 
-// tokens are 0, a usual one, the neighbours of 2^53, where a float loses the last
-// digit, and the largest.
+// tokens are usual ones, the neighbours of 2^53, where a float loses a digit, and the largest.
 var tokens = []fence.Token{0, 1, 1795211231000001, 1<<53 - 1, 1 << 53, 1<<53 + 1, math.MaxInt64 - 1, math.MaxInt64}
 
 func TestTokenIsADecimalStringInJSON(t *testing.T) {

@@ -82,8 +82,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzResponse: whatever a server answers, its body can be read afterwards, and what it
-// says is told in one line.
+// FuzzResponse: the body of any answer can be read afterwards, and is told in one line.
 func FuzzResponse(f *testing.F) {
 	for _, b := range []string{
 		`{"type":"` + problemStale + `","resource":"r","token":"5","seen":"6"}`, `{"type":"` + problemStale + `","token":5,"seen":-6}`,

@@ -3,6 +3,7 @@ package fencelock_test
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -181,6 +182,7 @@ func raceClose(w *world, prepare racer) {
 	meet := func() {
 		ready.Add(1)
 		for ready.Load() < 2 { // closer than a channel would let them meet
+			runtime.Gosched()
 		}
 		for range rand.N(3000) {
 			ready.Load()

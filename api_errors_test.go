@@ -293,3 +293,27 @@ func TestRefusedRelease(t *testing.T) {
 		})
 	}
 }
+
+func TestSentinelsAreDistinct(t *testing.T) {
+	losses := []error{fencelock.ErrExpired, fencelock.ErrStalled, fencelock.ErrBroken, fencelock.ErrMaxHold}
+	all := append([]error{
+		fencelock.ErrNotAcquired, fencelock.ErrUnavailable, fencelock.ErrReleased,
+		fencelock.ErrDeadlock, fencelock.ErrKind, fencelock.ErrInvalid, fencelock.ErrClosed, fencelock.ErrNoClaim, fencelock.ErrSlotPassed,
+	}, losses...)
+	for i, a := range all {
+		for j, b := range all {
+			if errors.Is(a, b) != (i == j) {
+				t.Errorf("errors.Is(%v, %v) is %v", a, b, i != j)
+			}
+		}
+		not(t, fencelock.ErrLost, a)
+	}
+	for _, l := range losses {
+		is(t, l, fencelock.ErrLost)
+	}
+	not(t, fencelock.ErrReleased, fencelock.ErrLost)
+	not(t, fencelock.ErrClosed, fencelock.ErrLost)
+	if s := (&fencelock.HeldError{}); !errors.Is(s, fencelock.ErrNotAcquired) || errors.Is(s, fencelock.ErrLost) {
+		t.Error("a HeldError matches ErrNotAcquired, and no more")
+	}
+}

@@ -87,8 +87,8 @@ func TestTryThatIsEndedTakesNoHeldLock(t *testing.T) {
 		holder := s.backendOn(t, s.openDSN(t, s.direct))
 		ticket := hold(t, holder, claim("k"))
 		busy(t, holder, "k")
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
+		goes := goes(t)
+		ctx := goes.ctx
 		var wg sync.WaitGroup
 		begin(ctx, &wg)
 		var tries, ended atomic.Int64
@@ -100,8 +100,9 @@ func TestTryThatIsEndedTakesNoHeldLock(t *testing.T) {
 		for range 3 {
 			b := s.polling(t)
 			wg.Go(func() {
-				defer cancel() // what one has seen is enough for all
-				for ctx.Err() == nil && (time.Now().Before(least) || !seen()) {
+				defer goes.end() // what one has seen is enough for all
+				for ctx.Err() == nil && tries.Load() < 100_000 && (time.Now().Before(least) || !seen()) {
+					goes.on()
 					got, err := b.Enter(soon(t), noWait(claim("k"))) // to its end: nothing of it goes on behind
 					tries.Add(1)
 					if !errors.As(err, new(*driver.BusyError)) {

@@ -108,19 +108,19 @@ func essentials(t *testing.T, a, b driver.Backend) {
 	if at := time.UnixMicro(short.Token); at.Before(began.Add(-time.Minute)) || at.After(began.Add(time.Minute)) {
 		t.Errorf("the token %d is of %v; want one of now", short.Token, at)
 	}
-	next := wait(t, b, claim(c.Key))
-	if next.Head == nil { // who arrives behind others may learn later whom
+	next := enter(t, b, claim(c.Key))
+	if !next.Granted && next.Head == nil { // who arrives behind others may learn later whom
 		var err error
 		next, err = b.Await(soon(t), next)
 		must(t, err)
 	}
-	// On a busy machine the lease may be over by now. How soon it was is seen below.
+	// On a busy machine the lease may be over by now.
 	if !next.Granted && next.Head == nil || next.Head != nil &&
 		(next.Head.Owner != c.Owner || next.Head.Note != c.Note) {
 		t.Errorf("the head is %+v; want owner %q and note %q", next.Head, c.Owner, c.Note)
 	}
 	next = granted(t, b, next)
-	if took := time.Since(began); took < c.TTL || took > 10*time.Second {
+	if took := time.Since(began); took < c.TTL {
 		t.Errorf("the next in line was granted after %v; want the end of the lease of %v", took, c.TTL)
 	}
 	gone(t, "Renew after the lease", renew(a, soon(t), short))
@@ -130,7 +130,7 @@ func essentials(t *testing.T, a, b driver.Backend) {
 	renewed(t, b, next)
 	var held *driver.BusyError
 	_, err := a.Enter(soon(t), noWait(claim(c.Key)))
-	if !errors.As(err, &held) || held.Token != next.Token || held.Left <= 0 || held.Left > time.Minute {
+	if !errors.As(err, &held) || held.Token != next.Token || held.Left <= 0 || held.Left > next.TTL {
 		t.Errorf("a try answered %v; want who holds it", err)
 	}
 	steps.OK(t, b.Leave(soon(t), next, driver.Exit{Mark: "done \x00\xff"}))

@@ -49,9 +49,6 @@ func TestOtherDrivers(t *testing.T) {
 				t.Run(name, on(asIs, func(t *testing.T, b driver.Backend, m *mask) { m.brokenPool(t, b, broken) }))
 			}
 			t.Run("a connection breaks before the answer", on(asIs, breaksBeforeTheAnswer))
-			if k.dialect == sqllock.Postgres { // of which a claim is told by a row
-				t.Run("an answer has other columns", on(asIs, otherColumns))
-			}
 		})
 	}
 }
@@ -95,17 +92,6 @@ func breaksBeforeTheAnswer(t *testing.T, b driver.Backend, m *mask) {
 	leave(t, b, hold(t, b, c))
 }
 
-// That must be an error, not a panic, and nothing that is believed.
-func otherColumns(t *testing.T, b driver.Backend, m *mask) {
-	m.narrow = true
-	c := claim("k")
-	if _, err := b.Enter(soon(t), c); err == nil || !strings.Contains(err.Error(), "columns") {
-		t.Errorf("Enter answered %v; want an error about its columns", err)
-	}
-	m.narrow = false
-	leave(t, b, hold(t, b, c))
-}
-
 // mask makes a driver look like another one for the questions that contain about. The
 // others are passed on.
 type mask struct {
@@ -114,7 +100,6 @@ type mask struct {
 
 	prepares bool         // its connections cannot take a question without preparing it
 	skips    bool         // they can, and answer that they do not
-	narrow   bool         // rows have a column less
 	broken   atomic.Int32 // so many connections turn out to be broken when they are asked
 	breaks   atomic.Int32 // so many break after the question was sent
 
@@ -217,23 +202,9 @@ type results interface {
 	NextResultSet() error
 }
 
-func (r maskedRows) Columns() []string {
-	all := r.Rows.Columns()
-	if r.d.narrow {
-		return all[1:]
-	}
-	return all
-}
-
 func (r maskedRows) Next(dest []sqldriver.Value) error {
 	if r.d.breaks.Add(-1) >= 0 {
 		return sqldriver.ErrBadConn
-	}
-	if r.d.narrow {
-		wide := make([]sqldriver.Value, len(r.Rows.Columns()))
-		err := r.Rows.Next(wide)
-		copy(dest, wide[1:])
-		return err
 	}
 	return r.Rows.Next(dest)
 }

@@ -71,13 +71,8 @@ func cutShort(t *testing.T, calls map[string]func(ctx context.Context) error) {
 	for name, call := range calls {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		began := time.Now()
-		err := call(ctx)
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("%s went on for %v after its context had ended", name, took)
-		}
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s that cannot get through answered %v; want the end of its context", name, err)
-		}
+		steps.Is(t, name+" that cannot get through", call(ctx), context.DeadlineExceeded)
+		steps.TookAtMost(t, began, time.Minute) // the driver may wait for ten
 		cancel()
 	}
 }
@@ -87,10 +82,10 @@ func cutShort(t *testing.T, calls map[string]func(ctx context.Context) error) {
 func TestLongTransactionOfTheProgramIsWaitedFor(t *testing.T) {
 	each(t, []kind{
 		sqlite.with("NoBusyTimeout", "file:%s?_pragma=journal_mode(WAL)"),
-		sqlite.with("LongBusyTimeout", "file:%s?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"),
+		sqlite.with("LongBusyTimeout", "file:%s?_pragma=journal_mode(WAL)&_pragma=busy_timeout(600000)"),
 		sqlite.with("RollbackJournal", "file:%s"),
 		sqlite.with("ImmediateTxlock", "file:%s?_pragma=journal_mode(WAL)&_txlock=immediate"),
-		sqlite.with("ExclusiveRollback", "file:%s?_txlock=exclusive&_pragma=busy_timeout(60000)"),
+		sqlite.with("ExclusiveRollback", "file:%s?_txlock=exclusive&_pragma=busy_timeout(600000)"),
 	}, func(t *testing.T, s *store) {
 		b := s.backend(t)
 		holder := hold(t, b, claim("held"))
@@ -144,7 +139,7 @@ func TestLateStatementKeepsItsSession(t *testing.T) {
 		db.SetMaxOpenConns(2)
 		b := s.backendOn(t, db)
 		leave(t, b, hold(t, b, claim("k")))
-		for range 5 {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 			before := s.session(t, db)
 			x := s.begin(t, lockLine)
 			late := claim("k")
@@ -185,14 +180,6 @@ func (s *store) poolOf(t *testing.T, n int) *sql.DB {
 	db := s.open(t)
 	db.SetMaxOpenConns(n)
 	return db
-}
-
-// namesPool must be an error of a context that says what the program has done.
-func namesPool(t *testing.T, what string, err error) {
-	t.Helper()
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "connections of the *sql.DB") {
-		t.Errorf("%s: %v; want the end of its context, and that the program has all connections", what, err)
-	}
 }
 
 // onPools runs a test on pools of so many connections.
@@ -292,7 +279,10 @@ func TestFullPoolNamesItself(t *testing.T) {
 			answer := behind(func() error { return call(ctx) })
 			until(t, name+" waits for a connection", func() bool { return db.Stats().WaitCount > before })
 			cancel()
-			namesPool(t, name, <-answer)
+			if err := <-answer; !errors.Is(err, context.Canceled) ||
+				!strings.Contains(err.Error(), "connections of the *sql.DB") {
+				t.Errorf("%s: %v; want the end of its context, and that the program has all connections", name, err)
+			}
 		}
 		for _, tx := range txs {
 			must(t, tx.Rollback())

@@ -121,8 +121,6 @@ func TestMissingTablesAreNotRemembered(t *testing.T) {
 		use(t, s.polling(t), "k")
 		leave(t, b, mine)
 		empty(t, b)
-		// Those of another prefix are woken, too: names are lower case where they are not quoted.
-		handOvers(t, s.new(t, s.open(t), o), s.new(t, s.open(t), o))
 	})
 }
 

@@ -1,6 +1,7 @@
 package sql_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -35,36 +36,8 @@ func eachServer(t *testing.T, kinds []kind, f func(t *testing.T, s *store)) {
 	}
 }
 
-// untilSure repeats a call as the core does: an error that is not an answer is no reason to
-// give up.
-func untilSure(ctx context.Context, call func() error) error {
-	for {
-		err := call()
-		if err == nil || driver.Gone(err) || permanent(err) || ctx.Err() != nil {
-			return err
-		}
-		pause(10 * time.Millisecond)
-	}
-}
-
-// awaitThrough waits for a grant through an outage.
-func awaitThrough(ctx context.Context, b driver.Backend, w driver.Ticket) (driver.Ticket, error) {
-	for !w.Granted {
-		if err := untilSure(ctx, func() error {
-			next, err := b.Await(ctx, w)
-			if err == nil {
-				w = next
-			}
-			return err
-		}); err != nil {
-			return w, err
-		}
-	}
-	return w, nil
-}
-
 // fourWorkers has four workers take a lock from each other, through outages, until stop is called.
-func fourWorkers(ctx context.Context, t *testing.T, bs ...*sqllock.Backend) (held *atomic.Int64, stop func()) {
+func fourWorkers(t *testing.T, bs ...*sqllock.Backend) (held *atomic.Int64, stop func()) {
 	held = new(atomic.Int64)
 	var inside atomic.Int64
 	var ended atomic.Bool
@@ -73,27 +46,11 @@ func fourWorkers(ctx context.Context, t *testing.T, bs ...*sqllock.Backend) (hel
 		b := bs[i%len(bs)]
 		wg.Go(func() {
 			for !ended.Load() && !t.Failed() {
-				c := claim("busy")
-				var w driver.Ticket
-				err := untilSure(ctx, func() (err error) {
-					w, err = b.Enter(ctx, c)
-					return err
-				})
-				if err == nil {
-					w, err = awaitThrough(ctx, b, w)
-				}
-				if err != nil {
-					t.Errorf("Enter or Await: %v", err)
-					return
-				}
+				w := granted(t, b, steps.PersistEnter(t, b, claim("busy")))
 				steps.Same(t, "how many are inside at once", inside.Add(1), 1)
 				held.Add(1)
 				inside.Add(-1)
-				// Leave that was applied before the crash answers GoneError when repeated.
-				if err := untilSure(ctx, func() error { return b.Leave(ctx, w, driver.Exit{}) }); err != nil &&
-					!driver.Gone(err) {
-					t.Errorf("Leave: %v", err)
-				}
+				steps.PersistLeave(t, b, w)
 			}
 		})
 	}
@@ -121,22 +78,16 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 	a, b := s.backend(t), s.backend(t)
 	holder := hold(t, a, claim("k"))
 	w := wait(t, b, claim("k"))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	waits := behind(func() driver.Ticket {
-		got, err := awaitThrough(ctx, b, w)
-		well(t, "Await through a restart", err)
-		return got
-	})
+	waits := steps.Await(t, b, w)
 	held, stop := new(atomic.Int64), func() {}
 	if crowded {
-		held, stop = fourWorkers(ctx, t, a, b)
+		held, stop = fourWorkers(t, a, b)
 		until(t, "others come and go", func() bool { return held.Load() > 4 })
 	}
 	must(t, what.Kill())
 	// A pooler has those wait who are connected to it, for two minutes.
 	brief := func() context.Context {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		t.Cleanup(cancel)
 		return ctx
 	}
@@ -152,19 +103,14 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 		unsure(t, name+" without a server", err)
 	}
 	must(t, what.Restart())
-	// As the core does: a pooler refuses for a moment more.
-	if err := untilSure(ctx, func() error { return renew(a, ctx, holder) }); err != nil {
-		t.Fatalf("Renew after the restart: %v", err)
-	}
-	if err := untilSure(ctx, func() error {
-		_, err := b.Enter(ctx, noWait(claim("k")))
+	steps.PersistRenew(t, a, holder) // a pooler refuses for a moment more
+	steps.Persist(t, "a try that is told who holds the lock", func(ctx context.Context) error {
+		err := second(b.Enter(ctx, noWait(claim("k"))))
 		if errors.As(err, new(*driver.BusyError)) {
 			return nil
 		}
-		return err
-	}); err != nil {
-		t.Errorf("Enter after the restart answered %v; want a refusal: the lock is held", err)
-	}
+		return cmp.Or(err, driver.Permanent(errors.New("it is granted")))
+	})
 	before := held.Load()
 	if crowded {
 		until(t, "others come and go again", func() bool { return held.Load() > before+4 })
@@ -177,9 +123,7 @@ func restarts(t *testing.T, s *store, what *testserver.Server, crowded bool) {
 	}
 	leave(t, b, got)
 	later := hold(t, a, claim("k"))
-	if later.Token <= got.Token {
-		t.Errorf("token %d after %d", later.Token, got.Token)
-	}
+	steps.Rises(t, got.Token, later.Token)
 	leave(t, a, later)
 	empty(t, a)
 }

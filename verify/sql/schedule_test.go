@@ -73,7 +73,7 @@ func TestRenewalInTimeThatCommitsLateCounts(t *testing.T) {
 			}
 			s.do(t, "UPDATE "+at.table+" SET "+at.ends+" = 1")
 			s.do(t, "UPDATE fencelock_swap SET open_until = 0")
-			x := s.begin(t, "UPDATE "+at.table+" SET "+at.ends+" = {now} + 60000000")
+			x := s.begin(t, "UPDATE "+at.table+" SET "+at.ends+" = {now} + 600000000")
 			entered := behind(func() driver.Ticket { return enter(t, b, claim("k")) })
 			s.blocked(t)
 			x.end()
@@ -114,7 +114,6 @@ func TestStepThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
 			ends := time.Now().Add(lease)
 			x := s.begin(t, "SELECT * FROM fencelock_swap FOR UPDATE")
 			done := behind(func() error { return verbs(b, holder)[name](soon(t)) })
-			s.blocked(t)
 			pause(time.Until(ends))
 			x.end()
 			if err := <-done; s.dialect == sqllock.MySQL || err != nil {
@@ -131,7 +130,7 @@ func TestStepThatWaitedBeyondItsLeaseIsGone(t *testing.T) {
 func TestTokensRiseWhenTheClockIsSetBack(t *testing.T) {
 	polled(t, all, func(t *testing.T, s *store, b *sqllock.Backend) {
 		holder := hold(t, b, claim("k"))
-		s.do(t, "UPDATE fencelock_swap SET expires = expires - 61 * 1000000")
+		s.do(t, fmt.Sprint("UPDATE fencelock_swap SET expires = expires - ", (holder.TTL+time.Second).Microseconds()))
 		gone(t, "Renew of what has ended by the server's clock", renew(b, soon(t), holder))
 		// A counter far ahead of the clock goes on from where it is, in a free line and in one
 		// that somebody is in.

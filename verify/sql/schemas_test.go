@@ -1,7 +1,6 @@
 package sql_test
 
 import (
-	"context"
 	"database/sql"
 	"net/url"
 	"strings"
@@ -145,11 +144,7 @@ func TestSetsThatAreMadeAtOnce(t *testing.T) {
 				var group sync.WaitGroup
 				for i, db := range []*sql.DB{s.role(t, "a", true), s.role(t, "b", false)} {
 					b := s.backendOn(t, db)
-					group.Go(func() {
-						ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-						defer cancel()
-						_, errs[i] = b.Line(ctx, "n")
-					})
+					group.Go(func() { _, errs[i] = b.Line(soon(t), "n") })
 				}
 				until(t, "both are about to create their tables", func() bool {
 					return ask[int](t, s, "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted "+

@@ -36,7 +36,7 @@ func (s *store) reboot(t *testing.T) *sqllock.Backend {
 
 func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
 	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
-		s.clockBehind(t, 2*time.Minute)
+		s.clockBehind(t, 7*time.Minute)
 		old := hold(t, b, claim("k"))
 		waited := wait(t, b, claim("k"))
 		b = s.reboot(t)
@@ -66,8 +66,8 @@ func TestRestartKeepsWhatIsNotOver(t *testing.T) {
 			if err != nil || len(l.Claims) != 1 {
 				t.Fatalf("the line of %q is %+v, %v", key, l, err)
 			}
-			if key == "held" && (l.Claims[0].Left > 40*time.Second || l.Claims[0].Left < 20*time.Second) {
-				t.Errorf("%v are left of a lease that had 40s left by the wall clock", l.Claims[0].Left)
+			if left := l.Claims[0].Left; key == "held" && (left > first.TTL-20*time.Second || left < first.TTL/2) {
+				t.Errorf("%v are left of a lease of %v of which 20s were over by the wall clock", left, first.TTL)
 			}
 		}
 		renewed(t, before, first)
@@ -81,17 +81,12 @@ func TestRestartKeepsWhatIsNotOver(t *testing.T) {
 // in the past: what is left of a lease is never more than the whole of it, wherever it is kept.
 func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
 	polled(t, []kind{sqlite}, func(t *testing.T, s *store, b *sqllock.Backend) {
-		const lease = 500 * time.Millisecond
 		const day = 24 * time.Hour
 		s.clockBehind(t, -day)
-		last := hold(t, b, ttl(claim("k"), lease)).Token
+		last := hold(t, b, ttl(claim("k"), 500*time.Millisecond)).Token
 		s.do(t, "UPDATE fencelock_swap SET last = last + ?", day.Microseconds())
-		began := time.Now()
 		b = s.reboot(t)
-		got := granted(t, b, enter(t, b, claim("k")))
-		if took := time.Since(began); took > lease+10*time.Second {
-			t.Errorf("a lease of %v from before the restart lasted %v more", lease, took)
-		}
+		got := granted(t, b, enter(t, b, claim("k"))) // within a minute
 		if got.Token <= last+day.Microseconds() {
 			t.Errorf("the token is %d; want one above the counter, %d, though the clock is behind it", got.Token,
 				last+day.Microseconds())
@@ -203,11 +198,10 @@ func TestFileThatIsLockedRefuses(t *testing.T) {
 }
 
 // refusesAll tries several locks at once, and wants each to be refused, one of them for what is said; others wait for
-// their turn. Whether a try did anything is unknown if a busy machine needs all of its time, so there are ten rounds.
+// their turn. Whether a try did anything is unknown if a busy machine needs all of its time.
 func refusesAll(t *testing.T, who string, c *fencelock.Client, keys []string, why string) {
 	t.Helper()
-	var said [][]error
-	for range 10 {
+	until(t, who+" is refused, and told why: "+why, func() bool {
 		errs := make([]error, len(keys))
 		var calls sync.WaitGroup
 		for i, key := range keys {
@@ -219,12 +213,9 @@ func refusesAll(t *testing.T, who string, c *fencelock.Client, keys []string, wh
 			return !errors.Is(err, fencelock.ErrRefused) ||
 				!says(err, why) && !says(err, "came first have waited") && !says(err, "was not opened in time")
 		}
-		if !slices.ContainsFunc(errs, unlike) && slices.ContainsFunc(errs, func(err error) bool { return says(err, why) }) {
-			return
-		}
-		said = append(said, errs)
-	}
-	t.Errorf("%s: TryLock returned %v; want that all are refused, and why: %s", who, said, why)
+		t.Logf("%s: TryLock returned %v", who, errs)
+		return !slices.ContainsFunc(errs, unlike) && slices.ContainsFunc(errs, func(err error) bool { return says(err, why) })
+	})
 }
 
 // TestFewConnectionsAreUsed: a pool without a bound, which is the fastest, stays small: one
@@ -273,5 +264,17 @@ func TestFileOfAnEarlierFormatIsRefused(t *testing.T) {
 		s.do(t, "DROP TABLE fencelock_claim")
 		s.do(t, "DROP TABLE fencelock_meta")
 		use(t, b, "k")
+	})
+}
+
+// TestDatabaseInMemory has no file: those who wait poll.
+func TestDatabaseInMemory(t *testing.T) {
+	only(t, sqlite.with("Memory", "%.0s:memory:"), func(t *testing.T, s *store) {
+		db := s.one(t)
+		a, b := s.backendOn(t, db), s.backendOn(t, db)
+		holder, w := hold(t, a, claim("k")), wait(t, b, claim("k"))
+		leave(t, a, holder)
+		leave(t, b, granted(t, b, w))
+		empty(t, a)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
 
@@ -21,13 +22,19 @@ var (
 	wait   = steps.Wait
 	gone   = steps.Gone
 	soon   = steps.Soon
-	until  = steps.Eventually
 	well   = steps.Well
+	unsure = steps.Unknown
+	claim  = steps.Claim
+	reader = steps.Reader
+
+	granted = steps.Granted
 )
 
-// claim is an exclusive claim with a lease of a minute, and reader one to read.
-func claim(key string) driver.Claim  { return ttl(steps.Claim(key), time.Minute) }
-func reader(key string) driver.Claim { return ttl(steps.Reader(key), time.Minute) }
+// until waits for what many statements may be needed for: less than the lease of a claim, more than steps.Eventually.
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	testserver.Eventually(t, time.Minute, what, holds)
+}
 
 // progress is what many do, with a context that ends when all is done.
 type progress struct {
@@ -44,12 +51,17 @@ func goes(t testing.TB) *progress {
 		t.Error("nothing went on for a minute")
 		cancel()
 	})
-	t.Cleanup(func() { timer.Stop(); cancel() })
-	return &progress{ctx, cancel, timer}
+	p := &progress{ctx, func() { timer.Stop(); cancel() }, timer}
+	t.Cleanup(p.end)
+	return p
 }
 
 // on says that something has gone on.
-func (p *progress) on() { p.timer.Reset(time.Minute) }
+func (p *progress) on() {
+	if p.ctx.Err() == nil {
+		p.timer.Reset(time.Minute)
+	}
+}
 
 // busy must be refused. Whoever tries a lock moves the claim that is alone on it from the row
 // of its line to its own.
@@ -89,19 +101,6 @@ func use(t testing.TB, b driver.Backend, key string) {
 	leave(t, b, hold(t, b, claim(key)))
 }
 
-// granted waits until ticket is granted.
-func granted(t testing.TB, b driver.Backend, ticket driver.Ticket) driver.Ticket {
-	t.Helper()
-	ctx := soon(t)
-	for !ticket.Granted {
-		var err error
-		if ticket, err = b.Await(ctx, ticket); err != nil {
-			t.Fatalf("Await on %q: %v", ticket.Key, err)
-		}
-	}
-	return ticket
-}
-
 // empty must find no live claim.
 func empty(t testing.TB, b driver.Backend) {
 	t.Helper()
@@ -126,15 +125,6 @@ func leaveAll(t testing.TB, b *sqllock.Backend) {
 		}
 	}
 	empty(t, b)
-}
-
-// unsure must be an error that leaves open whether a step was done.
-func unsure(t testing.TB, what string, err error) {
-	t.Helper()
-	if err == nil || permanent(err) || driver.Gone(err) || errors.As(err, new(*driver.BusyError)) ||
-		errors.Is(err, driver.ErrKind) {
-		t.Errorf("%s answered %v; want an error that leaves it open", what, err)
-	}
 }
 
 func permanent(err error) bool { return errors.Is(err, driver.ErrPermanent) }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/sqllock"
 	"github.com/fencelock/fencelock/swaplock"
@@ -124,43 +123,6 @@ func TestLongLineIsReadInPart(t *testing.T) {
 		x.read(16, true, "a", "b")
 		x.read(1, true, "a")
 		x.read(-1, false, "a", "b", "c")
-	})
-}
-
-// TestLongLineThatHasWaitedHasAShortDocument: those who wait in a long line renew their leases. A hand-over writes the
-// first ones, and not all.
-func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
-	each(t, []kind{sqlite, postgres, mariaDB}, func(t *testing.T, s *store) {
-		b := s.polling(t)
-		const n = 60
-		line := []driver.Ticket{hold(t, b, claim("k"))}
-		for range n {
-			line = append(line, wait(t, b, claim("k")))
-		}
-		short := func(when string) {
-			t.Helper()
-			document := ask[string](t, s, "SELECT line FROM fencelock_swap")
-			if claims := strings.Count(document, `"token":`); claims > 16 {
-				t.Errorf("%s the document has %d claims and %d bytes", when, claims, len(document))
-			}
-		}
-		for range 2 {
-			renewed(t, b, line...)
-			short("after a renewal")
-		}
-		if leases := ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"); leases < n {
-			t.Errorf("%d claims wait, and %d have a lease of their own", n, leases)
-		}
-		leave(t, b, line[n/2]) // gives up
-		line = slices.Delete(line, n/2, n/2+1)
-		for i, w := range line {
-			leave(t, b, granted(t, b, w))
-			if i%10 == 0 {
-				short(fmt.Sprint("after ", i, " hand-overs"))
-			}
-		}
-		empty(t, b)
-		steps.Same(t, "leases are left", ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"), 0)
 	})
 }
 

@@ -4,6 +4,7 @@
 package fence_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -33,8 +35,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var well = steps.Well
-
 // stale must be ErrStale.
 func stale(t testing.TB, what any, err error) {
 	t.Helper()
@@ -50,8 +50,6 @@ func staleError(t testing.TB, err error, want fence.StaleError) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
-
 // database is one kind of database.
 type database struct {
 	name    string
@@ -59,27 +57,78 @@ type database struct {
 	driver  string
 	dsn     func(t testing.TB) string // of a database of the test's own
 	levels  []sql.IsolationLevel
-	numbers bool // placeholders are $1, $2 …
+	numbers bool   // placeholders are $1, $2 …
+	named   string // the name of the table of marks
 }
 
 var databases = []database{
-	{"sqlite", fence.SQLite, "sqlite", newSQLite, []sql.IsolationLevel{sql.LevelDefault}, false},
-	{"postgres", fence.Postgres, "pgx", newPostgres, levels, true},
-	{"mariadb", fence.MySQL, "mysql", newMariaDB, levels, false},
+	{"sqlite", fence.SQLite, "sqlite", newSQLite, []sql.IsolationLevel{sql.LevelDefault}, false, "main.marks"},
+	{"postgres", fence.Postgres, "pgx", newPostgres, levels, true, "public.Marks_2"},
+	{"mariadb", fence.MySQL, "mysql", newMariaDB, levels, false, "Marks_2"},
 }
 
 var levels = []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
 
-// each runs a test on every database and isolation level, all at the same time.
-func each(t *testing.T, f func(t *testing.T, d database, level sql.IsolationLevel)) {
+// docTable is what guarded writes go to: it has a column for the token, and one row.
+var docTable = []string{
+	`CREATE TABLE doc (id INT PRIMARY KEY, n BIGINT NOT NULL, token BIGINT NOT NULL, writes BIGINT NOT NULL)`,
+	`INSERT INTO doc VALUES (1, 0, 0, 0)`,
+}
+
+// guarded is a new database with marks and a docTable.
+type guarded struct {
+	database
+	*sql.DB
+	table *fence.Table
+	level sql.IsolationLevel
+}
+
+// each runs a test on every database and isolation level, all at the same time. Several
+// processes may create the table of marks at once.
+func each(t *testing.T, f func(t *testing.T, g guarded)) {
 	for _, d := range databases {
 		for _, level := range d.levels {
 			t.Run(d.name+"/"+strings.ReplaceAll(level.String(), " ", ""), func(t *testing.T) {
 				t.Parallel()
-				f(t, d, level)
+				g := guarded{d, d.open(t, docTable...), fence.NewTable(d.dialect, d.named), level}
+				var creators sync.WaitGroup
+				for range 4 {
+					creators.Go(func() { steps.Well(t, "Create", g.table.Create(t.Context(), g.DB)) })
+				}
+				creators.Wait()
+				f(t, g)
 			})
 		}
 	}
+}
+
+func (g guarded) begin(t *testing.T) *sql.Tx {
+	t.Helper()
+	tx, err := g.BeginTx(t.Context(), &sql.TxOptions{Isolation: g.level})
+	steps.Must(t, err)
+	t.Cleanup(func() { tx.Rollback() })
+	return tx
+}
+
+// advance is a transaction of its own.
+func (g guarded) advance(t *testing.T, resource string, token fence.Token) error {
+	t.Helper()
+	return g.marks().Do(t.Context(), resource, token, func(context.Context) error { return nil })
+}
+
+func (g guarded) marks() fence.Marks { return g.table.Marks(g.DB, &sql.TxOptions{Isolation: g.level}) }
+
+// showToken is a statement that compares the token itself.
+const showToken = `UPDATE doc SET token = ?, writes = writes + 1 WHERE id = 1 AND token <= ?`
+
+// execer is a database or a transaction.
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// rows runs a statement that ends with a comparison of the token.
+func (d database) rows(t *testing.T, x execer, statement string, args ...any) error {
+	return fence.Rows(x.ExecContext(t.Context(), d.sql(statement), args...))
 }
 
 // open returns a pool on a new database.
@@ -181,7 +230,7 @@ func newDatabase(t testing.TB, driver, admin, address string, dsn func(*url.URL)
 	steps.Must(t, err)
 	defer db.Close()
 	name := fmt.Sprint("test", made.Add(1))
-	steps.Must(t, second(db.ExecContext(t.Context(), "CREATE DATABASE "+name)))
+	steps.Must(t, steps.ErrOf(db.ExecContext(t.Context(), "CREATE DATABASE "+name)))
 	u, err := url.Parse(address)
 	steps.Must(t, err)
 	u.Path = "/" + name

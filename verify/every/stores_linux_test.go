@@ -53,8 +53,7 @@ type store struct {
 	// pause is how long one leaves a lock free so that others get it: where there is no
 	// line, they ask for it now and then.
 	pause time.Duration
-	wall  bool          // leases end by the server's wall clock
-	lag   time.Duration // that a store may add to a lease when it grants the next
+	wall  bool // leases end by the server's wall clock
 
 	once    sync.Once
 	running []*testserver.Server
@@ -82,22 +81,20 @@ var stores = []*store{
 		},
 	},
 	{
-		// It counts leases in whole seconds, and revokes them in batches.
-		name: "etcd", servers: 1, disk: 300, from: true, lag: 2 * time.Second, open: openEtcd,
+		name: "etcd", servers: 1, disk: 300, from: true, open: openEtcd,
 		start: func(ctx context.Context, dir string) (*testserver.Server, error) {
 			return testserver.StartEtcd(ctx, dir, testserver.Persist(true))
 		},
 	},
 	{
-		// A session lasts longer than a lease, and ends at a multiple of a tick.
-		name: "ZooKeeper", servers: 1, disk: 160, lag: 2 * time.Second, open: openZooKeeper,
+		name: "ZooKeeper", servers: 1, disk: 160, open: openZooKeeper,
 		start: func(ctx context.Context, dir string) (*testserver.Server, error) {
 			return testserver.StartZooKeeper(ctx, dir, testserver.Persist(true), testserver.Config("clientPortAddress=0.0.0.0"))
 		},
 	},
 	{
 		// Who is refused asks again, with back-off.
-		name: "quorum", servers: 5, disk: 16, wall: true, lag: 2 * time.Second, pause: ttl / 2, open: openQuorum,
+		name: "quorum", servers: 5, disk: 16, wall: true, pause: ttl / 2, open: openQuorum,
 		start: func(ctx context.Context, dir string) (*testserver.Server, error) {
 			return testserver.StartRedis(ctx, dir, anyRedis)
 		},
@@ -141,7 +138,7 @@ func (s *store) serve(t testing.TB) {
 			s.running = append(s.running, one)
 		}
 		if s.name == "quorum" {
-			s.failed = initialise(s.addrs("127.0.0.1"))
+			s.failed = openQuorum(t, s.addrs("127.0.0.1")).(*quorumlock.Backend).Initialise(context.Background())
 		}
 	})
 	if s.failed != nil {
@@ -245,18 +242,6 @@ func openQuorum(t testing.TB, addrs []string) driver.Backend {
 	return quorumlock.New(members, nil)
 }
 
-func initialise(addrs []string) error {
-	var members []driver.Backend
-	for _, a := range addrs {
-		rdb := redisClient(a)
-		defer rdb.Close()
-		members = append(members, redislock.New(rdb, &redislock.Options{Member: &ballot.Membership{}}))
-	}
-	q := quorumlock.New(members, nil)
-	defer q.Close()
-	return q.Initialise(context.Background())
-}
-
 func openPostgres(t testing.TB, addrs []string) driver.Backend {
 	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: addrs[0], Path: "/postgres", RawQuery: "sslmode=disable&connect_timeout=1"}
 	config, err := pgx.ParseConfig(u.String())
@@ -305,22 +290,39 @@ func openZooKeeper(_ testing.TB, addrs []string) driver.Backend {
 
 var lock = testclient.Lock
 
-// holds checks that a lease is held for a time, and can be renewed.
-func holds(t testing.TB, what string, lease *fencelock.Lease, d time.Duration) {
+// patience is how long a test waits for what must happen within a lease or two.
+const patience = time.Minute
+
+// renewed waits until a lease has been renewed by itself, and renews it once more.
+func renewed(t testing.TB, what string, lease *fencelock.Lease) {
+	t.Helper()
+	before := lease.Deadline()
+	until(t, what+" is renewed", func() error {
+		if err := lease.Err(); err != nil {
+			t.Fatalf("%s was lost: %v", what, err)
+		}
+		if later := lease.Deadline().Sub(before); later < ttl/10 { // it is reckoned anew each time
+			return fmt.Errorf("its deadline has moved by %v", later)
+		}
+		return nil
+	})
+	steps.Well(t, "Renew of "+what, lease.Renew(t.Context()))
+}
+
+// ended waits until a lease is lost.
+func ended(t testing.TB, lease *fencelock.Lease) {
 	t.Helper()
 	select {
 	case <-lease.Context().Done():
-		t.Errorf("%s was lost: %v", what, lease.Err())
-		return
-	case <-time.After(d):
+	case <-time.After(patience):
+		t.Fatal("the holder was not told of its loss")
 	}
-	steps.Well(t, "Renew of "+what, lease.Renew(t.Context()))
+	steps.Is(t, "the holder was told", lease.Err(), fencelock.ErrLost)
 }
 
 // queue is a Lock that goes on behind.
 type queue struct {
 	key   string
-	end   context.CancelFunc
 	lease *fencelock.Lease
 	err   error
 	at    time.Time
@@ -329,8 +331,8 @@ type queue struct {
 
 // lockBehind calls Lock, and returns at once.
 func lockBehind(t testing.TB, c *fencelock.Client, key string) *queue {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	q := &queue{key: key, end: cancel, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	q := &queue{key: key, done: make(chan struct{})}
 	t.Cleanup(func() { cancel(); <-q.done })
 	go func() {
 		defer close(q.done)
@@ -341,23 +343,29 @@ func lockBehind(t testing.TB, c *fencelock.Client, key string) *queue {
 }
 
 // granted waits for the grant.
-func (q *queue) granted(t testing.TB, what string, within time.Duration) *fencelock.Lease {
+func (q *queue) granted(t testing.TB, what string) *fencelock.Lease {
 	t.Helper()
-	select {
-	case <-q.done:
-	case <-time.After(within):
-		t.Fatalf("%s was not granted the lock within %v", what, within)
-	}
+	<-q.done
 	if q.err != nil {
 		t.Fatalf("%s was told %v", what, q.err)
 	}
 	return q.lease
 }
 
+// waits checks that it has not been granted the lock.
+func (q *queue) waits(t testing.TB) {
+	t.Helper()
+	select {
+	case <-q.done:
+		t.Fatalf("another was granted the lock meanwhile: %v", q.err)
+	default:
+	}
+}
+
 // inLine waits until it is the second in line.
 func (q *queue) inLine(t testing.TB, c *fencelock.Client) {
 	t.Helper()
-	until(t, "somebody is second in line", 20*time.Second, func() error {
+	until(t, "somebody is second in line", func() error {
 		l, err := c.Line(t.Context(), q.key)
 		if err == nil && len(l.Claims) == 2 {
 			return nil
@@ -372,20 +380,17 @@ func (q *queue) inLine(t testing.TB, c *fencelock.Client) {
 }
 
 // until waits for what missing says is missing, which is nil when it has come to pass.
-func until(t testing.TB, what string, within time.Duration, missing func() error) {
+func until(t testing.TB, what string, missing func() error) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(within)
-	for {
+	for began := time.Now(); ; <-tick.C {
 		err := missing()
 		if err == nil {
 			return
 		}
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("it did not come to pass within %v that %s: %v", within, what, err)
+		if time.Since(began) > patience {
+			t.Fatalf("it did not come to pass that %s: %v", what, err)
 		}
 	}
 }

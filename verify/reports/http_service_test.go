@@ -107,7 +107,7 @@ func (s *service) line(key string) (holders, waiters []any) {
 
 // waits waits until n claims wait for key.
 func (s *service) waits(key string, n int) {
-	testserver.Eventually(s.t, time.Minute, fmt.Sprintf("%d claims wait for %s", n, key), func() bool {
+	eventually(s.t, fmt.Sprintf("%d claims wait for %s", n, key), func() bool {
 		_, waiters := s.line(key)
 		return len(waiters) == n
 	})
@@ -126,15 +126,15 @@ func TestWaitThatEndsAtOneServerKeepsTheGrantFromAnother(t *testing.T) {
 				first, second := serve(t, store), serve(t, store)
 				key := "repeated-" + before
 				wish := func(id string, wait time.Duration) map[string]any {
-					return map[string]any{"key": key, "request_id": id, "wait": wait.String(), "ttl": "30s"}
+					return map[string]any{"key": key, "request_id": id, "wait": wait.String(), "ttl": "10m"}
 				}
 				holder := second.must("/v1/acquire", wish("the-holder", 0))
 
 				waitEnds := time.Now().Add(wait)
 				unseen := first.begin("/v1/acquire", wish("the-client", wait))
-				first.waits(key, 1)
-				repeated := second.begin("/v1/acquire", wish("the-client", 30*time.Second))
-				next := second.begin("/v1/acquire", wish("the-next-one", 30*time.Second))
+				repeated := second.begin("/v1/acquire", wish("the-client", httplock.MaxWait))
+				second.waits(key, 1)
+				next := second.begin("/v1/acquire", wish("the-next-one", httplock.MaxWait))
 				second.waits(key, 2)
 				<-time.After(time.Until(waitEnds) - early) // real time: the release comes just before the wait ends
 				second.must("/v1/release", map[string]any{"handle": holder.body["handle"]})
@@ -187,8 +187,8 @@ func (s *service) loseFirstAnswer(path string) string {
 	return proxy.URL
 }
 
-// An operator breaks a lock with the Python client. The lock was taken with a lock-delay of a
-// minute. The answer to the break is lost, and the client sends the break again.
+// An operator breaks a lock with the Python client. The lock was taken with a lock-delay of an
+// hour. The answer to the break is lost, and the client sends the break again.
 func TestRepeatedBreakKeepsTheLockDelay(t *testing.T) {
 	const breaks = `
 import sys
@@ -199,12 +199,7 @@ Client(sys.argv[1]).break_claim(sys.argv[2], int(sys.argv[3]), "it hangs")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, store)
-			opened, err := storeurl.Open(t.Context(), store)
-			must(t, err)
-			defer opened.Close()
-			holder := testclient.New(t, opened.Backend, nil)
-			defer holder.Close()
-			l, err := holder.Lock(t.Context(), "nightly", fencelock.LockDelay(time.Minute))
+			l, err := open(t, store).Lock(t.Context(), "nightly", fencelock.LockDelay(time.Hour))
 			must(t, err)
 			operator := exec.Command("python3", "-c", breaks, s.loseFirstAnswer("/v1/break"), "nightly", l.Token().String())
 			operator.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join("..", "..", "clients", "python"))
@@ -220,8 +215,8 @@ Client(sys.argv[1]).break_claim(sys.argv[2], int(sys.argv[3]), "it hangs")
 			if len(holders) != 1 {
 				t.Fatalf("the holders are %v", holders)
 			}
-			if h := holders[0].(map[string]any); h["lingering"] != true || h["left_ms"].(float64) < 30_000 {
-				t.Errorf("the holder is %v; want it lingering for nearly a minute", h)
+			if h := holders[0].(map[string]any); h["lingering"] != true || h["left_ms"].(float64) < 30*60_000 {
+				t.Errorf("the holder is %v; want it lingering for nearly an hour", h)
 			}
 			// Another operator, who does not know of the first, asks for a shorter delay.
 			again := func(delay string) {
@@ -231,7 +226,7 @@ Client(sys.argv[1]).break_claim(sys.argv[2], int(sys.argv[3]), "it hangs")
 			}
 			again("5s")
 			holders, _ = s.line("nightly")
-			if len(holders) != 1 || holders[0].(map[string]any)["left_ms"].(float64) < 30_000 {
+			if len(holders) != 1 || holders[0].(map[string]any)["left_ms"].(float64) < 30*60_000 {
 				t.Errorf("after a break with a delay of 5s the holders are %v", holders)
 			}
 			again("0s")

@@ -3,11 +3,12 @@ package reports
 import (
 	"bytes"
 	"context"
-	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
 	"github.com/fencelock/fencelock/internal/testclient"
@@ -16,6 +17,11 @@ import (
 )
 
 var must = steps.Must
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	testserver.Eventually(t, time.Minute, what, holds)
+}
 
 // lateStore is a store whose client is told that a request broke off, while the request is under
 // way and arrives later. What the client and its driver send again goes another way.
@@ -49,36 +55,42 @@ func (s *lateStore) next(t *testing.T, key string) (arrive func()) {
 		s.proxy.Resume()
 		select {
 		case <-done:
-		case <-time.After(30 * time.Second):
+		case <-steps.Soon(t).Done():
 			t.Fatal("the late request did not arrive")
 		}
 	}
 }
 
-func (s *lateStore) open(t *testing.T, url string) *fencelock.Client {
+// open opens a store by its URL. Nobody waits for the end of a lease.
+func open(t *testing.T, url string) *fencelock.Client {
 	t.Helper()
 	opened, err := storeurl.Open(t.Context(), url)
 	must(t, err)
 	t.Cleanup(opened.Close)
-	c := testclient.New(t, opened.Backend, &fencelock.Options{TTL: time.Minute})
+	return client(t, opened.Backend)
+}
+
+func client(t *testing.T, b driver.Backend) *fencelock.Client {
+	t.Helper()
+	c := testclient.New(t, b, &fencelock.Options{TTL: time.Hour})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 func lateStores(t *testing.T) map[string]*lateStore {
-	etcd, alone, ensemble := testserver.Etcd(t), testserver.ZooKeeper(t), testserver.ZooKeeperEnsemble(t, 3)
-	writes := func(r *faultproxy.Request) bool { return !r.First && len(r.Data) > 12 && r.Data[11] == 14 } // multi
-	before := func(s *testserver.Server, scheme string, f faultproxy.Framer) (string, *faultproxy.Proxy) {
+	before := func(s *testserver.Server, scheme string, f faultproxy.Framer) *lateStore {
 		p := faultproxy.Start(t, s.Addr(), f)
-		return scheme + p.Addr(), p
+		return &lateStore{direct: s.URL(), proxied: scheme + p.Addr(), proxy: p}
 	}
-	one := &lateStore{direct: etcd.URL()}
-	one.proxied, one.proxy = before(etcd, "etcd://", faultproxy.GRPC)
-	two := &lateStore{direct: alone.URL(), matches: writes}
-	two.proxied, two.proxy = before(alone, "zk://", faultproxy.ZooKeeper)
-	three := &lateStore{direct: ensemble[2].URL(), matches: writes, moved: ensemble[1].Addr()}
-	three.proxied, three.proxy = before(ensemble[0], "zk://", faultproxy.ZooKeeper)
-	return map[string]*lateStore{"etcd": one, "ZooKeeper": two, "another server of an ensemble": three}
+	redis, etcd := before(testserver.Redis(t), "redis://", faultproxy.Redis), before(testserver.Etcd(t), "etcd://", faultproxy.GRPC)
+	redis.matches = func(r *faultproxy.Request) bool { return strings.HasPrefix(r.Args()[0], "eval") }
+	ensemble := testserver.ZooKeeperEnsemble(t, 3)
+	alone := before(testserver.ZooKeeper(t), "zk://", faultproxy.ZooKeeper)
+	another := before(ensemble[0], "zk://", faultproxy.ZooKeeper)
+	another.direct, another.moved = ensemble[2].URL(), ensemble[1].Addr()
+	alone.matches = func(r *faultproxy.Request) bool { return !r.First && len(r.Data) > 12 && r.Data[11] == 14 } // multi
+	another.matches = alone.matches
+	return map[string]*lateStore{"Redis": redis, "etcd": etcd, "ZooKeeper": alone, "another server of an ensemble": another}
 }
 
 // A request breaks off and is sent again, by the driver or by the library. Its first copy arrives
@@ -88,7 +100,7 @@ func TestFirstCopyThatArrivesLate(t *testing.T) {
 	for name, s := range lateStores(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			holder, other := s.open(t, s.direct), s.open(t, s.proxied)
+			holder, other := open(t, s.direct), open(t, s.proxied)
 			warm, err := other.Lock(t.Context(), "warm up")
 			must(t, err)
 			must(t, warm.Release(t.Context()))
@@ -104,18 +116,25 @@ func TestFirstCopyThatArrivesLate(t *testing.T) {
 				_, err := other.Lock(ctx, "waited")
 				waited <- err
 			}()
-			steps.Eventually(t, "what was sent again waits in line", func() bool {
+			eventually(t, "what was sent again waits in line", func() bool {
 				line, err := holder.Line(t.Context(), "waited")
 				must(t, err)
 				return len(line.Claims) == 2
 			})
 			giveUp()
-			if err := <-waited; !errors.Is(err, context.Canceled) {
-				t.Errorf("a Lock that was canceled ended with %v", err)
-			}
+			steps.Is(t, "a Lock that was canceled", <-waited, context.Canceled)
 			must(t, held.Release(t.Context()))
 			arrive()
 			isFree(t, holder, "waited")
+
+			// A try that was refused. Without a tombstone its first copy takes the lock.
+			held, err = holder.Lock(t.Context(), "refused")
+			must(t, err)
+			arrive = s.next(t, "refused")
+			steps.Is(t, "a try beside a holder", steps.ErrOf(other.TryLock(t.Context(), "refused")), fencelock.ErrNotAcquired)
+			must(t, held.Release(t.Context()))
+			arrive()
+			isFree(t, holder, "refused")
 
 			// A try that was granted, in the end.
 			arrive = s.next(t, "tried")
@@ -133,20 +152,17 @@ func TestFirstCopyThatArrivesLate(t *testing.T) {
 			again, err := other.Lock(t.Context(), "released")
 			must(t, err)
 			arrive()
-			if _, err := holder.TryLock(t.Context(), "released"); !errors.Is(err, fencelock.ErrNotAcquired) {
-				t.Errorf("beside a holder, a try answered %v", err)
-			}
+			steps.Is(t, "beside a holder, a try", steps.ErrOf(holder.TryLock(t.Context(), "released")), fencelock.ErrNotAcquired)
 			must(t, again.Renew(t.Context()))
 			must(t, again.Release(t.Context()))
 		})
 	}
 }
 
-// isFree takes a lock that nobody holds. The leases of this test last a minute, so a ghost would
-// be there longer than this waits.
+// isFree takes a lock that nobody holds. A ghost would be there longer than this waits.
 func isFree(t *testing.T, c *fencelock.Client, key string) {
 	t.Helper()
-	l, err := c.Lock(t.Context(), key, fencelock.Wait(10*time.Second))
+	l, err := c.Lock(steps.Soon(t), key)
 	if err != nil {
 		t.Fatalf("%s: nobody holds the lock, and a wait answered %v", key, err)
 	}

@@ -3,7 +3,6 @@ package reports
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -13,11 +12,12 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/faultproxy"
-	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/storeurl"
 )
+
+var quick, writable = testserver.Config("repl-diskless-sync-delay 0"), testserver.Config("replica-read-only no")
 
 // lockingBy makes a Client with a client of Redis of the program's own.
 func lockingBy(t *testing.T, addr string, change func(*redis.Options)) *fencelock.Client {
@@ -28,16 +28,13 @@ func lockingBy(t *testing.T, addr string, change func(*redis.Options)) *fenceloc
 	}
 	rdb := redis.NewClient(o)
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := testclient.New(t, redislock.New(rdb, nil), &fencelock.Options{TTL: 20 * time.Second})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return client(t, redislock.New(rdb, nil))
 }
 
 // The client of a program, with its own user, is connected to a replica that takes writes.
 func TestClientOfAProgramAtAReplicaThatTakesWrites(t *testing.T) {
 	t.Parallel()
-	quick := testserver.Config("repl-diskless-sync-delay 0")
-	master, replica := testserver.Redis(t, quick), testserver.Redis(t, quick, testserver.Config("replica-read-only no"))
+	master, replica := testserver.Redis(t, quick), testserver.Redis(t, quick, writable)
 	_, err := replica.Ask("ACL", "SETUSER", "locks", "on", ">pw", "resetkeys", "~fencelock:*", "resetchannels",
 		"&fencelock:*", "+eval", "+evalsha", "+time", "+hget", "+hmget", "+hset", "+hdel", "+hgetall", "+get", "+set",
 		"+pttl", "+exists", "+zadd", "+zrem", "+zrank", "+zcard", "+zrange", "+pexpireat", "+persist", "+publish",
@@ -62,8 +59,7 @@ func TestClientOfAProgramAtAReplicaThatTakesWrites(t *testing.T) {
 	if n, _ := replica.Ask("DBSIZE"); n != "0" {
 		t.Errorf("the replica has %s keys; want none", n)
 	}
-	_, err = replica.Ask("REPLICAOF", "NO", "ONE")
-	must(t, err)
+	must(t, steps.ErrOf(replica.Ask("REPLICAOF", "NO", "ONE")))
 	for name, c := range clients {
 		l, err := c.TryLock(t.Context(), "other "+name)
 		if err != nil {
@@ -76,9 +72,8 @@ func TestClientOfAProgramAtAReplicaThatTakesWrites(t *testing.T) {
 // A failover cuts no connection, and the former master takes writes as a replica too.
 func TestFormerMasterThatTakesWritesGrantsNothing(t *testing.T) {
 	t.Parallel()
-	o := []testserver.Option{testserver.Config("repl-diskless-sync-delay 0"), testserver.Config("replica-read-only no")}
-	old, next := testserver.Redis(t, o...), testserver.Redis(t, o...)
-	replicaOf(t, next, old)
+	old, next := testserver.Redis(t, quick, writable), testserver.Redis(t, quick, writable)
+	must(t, next.Follow(old.Addr()))
 	p := faultproxy.Start(t, old.Addr(), faultproxy.Redis)
 	a, atNext := lockingBy(t, p.Addr(), nil), lockingBy(t, next.Addr(), nil)
 	held, err := a.Lock(t.Context(), "held")
@@ -87,9 +82,8 @@ func TestFormerMasterThatTakesWritesGrantsNothing(t *testing.T) {
 		n, err := next.Ask("DBSIZE")
 		return err == nil && n != "0"
 	})
-	_, err = next.Ask("REPLICAOF", "NO", "ONE")
-	must(t, err)
-	replicaOf(t, old, next)
+	must(t, steps.ErrOf(next.Ask("REPLICAOF", "NO", "ONE")))
+	must(t, old.Follow(next.Addr()))
 	wanted, err := atNext.Lock(t.Context(), "wanted")
 	must(t, err)
 	eventually(t, "the client hears that its server is a replica", func() bool {
@@ -115,16 +109,7 @@ func TestFormerMasterThatTakesWritesGrantsNothing(t *testing.T) {
 // A URL names a replica whose replica-read-only is no. It takes writes, and what it grants its
 // master knows nothing of.
 func TestReplicaThatTakesWritesGrantsNothing(t *testing.T) {
-	master := testserver.Redis(t, testserver.Config("repl-diskless-sync-delay 0"))
-	replica := testserver.Redis(t, testserver.Config("replica-read-only no"))
-	open := func(s *testserver.Server) *fencelock.Client {
-		opened, err := storeurl.Open(t.Context(), s.URL())
-		must(t, err)
-		t.Cleanup(opened.Close)
-		c := testclient.New(t, opened.Backend, nil)
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
+	master, replica := testserver.Redis(t, quick), testserver.Redis(t, writable)
 	must(t, replica.Follow(master.Addr()))
 	opened, err := storeurl.Open(t.Context(), replica.URL())
 	must(t, err)
@@ -132,57 +117,16 @@ func TestReplicaThatTakesWritesGrantsNothing(t *testing.T) {
 	if err := opened.Ping(t.Context()); !errors.As(err, new(*storeurl.ConfigError)) {
 		t.Errorf("the command says %v; want a ConfigError", err)
 	}
-	c := open(replica)
+	c := open(t, replica.URL())
 	if l, err := c.TryLock(t.Context(), "job"); !errors.Is(err, fencelock.ErrUnavailable) {
-		second, failed := open(master).TryLock(t.Context(), "job")
+		second, failed := open(t, master.URL()).TryLock(t.Context(), "job")
 		t.Fatalf("the replica granted %v, %v; want ErrUnavailable. Its master granted %v, %v", l, err, second, failed)
 	}
 	must(t, steps.ErrOf(replica.Ask("REPLICAOF", "NO", "ONE")))
-	testserver.Eventually(t, 30*time.Second, "the replica is a master, and grants", func() bool {
+	eventually(t, "the replica is a master, and grants", func() bool {
 		l, err := c.TryLock(t.Context(), "other")
 		return err == nil && l.Release(t.Context()) == nil
 	})
-}
-
-// A try finds the lock held, and its connection is reset on the way. go-redis sends the try
-// again at once. The first copy of the request arrives when the holder has released. Without a
-// tombstone it takes the lock for a client that has been refused, and keeps it for a TTL.
-func TestATryThatWasRefusedHoldsNothingLater(t *testing.T) {
-	s := testserver.Redis(t)
-	p := faultproxy.Start(t, s.Addr(), faultproxy.Redis)
-	open := func(addr string) *fencelock.Client {
-		rdb := redis.NewClient(&redis.Options{Addr: addr})
-		t.Cleanup(func() { rdb.Close() })
-		c, err := fencelock.New(redislock.New(rdb, nil), nil)
-		must(t, err)
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	holder, other := open(s.Addr()), open(p.Addr())
-	held, err := holder.Lock(t.Context(), "job")
-	must(t, err)
-	evals, late := 0, make(chan struct{})
-	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
-		if name := r.Args()[0]; name != "evalsha" && name != "eval" {
-			return faultproxy.Pass
-		}
-		if evals++; evals > 1 {
-			return faultproxy.Pass
-		}
-		r.AfterCut = func() { close(late) } // once the server has answered what was late
-		return faultproxy.LateRequest
-	})
-	if _, err := other.TryLock(t.Context(), "job"); !errors.Is(err, fencelock.ErrNotAcquired) {
-		t.Fatalf("the try answered %v; want ErrNotAcquired", err)
-	}
-	must(t, held.Release(t.Context()))
-	p.Resume()
-	<-late
-	again, err := holder.TryLock(t.Context(), "job")
-	if err != nil {
-		t.Fatalf("nobody holds the lock, and a try answered %v", err)
-	}
-	steps.OK(t, again.Release(t.Context()))
 }
 
 // The workers of a program wait in BLPOP, and have all connections of its go-redis client. Its leases
@@ -191,8 +135,7 @@ func TestBlockingCommandsKeepNoLeaseFromItsRenewal(t *testing.T) {
 	s := testserver.Redis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 2, PoolTimeout: 50 * time.Millisecond})
 	defer rdb.Close()
-	c, err := fencelock.New(redislock.New(rdb, nil), nil)
-	must(t, err)
+	c := client(t, redislock.New(rdb, nil))
 	l, err := c.Lock(t.Context(), "job")
 	must(t, err)
 	must(t, l.Renew(t.Context()))
@@ -207,52 +150,37 @@ func TestBlockingCommandsKeepNoLeaseFromItsRenewal(t *testing.T) {
 	for range 2 {
 		go rdb.BLPop(ctx, 0, "queue")
 	}
-	testserver.Eventually(t, 30*time.Second, "BLPOP has all connections", func() bool {
+	eventually(t, "BLPOP has all connections", func() bool {
 		stats := rdb.PoolStats()
 		return stats.TotalConns == 2 && stats.IdleConns == 0
 	})
-	if err := l.Renew(t.Context()); err != nil {
-		t.Fatalf("a renewal beside two BLPOPs in a pool of two: %v", err)
-	}
-	if err := l.Release(t.Context()); err != nil {
-		t.Fatalf("a release beside two BLPOPs in a pool of two: %v", err)
-	}
+	steps.Well(t, "a renewal beside two BLPOPs in a pool of two", l.Renew(t.Context()))
+	steps.Well(t, "a release beside two BLPOPs in a pool of two", l.Release(t.Context()))
 	if now := connected(); now > before+3 {
 		t.Errorf("there are %d connections, and were %d; want two for BLPOP and at most one more", now, before)
 	}
 	must(t, c.Close())
 	must(t, steps.ErrOf(s.Ask("LPUSH", "queue", "1", "2")))
-	testserver.Eventually(t, 30*time.Second, "only connections of the program are left", func() bool {
+	eventually(t, "only connections of the program are left", func() bool {
 		return connected() <= 3 // one asks
 	})
 }
-
-var eventually = steps.Eventually
 
 // One address leads to the master (a name, a load balancer). A failover gives it to the former
 // replica, and cuts no connection: the pool is connected to a server that is a replica now.
 func TestRedisFailoverWithoutACut(t *testing.T) {
 	t.Parallel()
-	quick := testserver.Config("repl-diskless-sync-delay 0")
 	old, next := testserver.Redis(t, quick), testserver.Redis(t, quick)
-	replicaOf(t, next, old)
+	must(t, next.Follow(old.Addr()))
 	p := faultproxy.Start(t, old.Addr(), faultproxy.Redis)
-	open := func() *fencelock.Client {
-		opened, err := storeurl.Open(t.Context(), "redis://"+p.Addr())
-		must(t, err)
-		t.Cleanup(opened.Close)
-		c := testclient.New(t, opened.Backend, &fencelock.Options{TTL: 20 * time.Second})
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	a, b := open(), open()
+	a, b := open(t, "redis://"+p.Addr()), open(t, "redis://"+p.Addr())
 	held, err := a.Lock(t.Context(), "held")
 	must(t, err)
 	wanted, err := a.Lock(t.Context(), "wanted")
 	must(t, err)
 	granted := make(chan error, 1)
 	go func() {
-		l, err := b.Lock(t.Context(), "wanted", fencelock.Wait(30*time.Second))
+		l, err := b.Lock(t.Context(), "wanted")
 		if err == nil {
 			err = l.Release(t.Context())
 		}
@@ -263,13 +191,11 @@ func TestRedisFailoverWithoutACut(t *testing.T) {
 		line, _ := a.Line(t.Context(), "wanted")
 		return err == nil && len(line.Claims) > 0 && !line.Claims[len(line.Claims)-1].Granted && n != "0"
 	})
-	_, err = old.Ask("WAIT", "1", "5000")
-	must(t, err)
+	must(t, steps.ErrOf(old.Ask("WAIT", "1", "0")))
 
 	p.Aim(next.Addr())
-	_, err = next.Ask("REPLICAOF", "NO", "ONE")
-	must(t, err)
-	replicaOf(t, old, next)
+	must(t, steps.ErrOf(next.Ask("REPLICAOF", "NO", "ONE")))
+	must(t, old.Follow(next.Addr()))
 
 	eventually(t, "the holder renews", func() bool {
 		err := held.Renew(t.Context())
@@ -291,16 +217,4 @@ func TestRedisFailoverWithoutACut(t *testing.T) {
 	if _, err := b.TryLock(t.Context(), "held"); err != nil && !errors.Is(err, fencelock.ErrNotAcquired) {
 		t.Error(err)
 	}
-}
-
-// replicaOf makes s a replica, and waits until it follows.
-func replicaOf(t *testing.T, s, master *testserver.Server) {
-	t.Helper()
-	host, port, _ := net.SplitHostPort(master.Addr())
-	_, err := s.Ask("REPLICAOF", host, port)
-	must(t, err)
-	eventually(t, "the replica follows", func() bool {
-		info, err := master.Ask("INFO", "replication")
-		return err == nil && strings.Contains(info, "state=online")
-	})
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
 )
@@ -139,33 +138,5 @@ func TestATestThatDoesNotEndNoticesNothing(t *testing.T) {
 		if failed, err := judge(c.out); failed != c.failed || (err != nil) != c.bad {
 			t.Errorf("of\n%s\nit says %q, %v; want %q, bad %v", c.out, failed, err, c.failed, c.bad)
 		}
-	}
-}
-
-// TestAMutantIsNoticed tries two mutants that need no server, others every day.
-// go run ./cmd/mutants tries all of them.
-func TestAMutantIsNoticed(t *testing.T) {
-	abs, err := filepath.Abs(root)
-	steps.Must(t, err)
-	var all []Mutant
-	for _, s := range Sections() {
-		if s.Name == "the core" || s.Name == "the backend in memory" {
-			all = append(all, s.Mutants...)
-		}
-	}
-	day := int(time.Now().Unix() / 86400)
-	for i := range 2 {
-		m := all[(2*day+i)%len(all)]
-		t.Run(m.Name, func(t *testing.T) {
-			v, err := Try(t.Context(), abs, t.TempDir(), m, time.Minute)
-			switch {
-			case err != nil:
-				t.Error(err)
-			case v.Failed == "":
-				t.Errorf("nobody noticed it, in %s", m.File)
-			default:
-				t.Logf("%s in %s, after %v", v.Failed, v.Test, v.Took)
-			}
-		})
 	}
 }

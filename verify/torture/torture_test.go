@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
-	"github.com/fencelock/fencelock/internal/history"
-	"github.com/fencelock/fencelock/verify/check"
 	"github.com/fencelock/fencelock/verify/traffic"
 )
 
@@ -120,7 +118,6 @@ func TestTheTortureCatchesBrokenLocks(t *testing.T) {
 		rules                  []string // any of these
 		why                    string
 	}{
-		{"no-owner", "redis", "pause", []string{"I1"}, "SET NX with a time to live, and a plain DEL: who comes back late deletes the lock of the next one"},
 		{"short-lease", "sqlite", "blink", []string{"I1", "model"}, "the store counts a third of the lease that the holder counts"},
 		{"same-token", "sqlite", "none", []string{"I2", "I2b"}, "every grant carries the same token"},
 		{"unwoken", "sqlite", "none", []string{"I5", "I6"}, "a waiter is not told of its grant, and does not ask again"},
@@ -167,48 +164,6 @@ func ways(service string) []string {
 		return []string{"mutex", "guard"}
 	}
 	return []string{"mutex"}
-}
-
-// TestTheSoundTwinPasses: what the broken locks are made of is not what is flagged.
-func TestTheSoundTwinPasses(t *testing.T) {
-	t.Parallel()
-	r, err := Run(context.Background(), Options{
-		Start: "redis", Service: "owner", Table: allServices(), For: 4 * time.Second, Seed: seed(t), Faults: "pause",
-		TTL: 400 * time.Millisecond, Dir: folder(t), Workers: 2, Epoch: 4 * time.Second,
-		Ways: []string{"mutex"},
-	})
-	steps.Must(t, err)
-	for _, v := range r.Violations {
-		t.Errorf("flagged: %v", v)
-	}
-}
-
-func TestMarkdownIsTheNumbers(t *testing.T) {
-	one := &Result{Name: "redis", Seed: 7, For: 5 * time.Minute, TTL: time.Second, Verdict: &check.Verdict{Numbers: check.Numbers{
-		Asked: 900, Held: 300, Ambiguous: 12, Faults: map[string]int{"kill": 3, "cut": 4}, Epsilon: 21_400 * time.Microsecond,
-		LongestGap: 1500 * time.Millisecond, AfterFault: 70 * time.Millisecond, Operations: 880,
-	}}}
-	two := &Result{Name: "etcd", Seed: 7, For: 5 * time.Minute, TTL: 2 * time.Second, Verdict: &check.Verdict{
-		Violations: make([]history.Violation, 4), Numbers: check.Numbers{Stuck: 2, Disagreed: 1, TimedOut: 1, Faults: map[string]int{"kill": 5}},
-	}}
-	text := Markdown([]*Result{one, two})
-	for _, want := range []string{
-		"| redis | 7 | 5m0s | 1s | 900 | 300 | 7 | 12 | 0 | 0 | 21ms | 1.5s | 70ms | 880 | yes | 0 |\n",
-		"| etcd | 7 | 5m0s | 2s | 0 | 0 | 5 | 0 | 4 | 2 | 0s | 0s | 0s | 0 | **no**, on 1 keys | 1 |\n",
-		"| fault | redis | etcd |\n", "| `cut` | 4 | – |\n", "| `kill` | 3 | 5 |\n",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("there is no %q in\n%s", want, text)
-		}
-	}
-	columns := -1
-	for line := range strings.Lines(text) {
-		n := strings.Count(line, "|")
-		if n > 0 && columns > 0 && n != columns {
-			t.Errorf("%d columns, and %d above: %s", n, columns, line)
-		}
-		columns = n
-	}
 }
 
 // A folder holds one history: two in one would be judged as if they were one.

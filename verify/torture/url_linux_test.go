@@ -131,20 +131,15 @@ func TestEveryURLHasAPlan(t *testing.T) {
 		via     bool // one for all
 	}{
 		"local:":                   {0, false},
-		"memory:":                  {0, false},
 		"sqlite:///tmp/x.db":       {0, false},
 		"redis://h":                {1, false},
 		"rediss://h":               {1, true},
 		"redis+sentinel://a,b,c/m": {1, true},
 		"redis+cluster://a,b":      {1, true},
-		"redlock://a,b,c":          {1, true},
 		"redlock:redis://a,redis://b,redis://c/1": {1, true},
 		"postgres://h/db":                         {1, false},
-		"postgresql://h/db":                       {1, false},
 		"mysql://u@h/db":                          {1, false},
-		"mariadb://u@h/db":                        {1, false},
 		"etcd://a,b,c/p":                          {3, false},
-		"etcds://a,b":                             {1, true},
 		"zk://a,b,c/r":                            {3, false},
 		"zks://a,b":                               {2, false},
 	} {

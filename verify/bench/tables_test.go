@@ -140,73 +140,33 @@ func TestNumbersAreShortAndWhole(t *testing.T) {
 	}
 }
 
-func TestJainIsOneWhenAllGetTheSame(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		got  []int64
-		want float64
-	}{
-		{"all the same", []int64{7, 7, 7, 7}, 1},
-		{"one gets everything", []int64{12, 0, 0, 0}, 0.25},
-		{"half get everything", []int64{3, 3, 0, 0}, 0.5},
-		{"two to one", []int64{2, 1}, 0.9},
-		{"alone", []int64{5}, 1},
-		{"nobody gets anything", []int64{0, 0}, 0},
-		{"nobody is there", nil, 0},
-	} {
-		if got := jain(tt.got); math.Abs(got-tt.want) > 1e-12 {
-			t.Errorf("%s: jain(%v) = %v, want %v", tt.name, tt.got, got, tt.want)
-		}
-	}
-}
-
-func TestPercentileIsAValueThatWasMeasured(t *testing.T) {
+func TestStatistics(t *testing.T) {
 	hundred := make([]time.Duration, 100)
 	for i := range hundred {
 		hundred[i] = time.Duration(i + 1)
 	}
-	for _, tt := range []struct {
-		sorted  []time.Duration
-		p, want float64
+	four := []float64{4, 1, 3, 2}
+	for _, c := range []struct {
+		what      string
+		got, want float64
 	}{
-		{hundred, 50, 50},
-		{hundred, 99, 99},
-		{hundred, 99.5, 100},
-		{hundred, 100, 100},
-		{hundred, 0, 1},
-		{[]time.Duration{3}, 50, 3},
-		{[]time.Duration{3}, 99, 3},
-		{[]time.Duration{3, 9}, 50, 3},
-		{[]time.Duration{3, 9}, 51, 9},
+		{"Jain: all get the same", jain([]int64{7, 7, 7, 7}), 1},
+		{"Jain: one gets everything", jain([]int64{12, 0, 0, 0}), 0.25},
+		{"Jain: nobody gets anything", jain([]int64{0, 0}), 0},
+		{"Jain: nobody is there", jain(nil), 0},
+		{"the least of a hundred", percentile(hundred, 0), 1},
+		{"the 50th percentile", percentile(hundred, 50), 50},
+		{"the percentile 99.5", percentile(hundred, 99.5), 100},
+		{"a percentile is a value that was measured", percentile([]time.Duration{3, 9}, 50), 3},
+		{"a percentile of nothing", percentile(nil, 50), math.NaN()},
+		{"the median of three", median([]float64{5, 1, 3}), 3},
+		{"the median of four", median(four), 2.5},
+		{"the median leaves its argument alone", four[0], 4},
+		{"the median of nothing", median(nil), math.NaN()},
 	} {
-		if got := percentile(tt.sorted, tt.p); got != tt.want {
-			t.Errorf("percentile of %d values at %v = %v, want %v", len(tt.sorted), tt.p, got, tt.want)
+		if math.IsNaN(c.got) != math.IsNaN(c.want) || math.Abs(c.got-c.want) > 1e-12 {
+			t.Errorf("%s is %v, want %v", c.what, c.got, c.want)
 		}
-	}
-	if got := percentile(nil, 50); !math.IsNaN(got) {
-		t.Errorf("percentile of nothing = %v, want NaN", got)
-	}
-}
-
-func TestMedianIsTheMiddle(t *testing.T) {
-	for _, tt := range []struct {
-		xs   []float64
-		want float64
-	}{
-		{[]float64{5, 1, 3}, 3},
-		{[]float64{4, 1, 3, 2}, 2.5},
-		{[]float64{9}, 9},
-	} {
-		before := append([]float64(nil), tt.xs...)
-		if got := median(tt.xs); got != tt.want {
-			t.Errorf("median(%v) = %v, want %v", tt.xs, got, tt.want)
-		}
-		if tt.xs[0] != before[0] {
-			t.Errorf("median changed its argument to %v", tt.xs)
-		}
-	}
-	if got := median(nil); !math.IsNaN(got) {
-		t.Errorf("median of nothing = %v, want NaN", got)
 	}
 }
 

@@ -55,7 +55,7 @@ func check(t *testing.T, programs *rapid.Generator[program], run func(*testing.T
 		grants += o.Grants
 		all++
 		if len(o.Faults) > 0 {
-			rt.Fatalf("%s\n%#v\n%s", strings.Join(o.Faults, "\n"), p, strings.Join(o.Trace, "\n"))
+			rt.Fatalf("%s\n%+v\n%s", strings.Join(o.Faults, "\n"), p, strings.Join(o.Trace, "\n"))
 		}
 	})
 	t.Logf("%d programs, %d grants", all, grants)
@@ -104,7 +104,7 @@ func TestReplay(t *testing.T) {
 			p := programs(false).Example(int(seed) + i)
 			one, two := s.run(t, p), s.run(t, p)
 			if !slices.Equal(one.Trace, two.Trace) || !slices.Equal(one.Faults, two.Faults) {
-				t.Fatalf("a program with two histories:\n%#v\n%s\n\n%s", p, strings.Join(one.Trace, "\n"), strings.Join(two.Trace, "\n"))
+				t.Fatalf("a program with two histories:\n%+v\n%s\n\n%s", p, strings.Join(one.Trace, "\n"), strings.Join(two.Trace, "\n"))
 			}
 			p.Order++
 			if !slices.Equal(one.Trace, s.run(t, p).Trace) {

@@ -2,7 +2,6 @@ package bubble_test
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/drivertest/faulty"
@@ -142,29 +141,6 @@ const (
 const (
 	keyA, keyB, keySem, keyMixed = "a", "b", "s", "m"
 )
-
-// GoString shows a program as people read it.
-func (p program) GoString() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "faults %d, order %d\n", p.Faults, p.Order)
-	for i, q := range p.Procs {
-		fmt.Fprintf(&b, "p%d: lease %v, handoff %d, net %+v", i, q.Lease, q.HandOff, q.Net)
-		for _, o := range q.Outages {
-			fmt.Fprintf(&b, ", out for %v after %v", o.For, o.After)
-		}
-		if q.EndsAt > 0 {
-			fmt.Fprintf(&b, ", %s at %v", [...]string{"closed", "shut down"}[q.Ends], q.EndsAt)
-		}
-		b.WriteByte('\n')
-		for j, w := range q.Workers {
-			fmt.Fprintf(&b, "  p%dw%d:\n", i, j)
-			for _, u := range w {
-				fmt.Fprintf(&b, "    %s\n", u)
-			}
-		}
-	}
-	return b.String()
-}
 
 func (u use) String() string {
 	s := fmt.Sprintf("after %v %s %s", u.After, u.Verb, u.Key)

@@ -65,11 +65,6 @@ func TestEachRuleOfTheModel(t *testing.T) {
 			[]Op{x(Acquire, 1, 1, 0, 1), x(Release, 1, 1, 3, 4)},
 		},
 		{
-			"a writer is alone",
-			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 1, RW), x(Acquire, 2, 2, 2, 3), weigh(x(Release, 1, 0, 4, 5), 1, RW)},
-			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 1, RW), weigh(x(Acquire, 2, 0, 2, 3), 1, RW), weigh(x(Release, 1, 0, 4, 5), 1, RW)},
-		},
-		{
 			"permits fit the size",
 			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 2, 3), weigh(x(Acquire, 2, 0, 2, 3), 2, 3), weigh(x(End, 1, 0, 4, Never), 2, 3)},
 			[]Op{weigh(x(Acquire, 1, 0, 0, 1), 2, 3), weigh(x(Acquire, 2, 0, 2, 3), 1, 3), weigh(x(End, 1, 0, 4, Never), 2, 3)},

@@ -3,19 +3,15 @@
 package main
 
 import (
-	"context"
 	"regexp"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
 )
 
 // The terminals show what the command prints today, but for times and numbers.
 func TestTerminalsShowWhatTheCommandPrints(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	lines, err := record(ctx)
+	lines, err := record(t.Context())
 	steps.Must(t, err)
 	for name, want := range terminals(lines) {
 		if got := stored(t, name); masked(got) != masked(want) {

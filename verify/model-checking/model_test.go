@@ -14,6 +14,9 @@ import (
 // calmQuorum is the quorum with nothing but clients that vote.
 var calmQuorum = safety("quorum.pml", "-DLOSSES=0", "-DFORGETS=0", "-DRENEWALS=0", "-DT=1")
 
+// What most faults of a line and of a gate are found in.
+var twoClaims, twoCalls = fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1"), fewest("gate.pml", "-DG=2", "-DCALLS=1")
+
 var large = flag.Bool("large", false, "add the searches that take minutes")
 
 // hold is a search that must find nothing.
@@ -85,34 +88,23 @@ var faults = []struct {
 	macro, property, mutant string
 	search
 }{
-	{"NO_TOMBSTONE", noGhost, "an ID whose Enter may still arrive leaves no tombstone",
-		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
-	{"UNANSWERED_IS_NONE", noGhost, "an Enter without an answer is taken for none",
-		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
-	{"TOKEN_REUSE", tokensRise, "tokens are the clock alone",
-		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
-	{"COUNTED_FROM_ANSWER", endsInTime, "a lease is counted from the answer, not from the sending",
-		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
+	{"NO_TOMBSTONE", noGhost, "an ID whose Enter may still arrive leaves no tombstone", twoClaims},
+	{"UNANSWERED_IS_NONE", noGhost, "an Enter without an answer is taken for none", twoClaims},
+	{"TOKEN_REUSE", tokensRise, "tokens are the clock alone", twoClaims},
+	{"COUNTED_FROM_ANSWER", endsInTime, "a lease is counted from the answer, not from the sending", twoClaims},
 	{"OVERTAKE", tokensRise, "a claim that fits beside the holders overtakes those that wait",
 		fewest("line.pml", "-DCLAIMS=3", "-DKINDS=2", "-DBREAKS=0", "-DLINGER=0")},
-	{"RENEW_REVIVES", noGhost, "a renewal brings back what has expired",
-		fewest("line.pml", "-DCLAIMS=2", "-DKINDS=1")},
+	{"RENEW_REVIVES", noGhost, "a renewal brings back what has expired", twoClaims},
 	{"LATE_LEAVE", endsInTime, "a named claim that is lost leaves late",
 		fewest("line.pml", "-DCLAIMS=3", "-DNAMED", "-DKINDS=1", "-DBREAKS=0", "-DLINGER=0")},
-	{"SAME_TOKEN", risesHere, "a handed-on claim has the token of the one before",
-		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
-	{"HANDOFF_AFTER_LOSS", oneHolder, "a claim that was lost is handed on",
-		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
-	{"BEYOND_SPAN", reserved, "a claim is handed on beyond its span",
-		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
-	{"RESERVE_UNANSWERED", reserved, "tokens are given whatever became of the request for them",
-		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
-	{"LOSS_WAKES_NOBODY", allIsQuiet, "a loss wakes nobody in the local queue",
-		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"SAME_TOKEN", risesHere, "a handed-on claim has the token of the one before", twoCalls},
+	{"HANDOFF_AFTER_LOSS", oneHolder, "a claim that was lost is handed on", twoCalls},
+	{"BEYOND_SPAN", reserved, "a claim is handed on beyond its span", twoCalls},
+	{"RESERVE_UNANSWERED", reserved, "tokens are given whatever became of the request for them", twoCalls},
+	{"LOSS_WAKES_NOBODY", allIsQuiet, "a loss wakes nobody in the local queue", twoCalls},
 	{"CANCELLED_KEEPS", allIsQuiet, "a hand-off that crossed the end of its context is kept",
 		safety("gate.pml", "-DG=2", "-DCALLS=1")},
-	{"FRONT_WAKES_NOBODY", allIsQuiet, "a front that gives up wakes nobody",
-		fewest("gate.pml", "-DG=2", "-DCALLS=1")},
+	{"FRONT_WAKES_NOBODY", allIsQuiet, "a front that gives up wakes nobody", twoCalls},
 	{"HALF_IS_A_MAJORITY", ballotsRise, "quorum: half of the nodes are a majority", calmQuorum},
 	{"BELOW_FLOOR", ballotsRise, "quorum: a member grants ballots below its floor", calmQuorum},
 	{"LATE_MAJORITY", oneElected, "quorum: the answers of a late majority count", calmQuorum},

@@ -31,7 +31,8 @@ func lockingBy(t *testing.T, addr string, change func(*redis.Options)) *fenceloc
 	return client(t, redislock.New(rdb, nil))
 }
 
-// The client of a program, with its own user, is connected to a replica that takes writes.
+// A URL names a replica that takes writes, or the client of a program, with its own user, is connected
+// to one. What it grants its master knows nothing of.
 func TestClientOfAProgramAtAReplicaThatTakesWrites(t *testing.T) {
 	t.Parallel()
 	master, replica := testserver.Redis(t, quick), testserver.Redis(t, quick, writable)
@@ -41,8 +42,15 @@ func TestClientOfAProgramAtAReplicaThatTakesWrites(t *testing.T) {
 		"+subscribe", "+ping", "+scan")
 	must(t, err)
 	must(t, replica.Follow(master.Addr()))
+	opened, err := storeurl.Open(t.Context(), replica.URL())
+	must(t, err)
+	t.Cleanup(opened.Close)
+	if err := opened.Ping(t.Context()); !errors.As(err, new(*storeurl.ConfigError)) {
+		t.Errorf("the command says %v; want a ConfigError", err)
+	}
 	user := func(o *redis.Options) { o.Username, o.Password = "locks", "pw" }
 	clients := map[string]*fencelock.Client{
+		"URL":   client(t, opened.Backend),
 		"RESP3": lockingBy(t, replica.Addr(), nil),
 		"RESP2": lockingBy(t, replica.Addr(), func(o *redis.Options) { o.Protocol = 2 }),
 		"user":  lockingBy(t, replica.Addr(), user),
@@ -104,29 +112,6 @@ func TestFormerMasterThatTakesWritesGrantsNothing(t *testing.T) {
 	must(t, held.Renew(t.Context()))
 	must(t, held.Release(t.Context()))
 	must(t, wanted.Release(t.Context()))
-}
-
-// A URL names a replica whose replica-read-only is no. It takes writes, and what it grants its
-// master knows nothing of.
-func TestReplicaThatTakesWritesGrantsNothing(t *testing.T) {
-	master, replica := testserver.Redis(t, quick), testserver.Redis(t, writable)
-	must(t, replica.Follow(master.Addr()))
-	opened, err := storeurl.Open(t.Context(), replica.URL())
-	must(t, err)
-	defer opened.Close()
-	if err := opened.Ping(t.Context()); !errors.As(err, new(*storeurl.ConfigError)) {
-		t.Errorf("the command says %v; want a ConfigError", err)
-	}
-	c := open(t, replica.URL())
-	if l, err := c.TryLock(t.Context(), "job"); !errors.Is(err, fencelock.ErrUnavailable) {
-		second, failed := open(t, master.URL()).TryLock(t.Context(), "job")
-		t.Fatalf("the replica granted %v, %v; want ErrUnavailable. Its master granted %v, %v", l, err, second, failed)
-	}
-	must(t, steps.ErrOf(replica.Ask("REPLICAOF", "NO", "ONE")))
-	eventually(t, "the replica is a master, and grants", func() bool {
-		l, err := c.TryLock(t.Context(), "other")
-		return err == nil && l.Release(t.Context()) == nil
-	})
 }
 
 // The workers of a program wait in BLPOP, and have all connections of its go-redis client. Its leases

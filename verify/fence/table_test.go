@@ -116,10 +116,11 @@ func TestOldHolderIsRefusedWhenTheNewOneCommits(t *testing.T) {
 			"Table": func(tx *sql.Tx, token fence.Token) error { return g.table.Advance(t.Context(), tx, "a", token) },
 			"Rows":  func(tx *sql.Tx, token fence.Token) error { return g.rows(t, tx, showToken, token, token) },
 		} {
-			for _, commits := range []bool{false, true, true} { // the mark is not there at first
+			for i, commits := range []bool{false, true, true} { // the mark is not there at first
+				base := fence.Token(10 * i)
 				new, old, last := g.begin(t), g.begin(t), g.begin(t)
-				steps.Must(t, guard(new, 9))
-				result, waits := start(func() error { return guard(old, 7) })
+				steps.Must(t, guard(new, base+9))
+				result, waits := start(func() error { return guard(old, base+7) })
 				if !waits {
 					t.Fatalf("%s: the old holder did not wait: %v", name, <-result)
 				}
@@ -137,7 +138,7 @@ func TestOldHolderIsRefusedWhenTheNewOneCommits(t *testing.T) {
 					t.Errorf("%s: refused for a mark that was taken back: %v", name, err)
 				}
 				old.Rollback()
-				if err := guard(last, 7); commits != errors.Is(err, fence.ErrStale) {
+				if err := guard(last, base+7); commits != errors.Is(err, fence.ErrStale) {
 					t.Errorf("%s, commit %v, the old holder, again: %v", name, commits, err)
 				}
 				last.Rollback()

@@ -15,12 +15,12 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// leaseOfKey is the lease of the only claim on "k".
-func (x *scene) leaseOfKey() clientv3.LeaseID {
+// leaseOf is the lease of the only claim on a key.
+func (x *scene) leaseOf(key string) clientv3.LeaseID {
 	x.t.Helper()
-	answer, err := x.etcd.Get(steps.Soon(x.t), x.prefix+"k/p", clientv3.WithRange(x.prefix+"k/x"))
+	answer, err := x.etcd.Get(steps.Soon(x.t), x.prefix+key+"/p", clientv3.WithRange(x.prefix+key+"/x"))
 	if err != nil || len(answer.Kvs) != 1 {
-		x.t.Fatalf("the line of k has %v, %v; want one claim", answer, err)
+		x.t.Fatalf("the line of %s has %v, %v; want one claim", key, answer, err)
 	}
 	return clientv3.LeaseID(answer.Kvs[0].Lease)
 }
@@ -30,7 +30,7 @@ func TestDetachedClaimNeedsNoProcess(t *testing.T) {
 	each(t, kinds(), func(t *testing.T, x *scene, c driver.Claim) {
 		a, b := x.backend(), x.backend()
 		first := steps.Hold(t, a, c)
-		shared := x.leaseOfKey()
+		shared := x.leaseOf("k")
 		first = steps.Detach(t, a, first)
 		x.revoke(shared)
 		steps.Must(t, steps.Renew(t, b, first))
@@ -40,7 +40,7 @@ func TestDetachedClaimNeedsNoProcess(t *testing.T) {
 		own := steps.Claim("own") // on the shared lease of b
 		own.TTL = longer.TTL
 		held := steps.Hold(t, b, own)
-		left, err := x.etcd.TimeToLive(steps.Soon(t), x.leaseOfKey(), clientv3.WithAttachedKeys())
+		left, err := x.etcd.TimeToLive(steps.Soon(t), x.leaseOf("k"), clientv3.WithAttachedKeys())
 		if err != nil || len(left.Keys) != 1 || left.GrantedTTL != int64(longer.TTL/time.Second) {
 			t.Errorf("the lease of a detached claim is %+v, %v; want one of its own", left, err)
 		}
@@ -67,7 +67,7 @@ func TestDetachLosesItsAnswer(t *testing.T) {
 				a, kv := x.delayed()
 				b := x.backend()
 				first := steps.Hold(t, a, c)
-				shared := x.leaseOfKey()
+				shared := x.leaseOf("k")
 				kv.skip = test.skip
 				late := kv.hold(t, func() error { return a.(driver.Detacher).Detach(steps.Soon(t), first) })
 				if !test.early {
@@ -77,7 +77,7 @@ func TestDetachLosesItsAnswer(t *testing.T) {
 				if test.skip > 0 && (err != nil || answer.Succeeded != test.moves) {
 					t.Errorf("the late Detach: %+v, %v; want it to succeed: %v", answer, err, test.moves)
 				}
-				steps.Same(t, "the claim has moved", x.leaseOfKey() != shared, test.moves)
+				steps.Same(t, "the claim has moved", x.leaseOf("k") != shared, test.moves)
 				steps.Must(t, steps.Renew(t, a, first))
 				steps.Leave(t, b, steps.Adopt(t, b, steps.Detach(t, a, first), steps.Another(c)))
 				x.remove(x.prefix+"k/z", clientv3.WithPrefix())
@@ -103,7 +103,7 @@ func TestRenewDuringDetach(t *testing.T) {
 			return send()
 		}
 		first = steps.Detach(t, a, first)
-		if before[x.leaseOfKey()] {
+		if before[x.leaseOf("k")] {
 			t.Error("a claim was moved to a lease that is older than its renewal")
 		}
 		steps.Leave(t, a, first)
@@ -153,39 +153,18 @@ func TestAdoptLosesItsAnswer(t *testing.T) {
 func TestAdoptWithoutAnAnswerEnds(t *testing.T) {
 	x, a, next := sceneOfTwo(t)
 	b, kv := x.delayed()
-	const lease = 8 * time.Second // other must be renewed in time
-	other := steps.Hold(t, b, steps.TTL(steps.Claim("other"), lease))
+	other := steps.Hold(t, b, steps.Claim("other"))
 	first := steps.Detach(t, a, steps.Hold(t, a, steps.Claim("k")))
 	kv.skip = 1
-	late := kv.hold(t, func() error {
-		return steps.ErrOf(b.(driver.Detacher).Adopt(steps.Soon(t), first, steps.TTL(steps.Claim("k"), lease)))
-	})
+	late := kv.hold(t, func() error { return steps.ErrOf(b.(driver.Detacher).Adopt(steps.Soon(t), first, steps.Claim("k"))) })
 	steps.Must(t, steps.ErrOf(late()))
-	testserver.Eventually(t, time.Minute, "a claim whose Adopt was not answered ends", func() bool {
-		steps.Must(t, steps.Renew(t, b, other))
-		return len(claims(t, next, "k")) == 0
-	})
+	if x.leaseOf("k") == x.leaseOf("other") {
+		t.Error("the claim whose Adopt was not answered shares the lease of its process")
+	}
+	x.revoke(x.leaseOf("k")) // as if it had ended
+	steps.OK(t, steps.Renew(t, b, other))
+	steps.InLine(t, "when its lease has ended", next, "k", 0)
 	steps.Leave(t, b, other)
-}
-
-// TestWaiterSeesAClaimThroughItsAdoption: the puts of Detach and Adopt are no Leave, and the
-// Leave of the new holder wakes the waiter.
-func TestWaiterSeesAClaimThroughItsAdoption(t *testing.T) {
-	each(t, exclusive(), func(t *testing.T, x *scene, c driver.Claim) {
-		a, b := x.backend(), x.backend()
-		first := steps.Hold(t, a, c)
-		waiting := steps.Await(t, b, steps.Wait(t, b, steps.Another(c)))
-		sleep(100 * time.Millisecond)
-		got := steps.Adopt(t, b, steps.Detach(t, a, first), steps.Another(c))
-		select {
-		case <-waiting:
-			t.Fatal("a waiter was granted when another process adopted the claim before it")
-		case <-time.After(1500 * time.Millisecond):
-		}
-		steps.Leave(t, b, got)
-		next := steps.Within(t, time.Minute, waiting)
-		steps.Leave(t, b, next)
-	})
 }
 
 // TestDetachRefusesWhatIsNoHolder: a claim that waits, that is gone or damaged.
@@ -196,13 +175,10 @@ func TestDetachRefusesWhatIsNoHolder(t *testing.T) {
 	steps.Gone(t, "Detach of a claim that waits", a.Detach(steps.Soon(t), w))
 	steps.Leave(t, a, w)
 	name := x.keys("k/w")[0]
-	was := x.value(name)
 	x.put(name, `{"v":1,"id":"`+first.ID+`"}`)
 	steps.Permanent(t, "Detach of a damaged claim", a.Detach(steps.Soon(t), first))
 	steps.Permanent(t, "Adopt of a damaged claim", steps.ErrOf(b.Adopt(steps.Soon(t), first, steps.Claim("k"))))
-	steps.Must(t, steps.ErrOf(x.etcd.Put(context.Background(), name, was)))
-	steps.Leave(t, a, first)
-	steps.Gone(t, "Detach of a claim that has left", a.Detach(steps.Soon(t), first))
+	x.remove(name)
 }
 
 // TestRenewMovesToALongerLease: a fixed lease waits with a short one and takes its full
@@ -211,12 +187,11 @@ func TestRenewMovesToALongerLease(t *testing.T) {
 	t.Parallel()
 	x := sceneOn(t, testserver.Etcd(t))
 	b, near := x.backend(), x.backend()
-	const lease = 20 * time.Second
-	renewed, entered := steps.Hold(t, b, steps.TTL(steps.Claim("renewed"), lease)), steps.Hold(t, b, steps.TTL(steps.Claim("entered"), lease))
-	first, short := claims(t, near, "renewed")[0], x.leases()
-	renewed.TTL, entered.TTL = time.Minute, time.Minute
+	renewed, entered := steps.Hold(t, b, steps.Claim("renewed")), steps.Hold(t, b, steps.Claim("entered"))
+	lease, first, short := renewed.TTL, claims(t, near, "renewed")[0], x.leases()
+	renewed.TTL, entered.TTL = time.Hour, time.Hour
 	steps.Must(t, steps.Renew(t, b, renewed))
-	if again := steps.Hold(t, b, entered.Claim); again.TTL != time.Minute || again.Left != time.Minute || again.Token != entered.Token {
+	if again := steps.Hold(t, b, entered.Claim); again.TTL != time.Hour || again.Left != time.Hour || again.Token != entered.Token {
 		t.Errorf("a repeated Enter with a longer lease answered %+v", again)
 	}
 	x.revoke(short...) // as if it had ended
@@ -238,44 +213,23 @@ func TestTryThatIsAlwaysOvertakenGivesUp(t *testing.T) {
 	const size = 1000
 	x := newScene(t)
 	near := x.backend()
-	var others []driver.Ticket
+	others := 0
 	far := backend(t, dial(t, beforeEach(func(_ context.Context, method string) {
 		if strings.HasSuffix(method, "/Txn") {
-			others = append(others, steps.Hold(t, near, steps.Permits("k", 1, size)))
+			steps.Hold(t, near, steps.Permits("k", 1, size))
+			others++
 		}
 	}), x.server.Addr()), x.prefix)
 	c := steps.Permits("k", 1, size)
 	ticket, err := far.Enter(steps.Soon(t), steps.NoWait(c))
 	if err == nil {
-		t.Fatalf("Enter answered %+v; want an error after %d other claims came first", ticket, len(others))
+		t.Fatalf("Enter answered %+v; want an error after %d other claims came first", ticket, others)
 	}
-	steps.Same(t, "claims are in line", len(claims(t, near, "k")), len(others))
+	steps.Same(t, "claims are in line", len(claims(t, near, "k")), others)
 	if ticket, err = far.Enter(steps.Soon(t), c); err != nil || !ticket.Granted {
 		t.Errorf("Enter without NoWait answered %+v, %v; want a grant", ticket, err)
 	}
-	for _, held := range append(others, ticket) {
-		steps.Leave(t, near, held)
-	}
-}
-
-// TestTicketOfAnotherBackendIsRenewed hangs on a lease that this one does not know.
-func TestTicketOfAnotherBackendIsRenewed(t *testing.T) {
-	_, a, b := sceneOfTwo(t)
-	const long = 3 * lease
-	k := steps.Hold(t, a, steps.TTL(steps.Claim("k"), long))
-	for range 2 {
-		sleep(long * 6 / 10)
-		steps.Must(t, steps.Renew(t, b, k))
-	}
-	k.TTL = time.Minute
-	steps.Must(t, steps.Renew(t, b, k))
-	sleep(long + lag)
-	steps.OK(t, steps.Renew(t, a, k))
-	steps.Must(t, a.Leave(steps.Soon(t), k, driver.Exit{Linger: time.Minute}))
-	for _, view := range []driver.Backend{a, b} {
-		steps.Gone(t, "Renew of a claim that lingers", steps.Renew(t, view, k))
-	}
-	steps.OK(t, b.Break(steps.Soon(t), "k", k.Token, driver.Break{Reason: "end", Delay: -1}))
+	x.remove(x.prefix, clientv3.WithPrefix())
 }
 
 // sending sends a transaction.

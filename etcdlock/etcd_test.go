@@ -5,16 +5,15 @@ package etcdlock_test
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,13 +58,10 @@ func TestMain(m *testing.M) {
 		return etcdlock.New(c, &etcdlock.Options{Prefix: s.Prefix}), func() { c.Close() }, nil
 	}))
 	testserver.Parallel("24")
-	// Goroutines are counted after the tests, so the server that all of them share ends
-	// before.
 	before := runtime.NumGoroutine()
 	code := m.Run()
-	err := nothingLeft()
 	testserver.StopShared(code != 0)
-	if err = cmp.Or(err, asManyGoroutines(before)); err != nil && code == 0 {
+	if err := asManyGoroutines(before); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "after all tests:", err)
 		code = 1
 	}
@@ -85,63 +81,11 @@ func asManyGoroutines(n int) error {
 	return nil
 }
 
-// shared has one member, and each test its own prefix. used is nil if no test has wanted it.
-var (
-	shared = testserver.Shared(testserver.StartEtcd)
-	used   atomic.Pointer[testserver.Server]
-)
+// server has one member, and each test its own prefix.
+var server = testserver.Shared(testserver.StartEtcd)
 
-func server(t testing.TB) *testserver.Server {
-	t.Helper()
-	s := shared(t)
-	used.Store(s)
-	return s
-}
-
-// nothingLeft holds the shared server to having no claim and no watch, when the leases of killed
-// processes have ended. A lease of a Backend that was closed as a holder runs out by itself.
-func nothingLeft() error {
-	s := used.Load()
-	if s == nil {
-		return nil
-	}
-	c, err := connect(clientv3.Config{}, s.Addr())
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
-		if err = leftNow(s, c); err == nil {
-			return nil
-		}
-	}
-	return err
-}
-
-// sleep lets time pass for the server: it counts a lease by its own clock, and a watch does not say
-// that it is open.
+// sleep lets a lease get older: the server counts it by its own clock.
 func sleep(d time.Duration) { <-time.After(d) } // real time: as above
-
-func leftNow(s *testserver.Server, c *clientv3.Client) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	all, err := c.Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil {
-		return err
-	}
-	for _, kv := range all.Kvs {
-		if isClaim(string(kv.Key)) {
-			return fmt.Errorf("the key %q is left", kv.Key)
-		}
-	}
-	told, err := metrics(s)
-	if watches := told[watchers]; err == nil && watches != "0" {
-		err = fmt.Errorf("%s watches are left", watches)
-	}
-	return err
-}
 
 // isClaim reports whether a key of etcd is not a mark, an epoch or a tombstone.
 func isClaim(name string) bool {
@@ -291,8 +235,21 @@ func claims(t testing.TB, b *etcdlock.Backend, key string) []driver.Standing {
 	return l.Claims
 }
 
-// watchers is the server's count of open watches.
-const watchers = "etcd_debugging_mvcc_watcher_total"
+// watchers returns how many watches are open on a server, by its own count.
+func watchers(t testing.TB, s *testserver.Server) string {
+	t.Helper()
+	all, err := metrics(s)
+	steps.Must(t, err)
+	return all["etcd_debugging_mvcc_watcher_total"]
+}
+
+// watched waits until a watch is open on one of these servers.
+func watched(t testing.TB, ss ...*testserver.Server) {
+	t.Helper()
+	testserver.Eventually(t, time.Minute, "a watch is open", func() bool {
+		return slices.ContainsFunc(ss, func(s *testserver.Server) bool { return watchers(t, s) != "0" })
+	})
+}
 
 // requests reads how many requests of each kind the server was asked, as it counts
 // them itself.

@@ -33,7 +33,8 @@ func TestAnswersAsTheModelSays(t *testing.T) {
 func trial(t *testing.T) worker.Trial[store] {
 	t.Parallel()
 	x := newScene(t)
-	return worker.Trial[store]{Store: store{x.server.Addr(), x.prefix}, Backend: x.backend(), Lease: 5 * time.Second, Late: lag}
+	const lease = 10 * time.Second
+	return worker.Trial[store]{Store: store{x.server.Addr(), x.prefix}, Backend: x.backend(), Lease: lease, Late: 9 * lease}
 }
 
 func TestProcessesNeverOverlap(t *testing.T) { trial(t).NeverOverlap(t, 4, 50) }

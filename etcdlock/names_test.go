@@ -89,20 +89,6 @@ func TestNameIsTakenByALateEnter(t *testing.T) {
 	})
 }
 
-// TestClaimDeletedByHandEntersAgain: behind those who have come since.
-func TestClaimDeletedByHandEntersAgain(t *testing.T) {
-	each(t, exclusive(), func(t *testing.T, x *scene, c driver.Claim) {
-		a, b := x.backend(), x.backend()
-		first := steps.Hold(t, a, c)
-		x.remove(x.keys("k/")[0])
-		behind := steps.Hold(t, b, steps.Another(c)) // so that the line is not empty
-		again := steps.Wait(t, a, c)
-		steps.Rises(t, first.Token, again.Token)
-		steps.Leave(t, b, behind)
-		steps.Leave(t, a, steps.Granted(t, a, again))
-	})
-}
-
 // TestEnterArrivesAfterARefusal does as a lease without renewal does: Enter with NoWait, again when no answer
 // came, and without NoWait once refused. The first arrives last: they are one claim.
 func TestEnterArrivesAfterARefusal(t *testing.T) {
@@ -214,26 +200,35 @@ func TestLeaveDeletesOnlyItsOwnClaim(t *testing.T) {
 	}
 }
 
-// TestLeaveArrivesLate: the delete of a Leave arrives when the claim has left already, and the next
-// claim of the process is in line under the same name.
+// TestLeaveArrivesLate: the delete of a Leave arrives when the claim is gone already, and the next claim of the
+// process is in line under the same name, or the claim again.
 func TestLeaveArrivesLate(t *testing.T) {
 	t.Parallel()
-	for _, failed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("after a failure: %v", failed), func(t *testing.T) {
+	for what, test := range map[string]struct{ failed, deleted bool }{
+		"the claim has left meanwhile":       {},
+		"the claim has left after a failure": {failed: true},
+		"the claim has entered again":        {failed: true, deleted: true},
+	} {
+		t.Run(what, func(t *testing.T) {
 			x := newScene(t)
 			b, kv := x.delayed()
 			first := steps.Hold(t, b, steps.Claim("k"))
 			names := x.keys("k/")
 			var second driver.Ticket
 			others := func() {
-				steps.Leave(t, b, first)
-				second = steps.Hold(t, b, steps.Claim("k"))
+				if test.deleted {
+					x.remove(names[0])
+					second = steps.Hold(t, b, first.Claim)
+				} else {
+					steps.Leave(t, b, first)
+					second = steps.Hold(t, b, steps.Claim("k"))
+				}
 			}
-			if !failed {
+			if !test.failed {
 				kv.meanwhile = others
 			}
 			late := kv.hold(t, func() error { return b.Leave(steps.Soon(t), first, driver.Exit{}) })
-			if failed {
+			if test.failed {
 				others()
 			}
 			if now := x.keys("k/w"); len(now) != 1 || now[0] != names[0] {
@@ -246,27 +241,6 @@ func TestLeaveArrivesLate(t *testing.T) {
 			steps.Leave(t, b, second)
 		})
 	}
-}
-
-// TestEnterAfterALeaveWithoutAnAnswer: the key was deleted by hand, and the claim enters
-// again, under the same name. The Leave that arrives then does not end the new claim.
-func TestEnterAfterALeaveWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	x := newScene(t)
-	b, kv := x.delayed()
-	first := steps.Hold(t, b, steps.Claim("k"))
-	late := kv.hold(t, func() error { return b.Leave(steps.Soon(t), first, driver.Exit{}) })
-	name := x.keys("k/")[0]
-	x.remove(name)
-	again := steps.Hold(t, b, first.Claim)
-	if now := x.keys("k/"); len(now) != 1 || now[0] != name {
-		t.Errorf("the claim enters again as %q; it was %q", now, name)
-	}
-	if answer, err := late(); err != nil || answer.Succeeded {
-		t.Errorf("the late Leave: %+v, %v", answer, err)
-	}
-	steps.OK(t, steps.Renew(t, b, again))
-	steps.Leave(t, b, again)
 }
 
 // TestSecondLeaveKeepsALingeringClaim: whoever leaves once more does not end it, also when the
@@ -292,14 +266,4 @@ func TestSecondLeaveKeepsALingeringClaim(t *testing.T) {
 		steps.InLine(t, "the claim that lingers", x.backend(), "k", 1)
 		x.remove(x.prefix+"k/", clientv3.WithPrefix())
 	}
-}
-
-// TestLingeringClaimKeepsItsName: the next claim does not take the name of what stays.
-func TestLingeringClaimKeepsItsName(t *testing.T) {
-	x, b := sceneOfOne(t)
-	steps.Must(t, b.Leave(steps.Soon(t), steps.Hold(t, b, steps.Claim("k")), driver.Exit{Linger: time.Minute}))
-	lingers := x.leaseOfKey()
-	w := steps.Wait(t, b, steps.TTL(steps.Claim("k"), 20*time.Second))
-	x.revoke(lingers) // as if it had ended
-	steps.Leave(t, b, steps.Granted(t, b, w))
 }

@@ -9,43 +9,6 @@ import (
 	"github.com/fencelock/fencelock/internal/limit"
 )
 
-// FuzzKey: any bytes make the name of a line that holds them alone, and that says at
-// its beginning what the key says at its.
-func FuzzKey(f *testing.F) {
-	for _, key := range []string{"", "orders/42", "a%2Fb", "%", "a%4", "\x00\r\n \x7f", "锁/é", "\xff\xfe", strings.Repeat("/", limit.Key)} {
-		f.Add(key, "ABC", uint(len(key)/2))
-	}
-	b := &Backend{prefix: "fencelock/"}
-	f.Fuzz(func(t *testing.T, key, id string, cut uint) {
-		name := plain.Escape(key)
-		for i := range len(name) {
-			if c := name[i]; c <= ' ' || c >= 0x7f || c == '/' {
-				t.Fatalf("%q is written as %q, with the byte %q", key, name, c)
-			}
-		}
-		if got, ok := plain.Unescape(name); !ok || got != key {
-			t.Errorf("%q is written as %q, and read as %q, %v", key, name, got, ok)
-		}
-		if begins := plain.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
-			t.Errorf("%q does not begin with %q", name, begins)
-		}
-		if key != "" {
-			checkClaimKey(t, b, key, id)
-		}
-	})
-}
-
-// checkClaimKey checks the name of a reader's claim on key.
-func checkClaimKey(t *testing.T, b *Backend, key, id string) {
-	claim := b.keys.take(b.line(key), &driver.Claim{Key: key, ID: id, Capacity: driver.RW, Weight: 1})
-	if k, ok := b.parseKey(claim); !ok || k != key || claim[len(b.line(key))] != classReader {
-		t.Errorf("%q, a reader's claim on %q, is read as one on %q, %v", claim, key, k, ok)
-	}
-	if l := b.line(key); claim < l.claims().from || claim >= l.claims().end || claim < l.all().from || claim >= l.all().end {
-		t.Errorf("%q is not in the span of its line", claim)
-	}
-}
-
 // FuzzName: only what escape has written is the name of a line. Else one line would
 // have two names, and its claims not see each other.
 func FuzzName(f *testing.F) {

@@ -107,22 +107,6 @@ func TestIDStaysOutForItsWholeLease(t *testing.T) {
 	}
 }
 
-func TestFreshProcessTakesADeadLockAtOnce(t *testing.T) {
-	for _, renewed := range []bool{false, true} {
-		bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {
-			dead := open()
-			ticket := steps.Hold(t, dead, lasting("k", 5*time.Second))
-			if renewed {
-				steps.OK(t, steps.Renew(t, dead, ticket))
-			}
-			time.Sleep(5*time.Second + late)
-			got := steps.Hold(t, open(), steps.NoWait(lasting("k", 5*time.Second)))
-			steps.Rises(t, ticket.Token, got.Token)
-			steps.Gone(t, "a late renewal", steps.Renew(t, dead, ticket))
-		})
-	}
-}
-
 // Renewals are written where nobody else writes: a client far from the store keeps its lock beside a crowd.
 func TestFarHolderKeepsItsLockBesideACrowd(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bucket, open func() driver.Backend) {

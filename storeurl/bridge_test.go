@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver/ballot"
 	"github.com/fencelock/fencelock/drivertest/steps"
 )
@@ -80,18 +79,6 @@ func TestBothStoresOfABridgeMayHaveOnePassword(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestBridgeURLOpens(t *testing.T) {
-	s, err := Open(t.Context(), "bridge:memory:,memory:")
-	steps.Must(t, err)
-	defer s.Close()
-	steps.OK(t, s.Ping(t.Context()))
-	c, err := fencelock.New(s.Backend, nil)
-	steps.Must(t, err)
-	l, err := c.Lock(t.Context(), "k")
-	steps.Must(t, err)
-	steps.OK(t, l.Release(t.Context()))
 }
 
 // What the members of a quorum have agreed on is in its URL, once for all members.

@@ -25,26 +25,41 @@ func stayingLine(t testing.TB, b *Backend, c *zk.Conn, key string) (line string)
 	return line
 }
 
-// Whoever comes back to a line that it has left empty joins it at once, and who does not
-// wait can tell that nobody was there since.
+// A free lock costs two requests, its renewal and its release one. Whoever comes back to a line that it has left empty
+// joins it at once, and who does not wait can tell that nobody was there since.
 //
 //verify:fault ZooKeeper | requests of a free lock and of its release
 func TestLineThatWasLeftCostsOneRequest(t *testing.T) {
 	s, p, b := quietly(t)
 	a := admin(t, s)
-	for i, c := range []driver.Claim{steps.Claim("a"), steps.NoWait(steps.Claim("b")), steps.Reader("c")} {
-		stayingLine(t, b, a, c.Key)
+	free := []int32{opCreateContainer, opMulti}
+	for _, tt := range []struct {
+		c     driver.Claim
+		stays bool // the line is there before, and the server does not clear it away
+		first []int32
+	}{
+		{steps.Claim("new"), false, free},
+		{steps.NoWait(steps.Claim("new, no wait")), false, free},
+		{steps.Claim("a"), true, free},
+		{steps.NoWait(steps.Claim("b")), true, []int32{opCreateContainer, opChildren, opMulti}},
+		{steps.Reader("c"), true, free},
+	} {
+		visits := 1
+		if tt.stays {
+			visits = 4
+			stayingLine(t, b, a, tt.c.Key)
+		}
 		p.Forget()
-		for n := range 4 {
-			c.ID = fmt.Sprint("visit", i, n)
-			k := steps.Hold(t, b, c)
-			switch {
-			case n > 0:
+		for n := range visits {
+			k := steps.Hold(t, b, steps.Another(tt.c))
+			if n == 0 {
+				sent(t, p, "the first Enter on "+tt.c.Key, tt.first...)
+			} else {
 				sent(t, p, "Enter of a line that was left", opMulti)
-			case c.NoWait:
-				sent(t, p, "the first Enter that does not wait", opCreateContainer, opChildren, opMulti)
-			default:
-				sent(t, p, "the first Enter", opCreateContainer, opMulti)
+			}
+			if !tt.stays {
+				steps.Must(t, steps.Renew(t, b, k))
+				sent(t, p, "Renew", opMulti)
 			}
 			steps.Leave(t, b, k)
 			sent(t, p, "Leave", opMulti)

@@ -81,7 +81,9 @@ func oneAtATime(t *testing.T, servers []*testserver.Server) {
 			return false
 		})
 		steps.Must(t, victim.Kill())
-		eventually(t, "locks are granted by the two that are left, after "+what+" died", func() bool { return grants.Load() > before+3 })
+		testserver.Eventually(t, 5*time.Minute, "the two servers that are left grant locks, after "+what+" died", func() bool {
+			return grants.Load() > before+3
+		})
 		steps.Must(t, victim.Restart())
 	}
 	close(stop)
@@ -101,13 +103,7 @@ func outliveTheLeader(t *testing.T, servers []*testserver.Server) {
 			}()
 		}
 	}
-	eventually(t, "the holder is renewed", func() bool {
-		err := renew(b, k)
-		if driver.Gone(err) {
-			t.Fatalf("Renew: %v", err)
-		}
-		return err == nil
-	})
+	renews(t, b, k)
 	steps.Leave(t, b, k)
 	steps.Leave(t, other, steps.Granted(t, other, w))
 }
@@ -126,7 +122,7 @@ func once3(t testing.TB, b *Backend, owner string, inside, last *atomic.Int64) e
 		if before := last.Swap(k.Token); before >= k.Token {
 			t.Errorf("token %d was granted after %d", k.Token, before)
 		}
-		<-after(time.Millisecond)
+		_, _ = b.Line(within(t, 10*time.Second), c.Key) // a request long
 		inside.Add(-1)
 	} else {
 		k = driver.Ticket{Claim: c}

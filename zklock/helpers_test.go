@@ -3,8 +3,10 @@ package zklock
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"log"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -22,12 +24,22 @@ import (
 	"github.com/fencelock/fencelock/internal/worker"
 )
 
-var eventually = steps.Eventually
+// eventually waits until what is said holds. The sessions of tests last longer.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	testserver.Eventually(t, time.Minute, what, holds)
+}
 
-func renew(b *Backend, k driver.Ticket) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	return b.Renew(ctx, []driver.Ticket{k})[0]
+// renews renews k, whatever attempts that takes: a connection that broke is no loss.
+func renews(t testing.TB, b *Backend, k driver.Ticket) {
+	t.Helper()
+	eventually(t, "the claim is renewed", func() bool {
+		err := steps.Renew(t, b, k)
+		if driver.Gone(err) || errors.Is(err, driver.ErrPermanent) {
+			t.Fatalf("Renew: %v", err)
+		}
+		return err == nil
+	})
 }
 
 // within is a context for one call that may not be answered.
@@ -36,9 +48,6 @@ func within(t testing.TB, d time.Duration) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
-
-// after returns a channel that says when d has passed.
-func after(d time.Duration) <-chan time.Time { return time.NewTimer(d).C }
 
 // admin is a client of the server itself, past all that is ours.
 func admin(t testing.TB, s *testserver.Server) *zk.Conn {
@@ -102,17 +111,15 @@ func empty(t testing.TB, s *testserver.Server) {
 	t.Helper()
 	c := admin(t, s)
 	var left []string
-	end := time.Now().Add(15 * time.Second)
-	for {
-		if left = leftBehind(t, c); len(left) == 0 {
-			return
+	defer func() {
+		if len(left) > 0 {
+			t.Log("left behind: ", left)
 		}
-		if time.Now().After(end) {
-			t.Errorf("%d nodes are left behind, the first is %s", len(left), left[0])
-			return
-		}
-		<-after(20 * time.Millisecond)
-	}
+	}()
+	eventually(t, "nothing is left behind", func() bool {
+		left = leftBehind(t, c)
+		return len(left) == 0
+	})
 }
 
 // nodes lists the claims in the line of key.
@@ -139,9 +146,6 @@ func newProxy(t testing.TB, s *testserver.Server) *faultproxy.Proxy {
 	t.Helper()
 	return faultproxy.Start(t, s.Addr(), faultproxy.ZooKeeper)
 }
-
-// lost are the two ways to lose a request with its connection.
-var lost = map[string]faultproxy.Action{"applied": faultproxy.DropAnswer, "not applied": faultproxy.DropRequest}
 
 // proxied has a test run beside others, on the common server and on a proxy before it.
 func proxied(t *testing.T) (*testserver.Server, *faultproxy.Proxy) {
@@ -209,9 +213,33 @@ func through(t testing.TB, p *faultproxy.Proxy, o *Options) *Backend {
 	t.Helper()
 	b := New([]string{p.Addr()}, below(t, o))
 	t.Cleanup(func() { b.Close() })
-	eventually(t, "the session has begun", func() bool { return steps.ErrOf(b.Line(t.Context(), "warm up")) == nil })
-	eventually(t, "the session is swept for", func() bool { return len(requests(p)) > 0 })
+	eventually(t, "the session has begun", func() bool { return b.Connect(t.Context()) == nil })
 	return b
+}
+
+// expire has the server s end the session behind p, as if it had heard nothing of it for its time. p refuses
+// connections from then on.
+func expire(t testing.TB, s *testserver.Server, p *faultproxy.Proxy) {
+	t.Helper()
+	p.Forget()
+	p.Cut()
+	var hello []byte // with the session's password
+	eventually(t, "the client comes back", func() bool {
+		for _, r := range p.Requests() {
+			if r.First {
+				hello = r.Data
+			}
+		}
+		return hello != nil
+	})
+	p.Refuse()
+	conn, err := net.Dial("tcp", s.Addr())
+	steps.Must(t, err)
+	defer conn.Close()
+	closes := []byte{0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // closeSession, which is -11
+	_, err = conn.Write(slices.Concat(hello, closes))
+	steps.Must(t, err)
+	_, _ = io.Copy(io.Discard, conn) // until the server hangs up
 }
 
 // watchJoins calls f before each join of b in its session. An error is the answer.
@@ -265,19 +293,18 @@ func loseNextJoin(t testing.TB, b *Backend) (deliver func() error) {
 	}
 }
 
-// serverAdds is how long a session may be overdue: the server looks at each tick, and
-// sessions end at whole ticks.
-const serverAdds = time.Second
-
 // store is where a worker takes its locks.
-type store struct{ Server, Prefix string }
+type store struct {
+	Server, Prefix string
+	Session        time.Duration
+}
 
 // workerSession is the session of workers that are to be killed.
-const workerSession = 2 * time.Second
+const workerSession = 10 * time.Second
 
 func TestMain(m *testing.M) {
 	worker.Main(worker.On(func(s store) (driver.Backend, func(), error) {
-		return New([]string{s.Server}, &Options{Prefix: s.Prefix, SessionTimeout: workerSession}), func() {}, nil
+		return New([]string{s.Server}, &Options{Prefix: s.Prefix, SessionTimeout: s.Session}), func() {}, nil
 	}))
 	testserver.Parallel("16")
 	code := m.Run()
@@ -287,7 +314,7 @@ func TestMain(m *testing.M) {
 
 // lawSession is the session timeout where laws are played: long enough for a busy
 // machine, short enough to be waited for.
-const lawSession = 3 * time.Second
+const lawSession = 6 * time.Second
 
 // laws are the options for a store on which a connection keeps claims alive.
 var laws = []drivertest.Option{

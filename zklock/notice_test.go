@@ -30,14 +30,14 @@ func hasNotice(t *testing.T, err error) {
 // TestHolderThatNeverRenewsEndsWithItsNotice: its Backend hears of the notice, and ends the claim.
 func TestHolderThatNeverRenewsEndsWithItsNotice(t *testing.T) {
 	s, b, other := twoSessions(t)
-	k := steps.Hold(t, b, steps.Claim("k"))
+	warned, k := steps.Hold(t, b, steps.Claim("warned")), steps.Hold(t, b, steps.Claim("k"))
+	steps.Must(t, other.Break(t.Context(), "warned", warned.Token, driver.Break{Reason: "please", Notice: time.Hour}))
+	a := admin(t, s)
+	eventually(t, "it has heard", func() bool { return len(tree(t, a, prefix(t)+brokenDir)) == 0 })
 	steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "please", Notice: 300 * time.Millisecond}))
-	eventually(t, "the claim has ended", func() bool {
-		l, err := other.Line(t.Context(), "k")
-		return err == nil && len(l.Claims) == 0
-	})
-	eventually(t, "nothing is left behind", func() bool { return len(tree(t, admin(t, s), prefix(t)+brokenDir)) == 0 })
-	steps.Gone(t, "Renew", renew(b, k))
+	eventually(t, "the claim has ended", func() bool { return len(nodes(t, a, "k")) == 0 })
+	steps.Gone(t, "Renew", steps.Renew(t, b, k))
+	steps.Leave(t, b, warned)
 }
 
 // TestHolderThatDidNotHearOfANoticeHearsAtItsRenewal: what tells it at once may be late, or lost.
@@ -47,9 +47,9 @@ func TestHolderThatDidNotHearOfANoticeHearsAtItsRenewal(t *testing.T) {
 	steps.Must(t, err)
 	session.listens.Do(func() {})
 	k := steps.Hold(t, b, steps.Claim("k"))
-	steps.Must(t, renew(b, k))
+	steps.Must(t, steps.Renew(t, b, k))
 	steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "please", Notice: time.Minute}))
-	hasNotice(t, renew(b, k))
+	hasNotice(t, steps.Renew(t, b, k))
 	again, err := b.Enter(t.Context(), k.Claim)
 	if err != nil || again.Token != k.Token || again.Left > time.Minute {
 		t.Errorf("Enter once more returned %+v, %v; want the claim and what is left of its notice", again, err)
@@ -68,7 +68,7 @@ func TestHolderThatLeavesBeforeItHearsOfANoticeKnowsTheReason(t *testing.T) {
 		steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "please", Notice: time.Minute}))
 		steps.Must(t, b.Leave(t.Context(), k, exit))
 		_, again := b.Enter(t.Context(), k.Claim)
-		for what, err := range map[string]error{"Renew": renew(b, k), "Enter": again} {
+		for what, err := range map[string]error{"Renew": steps.Renew(t, b, k), "Enter": again} {
 			var gone driver.GoneError
 			if !errors.As(err, &gone) || gone.Reason != "please" || gone.Left > 0 {
 				t.Errorf("%s of a claim that left with %+v returned %+v; want the reason of its notice", what, exit, err)
@@ -93,7 +93,7 @@ func TestNoticeToAWaiterThatHasJustBeenGranted(t *testing.T) {
 	}
 	steps.Must(t, other.Break(t.Context(), "k", next.Token, driver.Break{Reason: "please", Notice: time.Minute}))
 	next = steps.Granted(t, b, next)
-	hasNotice(t, renew(b, next))
+	hasNotice(t, steps.Renew(t, b, next))
 	steps.Leave(t, b, next)
 }
 
@@ -118,7 +118,7 @@ func TestReasonStaysThoughThatOfTheNoticeIsClearedAwayLate(t *testing.T) {
 	}
 	k := steps.Hold(t, b, steps.Claim("k"))
 	steps.Must(t, other.Break(t.Context(), "k", k.Token, driver.Break{Reason: "please", Notice: time.Minute}))
-	hasNotice(t, renew(b, k))
+	hasNotice(t, steps.Renew(t, b, k))
 	c := b.claims.find(driverutil.Ref(k.Key, k.ID))
 	steps.Must(t, b.hear(session, c, c.state().at))
 	clears <- struct{}{}
@@ -128,7 +128,7 @@ func TestReasonStaysThoughThatOfTheNoticeIsClearedAwayLate(t *testing.T) {
 	<-cleared
 	close(clears)
 	var gone driver.GoneError
-	if err := renew(b, k); !errors.As(err, &gone) || gone.Reason != "now" {
+	if err := steps.Renew(t, b, k); !errors.As(err, &gone) || gone.Reason != "now" {
 		t.Errorf("Renew returned %v; want the reason of the second Break", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestReasonStaysThoughThatOfTheNoticeIsClearedAwayLate(t *testing.T) {
 func TestServerThatSwallowsRequestsHoldsFewGoroutines(t *testing.T) {
 	s := server(t)
 	p := newProxy(t, s)
-	b := connect(t, &Options{SessionTimeout: 60 * time.Second}, s)
+	b := connect(t, long, s)
 	b.servers = []string{p.Addr()}
 	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("k")))
 	before := runtime.NumGoroutine()
@@ -157,7 +157,7 @@ func TestServerThatSwallowsRequestsHoldsFewGoroutines(t *testing.T) {
 	p.Resume()
 	p.Cut()
 	eventually(t, "the server is asked again", func() bool {
-		k, err := b.Enter(within(t, time.Second), steps.NoWait(steps.Claim("k")))
+		k, err := b.Enter(within(t, 10*time.Second), steps.NoWait(steps.Claim("k")))
 		if err == nil {
 			steps.Leave(t, b, k)
 		}

@@ -6,57 +6,42 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/internal/worker"
 )
 
-func trial(t *testing.T, s *testserver.Server) worker.Trial[store] {
-	return worker.Trial[store]{
-		Store: store{s.Addr(), prefix(t)}, Backend: connect(t, long, s), Lease: workerSession, Late: serverAdds,
+func trial(t *testing.T, session time.Duration) (*testserver.Server, worker.Trial[store]) {
+	t.Helper()
+	s, b := oneSession(t)
+	return s, worker.Trial[store]{
+		Store: store{s.Addr(), prefix(t), session}, Backend: b, Lease: session, Late: 9 * session,
 	}
 }
 
-func start(t *testing.T, s *testserver.Server, do worker.Job) *worker.Process {
-	t.Helper()
-	return worker.Start(t, worker.Order[store]{Do: do, Store: store{s.Addr(), prefix(t)}, Key: "k"})
-}
-
 func TestProcessesNeverOverlap(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	trial(t, s).NeverOverlap(t, 4, 15)
+	s, processes := trial(t, long.SessionTimeout)
+	processes.NeverOverlap(t, 4, 15)
 	empty(t, s)
 }
 
+// The server clears the container away that the process leaves empty.
+//
 //verify:fault ZooKeeper | the holder is killed
+//verify:fault ZooKeeper | nothing is left
+//verify:fault Processes | kill -9 while being handed the lock, at any moment
 func TestKilledHolderIsGoneWithItsSession(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	trial(t, s).KilledHolder(t)
+	s, processes := trial(t, workerSession)
+	processes.KilledHolder(t)
 	empty(t, s)
 }
 
 //verify:fault ZooKeeper | the first waiter is killed
 func TestKilledWaiterDelaysNobodyBeyondItsSession(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	trial(t, s).KilledWaiter(t)
-	empty(t, s)
-}
-
-// Nothing is left behind by a process that is killed while it holds the only claim:
-// the server clears the empty container away.
-//
-//verify:fault ZooKeeper | nothing is left
-//verify:fault Processes | kill -9 while being handed the lock, at any moment
-func TestKilledHolderLeavesNothing(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := start(t, s, worker.Hold)
-	p.Held()
-	p.Kill()
+	s, processes := trial(t, workerSession)
+	processes.KilledWaiter(t)
 	empty(t, s)
 }
 
@@ -65,11 +50,10 @@ func TestKilledHolderLeavesNothing(t *testing.T) {
 //
 //verify:fault ZooKeeper | the holder is stopped past its lease
 func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := start(t, s, worker.Renew)
+	s, b := oneSession(t)
+	place := store{s.Addr(), prefix(t), workerSession}
+	p := worker.Start(t, worker.Order[store]{Do: worker.Renew, Store: place, Key: "k"})
 	p.Held()
-	b := connect(t, long, s)
 	w := steps.Wait(t, b, steps.Claim("k"))
 	p.Signal(syscall.SIGSTOP)
 	w = steps.Granted(t, b, w)
@@ -80,7 +64,7 @@ func TestStoppedHolderLearnsThatItIsGone(t *testing.T) {
 	for !strings.HasPrefix(p.Hears("left"), "gone") {
 	}
 	p.Succeeds()
-	steps.OK(t, renew(b, w))
+	steps.OK(t, steps.Renew(t, b, w))
 	steps.Leave(t, b, w)
 	empty(t, s)
 }

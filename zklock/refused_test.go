@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
@@ -28,7 +27,7 @@ func isRefused(t *testing.T, err error, word string) {
 func TestQuotaThatIsUsedUp(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.Config("enforceQuota=true"))
-	b := connect(t, &Options{}, s)
+	b := connect(t, long, s)
 	held := steps.Hold(t, b, steps.Claim("held"))
 	c := admin(t, s)
 	limits := func(count int) []byte {
@@ -43,7 +42,7 @@ func TestQuotaThatIsUsedUp(t *testing.T) {
 	isRefused(t, err, "quota")
 	_, err = b.Enter(t.Context(), steps.Claim("held"))
 	isRefused(t, err, "quota")
-	steps.OK(t, renew(b, held))
+	steps.OK(t, steps.Renew(t, b, held))
 	steps.Leave(t, b, held)
 
 	steps.Must(t, steps.ErrOf(c.Set(quota+"/zookeeper_limits", limits(1000), -1)))
@@ -56,14 +55,14 @@ func TestQuotaThatIsUsedUp(t *testing.T) {
 func TestServerThatThrottles(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.Config("request_throttle_max_requests=1", "throttled_op_wait_time=1"))
-	b := connect(t, &Options{}, s)
+	b := connect(t, long, s)
 	var throttled int
 	eventually(t, "a request is throttled", func() bool {
 		var all sync.WaitGroup
 		errs := make([]error, 50)
 		for i := range errs {
 			all.Go(func() {
-				k, err := b.Enter(within(t, 20*time.Second), steps.Claim(fmt.Sprint("k", i)))
+				k, err := b.Enter(steps.Soon(t), steps.Claim(fmt.Sprint("k", i)))
 				if errs[i] = err; err != nil {
 					return // a claim that was refused is not in line: no Leave
 				}
@@ -86,7 +85,7 @@ func TestServerThatThrottles(t *testing.T) {
 	t.Logf("%d claims were refused", throttled)
 	for i := range 50 {
 		eventually(t, "the server takes a request", func() bool {
-			k, err := b.Enter(within(t, 20*time.Second), steps.Claim(fmt.Sprint("k", i)))
+			k, err := b.Enter(steps.Soon(t), steps.Claim(fmt.Sprint("k", i)))
 			if err == nil && !k.Granted {
 				t.Fatalf("a claim is in the line of %q; want none", k.Key)
 			}
@@ -99,7 +98,7 @@ func TestServerThatThrottles(t *testing.T) {
 func TestServerThatAdmitsNobodyUnnamed(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.Config("enforce.auth.enabled=true", "enforce.auth.schemes=digest"))
-	_, err := connect(t, &Options{}, s).Enter(within(t, 20*time.Second), steps.Claim("k"))
+	_, err := connect(t, long, s).Enter(steps.Soon(t), steps.Claim("k"))
 	if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "Digest") {
 		t.Errorf("%v; want driver.ErrPermanent, and a text that names the Digest", err)
 	}
@@ -114,7 +113,7 @@ func TestClaimThatMayNotReadItsLineLeavesIt(t *testing.T) {
 	alice := &Options{Digest: "alice:secret", ACL: append(zk.WorldACL(zk.PermAll&^zk.PermRead), zk.DigestACL(zk.PermAll, "alice", "secret")...)}
 	a := connect(t, alice, s)
 	held := steps.Hold(t, a, steps.Claim("k"))
-	_, err := connect(t, &Options{}, s).Enter(t.Context(), steps.Claim("k"))
+	_, err := connect(t, long, s).Enter(t.Context(), steps.Claim("k"))
 	if !errors.Is(err, driver.ErrPermanent) || !errors.Is(err, driver.ErrRefused) {
 		t.Errorf("%v; want driver.ErrPermanent", err)
 	}

@@ -92,10 +92,7 @@ func contend(ctx context.Context, t *testing.T, grants *atomic.Int64, places ...
 		for range 3 {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					c := driver.Claim{
-						Key: "k", ID: rand.Text(), Owner: "test", Capacity: driver.RW, Weight: driver.RW, Span: 1,
-						TTL: 30 * time.Second, WaitTTL: 30 * time.Second,
-					}
+					c := steps.TTL(steps.Claim("k"), 30*time.Second)
 					sent := time.Now()
 					ticket, err := b.Enter(ctx, c)
 					for err == nil && !ticket.Granted && time.Since(sent) < 20*time.Second {

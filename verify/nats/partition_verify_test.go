@@ -5,7 +5,6 @@ package nats_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,13 +85,7 @@ func TestHolderAtAnIsolatedServerLosesItsLock(t *testing.T) {
 		if steps.Renew(t, isolated, holder) == nil {
 			t.Error("the holder at the isolated server has renewed its lease")
 		}
-		for end := time.Now().Add(2 * time.Minute); !waiter.Granted; {
-			if got, err := other.Await(t.Context(), waiter); err == nil {
-				waiter = got
-			} else if time.Now().After(end) {
-				t.Fatal(err)
-			}
-		}
+		waiter = steps.Within(t, 2*time.Minute, steps.Await(t, other, waiter))
 		steps.Rises(t, holder.Token, waiter.Token)
 		n.join()
 		testserver.Eventually(t, time.Minute, "the holder hears that its lease is over", func() bool {
@@ -105,13 +98,7 @@ func TestHolderAtAnIsolatedServerLosesItsLock(t *testing.T) {
 		if err := other.Leave(t.Context(), waiter, driver.Exit{}); err != nil && !driver.Gone(err) {
 			t.Error(err)
 		}
-		next := steps.PersistEnter(t, isolated, steps.Claim("k"))
-		for !next.Granted {
-			var err error
-			if next, err = isolated.Await(t.Context(), next); err != nil && !errors.Is(err, driver.ErrRefused) {
-				t.Fatal(err)
-			}
-		}
+		next := steps.Granted(t, isolated, steps.PersistEnter(t, isolated, steps.Claim("k")))
 		steps.OK(t, isolated.Leave(t.Context(), next, driver.Exit{}))
 	}
 }
@@ -196,9 +183,5 @@ func share(t *testing.T, c driver.Claim, nearby int) (far, near int64) {
 
 // The seeds are the same each time: what they find stays found.
 func TestAnswersAreThoseOfTheModelAlways(t *testing.T) {
-	seeds := make([]uint64, 200)
-	for i := range seeds {
-		seeds[i] = uint64(1000 + i)
-	}
-	drivertest.Model(t, bucket(t).open, seeds...)
+	drivertest.Model(t, bucket(t).open, steps.Seeds(200)...)
 }

@@ -63,22 +63,24 @@ func TestLockThatWasRenewedLeavesNoLease(t *testing.T) {
 }
 
 // Who leaves a lock that was not renewed has no lease to remove.
-func TestPairSendsTwoRequests(t *testing.T) {
-	p := bucket(t)
+func TestPairSendsTwoRequests(t *testing.T) { bucket(t).pair(t) }
+
+// pair takes and leaves a lock until that sends two requests, for a late answer costs a read. It returns the backend,
+// which knows the line of the lock by then, and the last ticket.
+func (p place) pair(t *testing.T) (b driver.Backend, last driver.Ticket) {
+	t.Helper()
 	nc, err := nats.Connect(p.URL)
 	steps.Must(t, err)
-	defer nc.Close()
-	b, err := p.backend(nc)
+	b, err = p.backend(nc)
 	steps.Must(t, err)
-	defer b.Close()
-	pair := func() uint64 {
+	t.Cleanup(func() { b.Close(); nc.Close() })
+	testserver.Eventually(t, time.Minute, "a pair that sends two requests", func() bool {
 		before := nc.Stats().OutMsgs
-		steps.Must(t, b.Leave(t.Context(), steps.Enter(t, b, steps.Claim("k")), driver.Exit{}))
-		return nc.Stats().OutMsgs - before
-	}
-	testserver.Eventually(t, time.Minute, "a pair that sends two requests", func() bool { // a late answer costs a read
-		return pair() == 2
+		last = steps.PersistEnter(t, b, steps.Claim("k"))
+		steps.Leave(t, b, last)
+		return nc.Stats().OutMsgs-before == 2
 	})
+	return b, last
 }
 
 // heldUp publishes no lease until it may.
@@ -108,7 +110,7 @@ func TestFirstRenewalIsUnderWayWhileTheLockIsTaken(t *testing.T) {
 	a := natslock.New(js, &natslock.Options{Bucket: p.Bucket})
 	defer a.Close()
 	b := p.open(t)
-	holder := steps.Enter(t, a, steps.TTL(steps.Claim("k"), 2*time.Second))
+	holder := steps.Enter(t, a, steps.TTL(steps.Claim("k"), 8*time.Second))
 	waiter := steps.Enter(t, b, steps.Claim("k"))
 	renewed := make(chan error, 1)
 	go func() { renewed <- a.Renew(context.Background(), []driver.Ticket{holder})[0] }()
@@ -137,7 +139,7 @@ func TestAllThatIsIdleIsForgotten(t *testing.T) {
 	for i := range 1500 {
 		steps.Must(t, b.Leave(t.Context(), steps.Enter(t, b, steps.Claim(fmt.Sprint("order", i))), driver.Exit{}))
 	}
-	short := steps.Enter(t, b, steps.TTL(steps.Claim("short"), time.Second))
+	short := steps.Enter(t, b, steps.TTL(steps.Claim("short"), 5*time.Second))
 	steps.Must(t, steps.Renew(t, b, short))
 	held := steps.Enter(t, b, steps.TTL(steps.Claim("held"), time.Hour))
 	steps.Must(t, steps.Renew(t, b, held))

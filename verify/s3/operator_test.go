@@ -2,12 +2,8 @@
 package s3
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -23,14 +19,12 @@ import (
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
 	"github.com/fencelock/fencelock/drivertest/steps"
-	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/s3lock"
 	"github.com/fencelock/fencelock/storeurl"
 )
 
-// An operator reads who holds a lock, and who waits: from the object, and through Line and Lines as the command's show
-// and ls do.
+// An operator reads who holds a lock, and who waits, from the object.
 func TestOperatorReadsALine(t *testing.T) {
 	url := fakeS3(t)
 	b := views(url)(t)
@@ -61,63 +55,6 @@ func TestOperatorReadsALine(t *testing.T) {
 		claims[1].Owner != "web-2/815" || claims[1].Granted || object.Last != claims[1].Token {
 		t.Errorf("the object has %s", o.Body)
 	}
-	line, err := views(url)(t).Line(t.Context(), "orders/42")
-	steps.Must(t, err)
-	if len(line.Claims) != 2 || line.Claims[0].Owner != "web-1/4711" || !line.Claims[0].Granted {
-		t.Errorf("Line returned %+v", line)
-	}
-	for line, err := range views(url)(t).Lines(t.Context(), "ord") {
-		steps.Must(t, err)
-		if line.Key != "orders/42" || len(line.Claims) != 2 {
-			t.Errorf("Lines has %+v", line)
-		}
-	}
-}
-
-// Programs in other languages lock in a bucket through the server over HTTP.
-func TestBucketIsServedOverHTTP(t *testing.T) {
-	store := fakeS3(t)
-	client, err := fencelock.New(views(store)(t), nil)
-	steps.Must(t, err)
-	defer client.Close()
-	locks, err := httplock.New(client, nil)
-	steps.Must(t, err)
-	web := httptest.NewServer(locks)
-	defer web.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	post := func(status int, path, body string) map[string]any {
-		t.Helper()
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, web.URL+"/v1/"+path, strings.NewReader(body))
-		steps.Must(t, err)
-		req.Header.Set("Content-Type", "application/json")
-		res, err := http.DefaultClient.Do(req)
-		steps.Must(t, err)
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		steps.Must(t, err)
-		if res.StatusCode != status {
-			t.Errorf("%s has status %d: %s", path, res.StatusCode, text)
-		}
-		answer := map[string]any{}
-		steps.Must(t, json.Unmarshal(text, &answer))
-		return answer
-	}
-	release := func(lock map[string]any) {
-		t.Helper()
-		handle, _ := json.Marshal(map[string]any{"handle": lock["handle"]})
-		post(http.StatusOK, "release", string(handle))
-	}
-	lock := post(http.StatusOK, "acquire", `{"key":"nightly","owner":"report.py"}`)
-	post(http.StatusConflict, "acquire", `{"key":"nightly","owner":"other.py"}`)
-	next := make(chan map[string]any, 1)
-	go func() { next <- post(http.StatusOK, "acquire", `{"key":"nightly","owner":"other.py","wait":"1m"}`) }()
-	testserver.Eventually(t, time.Minute, "another client waits", func() bool {
-		line, err := client.Line(ctx, "nightly")
-		return err == nil && len(line.Claims) == 2
-	})
-	release(lock)
-	release(<-next)
 }
 
 // The command and services open a bucket by its URL, with what the environment says of AWS.
@@ -140,7 +77,8 @@ func TestURLOpensABucket(t *testing.T) {
 	other, err := storeurl.Open(t.Context(), "s3://nowhere?endpoint="+endpoint)
 	steps.Must(t, err)
 	defer other.Close()
-	if err := other.Ping(t.Context()); !errors.Is(err, driver.ErrPermanent) || !strings.Contains(fmt.Sprint(err), "create the bucket") {
+	err = other.Ping(t.Context())
+	if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "create the bucket") {
 		t.Errorf("a bucket that is not there: %v", err)
 	}
 }

@@ -110,17 +110,18 @@ func TestFirstRenewalIsUnderWayWhileTheLockIsTaken(t *testing.T) {
 	a := natslock.New(js, &natslock.Options{Bucket: p.Bucket})
 	defer a.Close()
 	b := p.open(t)
-	holder := steps.Enter(t, a, steps.TTL(steps.Claim("k"), 8*time.Second))
-	waiter := steps.Enter(t, b, steps.Claim("k"))
+	holder := steps.Enter(t, a, steps.TTL(steps.Claim("k"), 3*time.Second))
 	renewed := make(chan error, 1)
 	go func() { renewed <- a.Renew(context.Background(), []driver.Ticket{holder})[0] }()
 	<-js.begins
-	waiter = steps.Granted(t, b, waiter)
+	waiter := steps.Granted(t, b, steps.Enter(t, b, steps.Claim("k")))
 	testserver.Eventually(t, time.Minute, "the end of the lease is removed", func() bool {
 		return len(p.has(t, js, "lease.>")) == 0
 	})
 	close(js.may)
-	steps.Gone(t, "the renewal that was under way", <-renewed)
+	if <-renewed == nil { // or it is late for its own time-out
+		t.Error("the renewal that was under way has renewed a lease that has ended")
+	}
 	steps.Gone(t, "the next renewal", steps.Renew(t, a, holder))
 	steps.OK(t, steps.Renew(t, b, waiter))
 }

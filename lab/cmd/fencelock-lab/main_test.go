@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,7 +80,7 @@ func TestLabPrintsWhatIsInTheGoldenFiles(t *testing.T) {
 			if r.code != 0 {
 				t.Fatalf("exit %d: %s", r.code, r.err)
 			}
-			got := blur(r.out)
+			got := timeless(clockToken.ReplaceAllString(r.out, "1000000000000000"))
 			golden := filepath.Join("testdata", name+".txt")
 			if *updateGolden {
 				steps.Must(t, os.WriteFile(golden, []byte(got), 0o600))
@@ -97,20 +96,11 @@ func TestLabPrintsWhatIsInTheGoldenFiles(t *testing.T) {
 
 var (
 	clockToken = regexp.MustCompile(`\b1[0-9]{15}\b`)
-	secondsOf  = regexp.MustCompile(` \(([0-9]+)s\)`)
+	secondsOf  = regexp.MustCompile(` \([0-9]+s\)`)
 )
 
-func blur(s string) string {
-	return unhurried(clockToken.ReplaceAllString(s, "1000000000000000"))
-}
-
-// unhurried rounds the seconds that are left up to tens, as if the play had taken no time.
-func unhurried(s string) string {
-	return secondsOf.ReplaceAllStringFunc(s, func(left string) string {
-		n, _ := strconv.Atoi(secondsOf.FindStringSubmatch(left)[1])
-		return fmt.Sprintf(" (%ds)", (n+9)/10*10)
-	})
-}
+// timeless leaves out the seconds that are left: a play takes longer on a busy machine.
+func timeless(s string) string { return secondsOf.ReplaceAllString(s, "") }
 
 // A scheme whose lease ends while one watches. It leaves nothing behind, and the user's
 // store is not asked.
@@ -195,7 +185,7 @@ func TestInterruptedLabLeavesNothing(t *testing.T) {
 	out, err := cmd.StdoutPipe()
 	steps.Must(t, err)
 	steps.Must(t, cmd.Start())
-	hang := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	hang := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
 	defer hang.Stop()
 	var seen []byte
 	for b := make([]byte, 4096); !strings.Contains(string(seen), "As told"); {

@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
 )
@@ -161,10 +160,7 @@ func (r *runner) play(t *testing.T) []string {
 		"CONFORMANCE_FAULTS="+proxy.URL, "CONFORMANCE_PID="+strconv.Itoa(server.pid))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	begun := time.Now()
-	err = cmd.Run()
-	t.Logf("%s: %v", r.name, time.Since(begun).Round(time.Millisecond))
-	if err != nil {
+	if err := cmd.Run(); err != nil {
 		t.Errorf("%s: %v\n%s%s\nthe server says:\n%s", strings.Join(cmd.Args, " "), err, &out, &errs, server.log.end())
 	}
 	var played []string

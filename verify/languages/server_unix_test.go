@@ -4,7 +4,6 @@ package languages
 
 import (
 	"bytes"
-	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // server is a process of fencelock serve on a SQLite file of its own.
@@ -25,38 +25,35 @@ type server struct {
 
 // startServer starts a server and returns when its store answers. It ends with the test.
 func startServer(t *testing.T) server {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	steps.Must(t, err)
-	addr := l.Addr().String()
-	l.Close()
 	log := &logged{}
-	cmd := exec.Command(command, "serve", "--listen", addr, "--url", "sqlite://"+filepath.Join(t.TempDir(), "locks.db"))
+	cmd := exec.Command(command, "serve", "--listen", "127.0.0.1:0", "--url", "sqlite://"+filepath.Join(t.TempDir(), "locks.db"))
 	cmd.Stdout, cmd.Stderr = log, log
-	steps.Must(t, cmd.Start())
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	done, err := testserver.Spawn(cmd)
+	steps.Must(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // also one that is stopped
 		<-done
 	})
-	s := server{url: "http://" + addr, pid: cmd.Process.Pid, log: log}
-	for end := time.Now().Add(30 * time.Second); ; {
-		if answer, err := http.Get(s.url + "/readyz"); err == nil {
-			answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				return s
-			}
-		}
+	s := server{pid: cmd.Process.Pid, log: log}
+	testserver.Eventually(t, 3*time.Minute, "the server is ready", func() bool {
 		select {
-		case err := <-done:
-			done <- err
-			t.Fatalf("the server ended: %v\n%s", err, log)
-		case <-time.After(20 * time.Millisecond):
+		case <-done:
+			t.Fatalf("the server ended:\n%s", log)
+		default:
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the server is not ready:\n%s", log)
+		_, at, printed := strings.Cut(log.String(), " at http://")
+		at, _, whole := strings.Cut(at, "\n")
+		if s.url = "http://" + at; !printed || !whole {
+			return false
 		}
-	}
+		answer, err := http.Get(s.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+	return s
 }
 
 // logged is what a process wrote.

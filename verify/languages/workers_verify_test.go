@@ -5,7 +5,6 @@ package languages
 import (
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -69,7 +68,7 @@ func startMaster(t *testing.T, env []string, args ...string) *master {
 
 func (m *master) until(what string, is func() bool) {
 	m.t.Helper()
-	testserver.Eventually(m.t, 2*time.Minute, what, is)
+	testserver.Eventually(m.t, 3*time.Minute, what, is)
 }
 
 // holder is the token of the one that holds "master", or "".
@@ -120,12 +119,14 @@ func (m *master) ends() {
 // atexit runs in it what the master registered. --max-requests is what programs use against leaks.
 func TestWorkersOfGunicornDoNotReleaseTheLockOfTheirMaster(t *testing.T) {
 	exits := filepath.Join(t.TempDir(), "exits")
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	steps.Must(t, err)
-	addr := l.Addr().String()
-	l.Close()
 	m := startMaster(t, []string{"EXITS=" + exits}, "gunicorn", "--preload", "--workers", "2", "--max-requests", "1",
-		"--config", "python:preloaded", "--bind", addr, "preloaded:app")
+		"--config", "python:preloaded", "--bind", "127.0.0.1:0", "preloaded:app")
+	var addr string
+	m.until("it listens", func() bool {
+		_, at, _ := strings.Cut(m.log.String(), "Listening at: http://")
+		addr, _, _ = strings.Cut(at, " ")
+		return addr != ""
+	})
 	const requests = 8
 	for n := range requests {
 		var a answer
@@ -165,7 +166,7 @@ import json, sys
 from celery import Celery
 app = Celery(broker=sys.argv[1], backend=sys.argv[1])
 for _ in range(8):
-    print(json.dumps(app.send_task("tasks.work").get(timeout=120)), flush=True)
+    print(json.dumps(app.send_task("tasks.work").get(timeout=600)), flush=True)
 `
 	sender := exec.Command(debianPython, "-c", send, broker)
 	out, err := sender.Output()

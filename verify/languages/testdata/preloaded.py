@@ -7,7 +7,7 @@ import os
 from fencelock import Client, LeaseLost
 
 client = Client(os.environ["SERVER"])
-lease = client.acquire("master", ttl=5)
+lease = client.acquire("master", ttl=30)
 atexit.register(lease.release)  # runs in the master, and in every worker that exits
 
 
@@ -28,7 +28,7 @@ def child_exit(server, worker):
 def app(environ, start_response):
     if environ["PATH_INFO"] == "/release":
         lease.release()
-    with client.acquire("job", wait=60, ttl=5) as mine:
+    with client.acquire("job", wait=600, ttl=30) as mine:
         mine.check()
         answer = {"pid": os.getpid(), "seen": seen(), "token": mine.token}
     start_response("200 OK", [("Content-Type", "application/json")])

@@ -11,7 +11,7 @@ app = Celery("tasks", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
 app.conf.update(worker_max_tasks_per_child=1, broker_connection_retry_on_startup=True)
 
 client = Client(os.environ["SERVER"])
-lease = client.acquire("master", ttl=5)
+lease = client.acquire("master", ttl=30)
 atexit.register(lease.release)
 worker_process_shutdown.connect(lambda **_: lease.release(), weak=False)
 
@@ -24,6 +24,6 @@ def work():
     except LeaseLost:
         seen = "not held"
     lease.release()
-    with client.acquire("job", wait=60, ttl=5) as mine:
+    with client.acquire("job", wait=600, ttl=30) as mine:
         mine.check()
         return {"pid": os.getpid(), "seen": seen, "token": mine.token}

@@ -16,16 +16,7 @@ func TestAdviceForARedisClusterCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "redis-node-timeout", "redis-cluster-node")
 	g := testserver.RedisCluster(t, testserver.Persist(true))
-	everywhere := func(statements []string) error {
-		for _, text := range statements {
-			for _, s := range g.Servers {
-				if _, err := s.Ask(strings.Fields(text)...); err != nil {
-					return fmt.Errorf("%s: %w", text, err)
-				}
-			}
-		}
-		return nil
-	}
+	everywhere := ask(g.Servers...)
 	must(t, everywhere([]string{
 		"CONFIG SET maxmemory 100mb", "CONFIG SET maxmemory-policy volatile-ttl", "CONFIG SET appendonly no",
 		"CONFIG SET cluster-node-timeout 15000", "CONFIG SET min-replicas-to-write 0",
@@ -55,27 +46,30 @@ func TestAdviceForARedisClusterCanBeFollowed(t *testing.T) {
 	}, func() { url = strings.Replace(url, "redis://", "redis+cluster://", 1) })
 }
 
+// memberOn starts a Redis server on a host of its own, 127.0.0.n.
+func memberOn(t *testing.T, n int) (*testserver.Server, string) {
+	t.Helper()
+	host := fmt.Sprintf("127.0.0.%d", n)
+	s := testserver.Redis(t, testserver.Persist(true), testserver.Config("bind 127.0.0.1 "+host, "repl-diskless-sync-delay 0"))
+	_, port, _ := net.SplitHostPort(s.Addr())
+	return s, net.JoinHostPort(host, port)
+}
+
+// members starts three of them.
+func members(t *testing.T) (servers []*testserver.Server, addrs []string) {
+	t.Helper()
+	for i := range 3 {
+		s, addr := memberOn(t, i+2)
+		servers, addrs = append(servers, s), append(addrs, addr)
+	}
+	return servers, addrs
+}
+
 func TestAdviceForAQuorumCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "quorum-volatile", "redis-not-durable", "lock-refused")
-	var servers []*testserver.Server
-	var addrs []string
-	for i := range 3 {
-		host := fmt.Sprintf("127.0.0.%d", i+2)
-		s := testserver.Redis(t, testserver.Persist(true), testserver.Config("bind 127.0.0.1 "+host))
-		_, port, _ := net.SplitHostPort(s.Addr())
-		servers, addrs = append(servers, s), append(addrs, net.JoinHostPort(host, port))
-	}
-	everywhere := func(statements []string) error {
-		for _, text := range statements {
-			for _, s := range servers {
-				if _, err := s.Ask(strings.Fields(text)...); err != nil {
-					return fmt.Errorf("%s: %w", text, err)
-				}
-			}
-		}
-		return nil
-	}
+	servers, addrs := members(t)
+	everywhere := ask(servers...)
 	quorum := func(query string) *quorumlock.Backend {
 		return open(t, "redlock://"+strings.Join(addrs, ",")+query).Backend.(*quorumlock.Backend)
 	}
@@ -109,15 +103,7 @@ func TestAdviceForAQuorumCanBeFollowed(t *testing.T) {
 func TestReplicaOfAMemberOfAQuorum(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "redis-member-replicas")
-	var servers []*testserver.Server
-	var addrs []string
-	for i := range 3 {
-		host := fmt.Sprintf("127.0.0.%d", i+2)
-		s := testserver.Redis(t, testserver.Persist(true), testserver.Config("bind 127.0.0.1 "+host,
-			"repl-diskless-sync-delay 0"))
-		_, port, _ := net.SplitHostPort(s.Addr())
-		servers, addrs = append(servers, s), append(addrs, net.JoinHostPort(host, port))
-	}
+	servers, addrs := members(t)
 	quorum := func() driver.Backend {
 		return open(t, "redlock://"+strings.Join(addrs, ",")+"?durable=true").Backend
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,17 +19,17 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/driver/health"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-// longer follows "a TTL of … or more".
-func longer(ttl *time.Duration, statement string) (followed bool, err error) {
-	text, found := strings.CutPrefix(statement, "a TTL of ")
-	if !found {
-		return false, nil
-	}
-	*ttl, err = time.ParseDuration(strings.TrimSuffix(text, " or more"))
-	return true, err
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
 }
 
 func TestAdviceForZooKeeperCanBeFollowed(t *testing.T) {
@@ -63,12 +64,20 @@ func TestAdviceForZooKeeperCanBeFollowed(t *testing.T) {
 		}
 		return open(t, s.URL()).Backend
 	}
+	r := finds(t, open(t, s.URL()).Backend, 30*time.Second, "warning zookeeper-tick", "warning zookeeper-sync-limit",
+		"warning zookeeper-min-session", "note zookeeper-connections")
+	steps.Same(t, "a failover takes", r.Failover, 151*time.Second)
+	must(t, s.Restart()) // without the connections of this check
 	left := followFrom(t, &ttl, others, zooCfg)
 	if got := codes(left); got != "zookeeper-connections" || left[0].Severity != health.Note {
 		t.Errorf("these are left: %v", left)
 	}
 	must(t, s.Restart(testserver.Config("minSessionTimeout=400", "maxSessionTimeout=15000", "4lw.commands.whitelist=srvr")))
-	left = followFrom(t, &ttl, func() driver.Backend { return open(t, s.URL()).Backend }, zooCfg)
+	here := func() driver.Backend { return open(t, s.URL()).Backend }
+	for ttl, severity := range map[time.Duration]string{30 * time.Second: "warning", 20 * time.Second: "note"} {
+		finds(t, here(), ttl, severity+" zookeeper-max-session", "note zookeeper-four-letters")
+	}
+	left = followFrom(t, &ttl, here, zooCfg)
 	if got := codes(left); got != "zookeeper-connections" {
 		t.Errorf("these are left: %v", left)
 	}
@@ -113,8 +122,9 @@ func TestAdviceForEtcdCanBeFollowed(t *testing.T) {
 		must(t, err)
 		return s.DbSize > quota/10*8
 	}
-	followed := func(s *testserver.Server, ttl time.Duration) {
+	followed := func(s *testserver.Server, ttl time.Duration, want ...string) {
 		t.Helper()
+		finds(t, open(t, s.URL()).Backend, time.Minute, append(want, "note etcd-single")...)
 		left := followFrom(t, &ttl, func() driver.Backend { return open(t, s.URL()).Backend }, func(statements []string) error {
 			if followed, err := longer(&ttl, statements[0]); followed {
 				return err
@@ -127,17 +137,33 @@ func TestAdviceForEtcdCanBeFollowed(t *testing.T) {
 	}
 	s := testserver.Etcd(t, testserver.Persist(true), settings)
 	manySteps(t, dialEtcd(t, s))
-	followed(s, time.Second)
+	followed(s, time.Second, "warning etcd-compaction")
 	fill(s, nearly)
-	followed(s, time.Minute)
+	followed(s, time.Minute, "warning etcd-quota")
 	fill(s, func(_ *clientv3.StatusResponse, err error) bool { return err != nil })
-	followed(s, time.Minute)
+	followed(s, time.Minute, "error etcd-alarm", "error lock-refused")
 
 	// It was never compacted, and is nearly full: what is to be done can be done once.
 	s = testserver.Etcd(t, testserver.Persist(true), settings)
 	manySteps(t, dialEtcd(t, s))
 	fill(s, nearly)
-	followed(s, time.Minute)
+	followed(s, time.Minute, "warning etcd-quota")
+}
+
+// manySteps makes more revisions than doctor lets pass without a compaction.
+func manySteps(t *testing.T, c *clientv3.Client) {
+	var writers sync.WaitGroup
+	for range 20 {
+		writers.Go(func() {
+			for range 260 {
+				if _, err := c.Put(t.Context(), "key", "value"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
 }
 
 // etcdctl does what etcdctl does.
@@ -185,6 +211,10 @@ func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 	}
 	ttl := 2 * time.Second
 	url := "etcd://" + strings.Join(all, ",")
+	r := finds(t, open(t, url).Backend, 3*time.Second, "warning etcd-election-timeout")
+	if r.Failover < time.Second || r.Failover > 3*time.Second || r.Clock != nil {
+		t.Errorf("the report is %+v", r)
+	}
 	left := followFrom(t, &ttl, func() driver.Backend { return open(t, url).Backend }, func(statements []string) error {
 		_, err := longer(&ttl, statements[0])
 		return err
@@ -194,16 +224,17 @@ func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 	}
 	must(t, members[2].Kill())
 	until(t, "the others go on", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := dialEtcd(t, members[0]).Get(ctx, "key")
+		_, err := dialEtcd(t, members[0]).Get(steps.Soon(t), "key")
 		return err == nil
 	})
 	whole := url
 	at := func() driver.Backend { return open(t, url).Backend }
-	byHand(t, "warning etcd-member-down", "take its endpoint out of the URL", time.Minute, at, func() {
+	down := byHand(t, "warning etcd-member-down", "take its endpoint out of the URL", time.Minute, at, func() {
 		url = "etcd://" + strings.Join(all[:2], ",")
 	})
+	if !strings.Contains(down.Server, members[2].Addr()) {
+		t.Errorf("it is said of %s", down.Server)
+	}
 	back := func() {
 		until(t, "the member is back", func() bool {
 			_, err := dialEtcd(t, members[2]).Get(t.Context(), "key")
@@ -224,14 +255,14 @@ func TestAdviceForMembersOfEtcdCanBeFollowed(t *testing.T) {
 		Action: pb.AlarmRequest_ACTIVATE, MemberID: status.Header.MemberId, Alarm: pb.AlarmType_CORRUPT,
 	})
 	must(t, err)
-	var steps []string
-	for _, f := range found(t, at(), time.Minute) {
+	var remedy []string
+	for _, f := range check(t, at(), time.Minute).Findings {
 		if f.Code == "etcd-alarm" {
-			steps = strings.Split(f.Remedy, ", then ")
+			remedy = strings.Split(f.Remedy, ", then ")
 		}
 	}
 	byHand(t, "error etcd-alarm", "etcdctl member remove", time.Minute, at, func() {
-		for _, text := range steps {
+		for _, text := range remedy {
 			if text != "start member2 with an empty --data-dir and --initial-cluster-state=existing" {
 				until(t, "etcd follows "+text, func() bool { // a member that is just back counts as away for 5 s
 					return etcdctl(t, members[0], []string{text}) == nil

@@ -1,20 +1,14 @@
 package doctor_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -33,82 +27,6 @@ func dialEtcd(t *testing.T, s *testserver.Server) *clientv3.Client {
 	return c
 }
 
-func TestEtcd(t *testing.T) {
-	t.Parallel()
-	const quota = 16 << 20
-	s := testserver.Etcd(t, testserver.Config(
-		fmt.Sprintf("--quota-backend-bytes=%d", quota), "--backend-batch-interval=1ms")) // or the size is known late
-	b := open(t, s.URL()).Backend
-	finds(t, b, 30*time.Second, "note etcd-single")
-
-	c := dialEtcd(t, s)
-	manySteps(t, c)
-	finds(t, b, 30*time.Second, "note etcd-single", "warning etcd-compaction")
-	_, err := c.Compact(t.Context(), 2000)
-	must(t, err)
-	finds(t, b, 30*time.Second, "note etcd-single")
-
-	large := strings.Repeat("x", 256<<10)
-	for {
-		status, err := c.Status(t.Context(), s.Addr())
-		must(t, err)
-		if status.DbSize > quota/10*8 {
-			break
-		}
-		_, err = c.Put(t.Context(), "large", large)
-		must(t, err)
-	}
-	finds(t, b, 30*time.Second, "note etcd-single", "warning etcd-quota")
-	for err == nil {
-		_, err = c.Put(t.Context(), "large", large)
-	}
-	if !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Fatal(err)
-	}
-	finds(t, b, 30*time.Second, "note etcd-single", "error etcd-alarm", "error lock-refused")
-}
-
-// manySteps makes more revisions than doctor lets pass without a compaction.
-func manySteps(t *testing.T, c *clientv3.Client) {
-	var writers sync.WaitGroup
-	for range 20 {
-		writers.Go(func() {
-			for range 260 {
-				if _, err := c.Put(t.Context(), "key", "value"); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	writers.Wait()
-}
-
-func TestEtcdCluster(t *testing.T) {
-	t.Parallel()
-	members := testserver.EtcdCluster(t, 3)
-	var addrs []string
-	for _, m := range members {
-		addrs = append(addrs, m.Addr())
-	}
-	b := open(t, "etcd://"+strings.Join(addrs, ",")).Backend
-	r := finds(t, b, 30*time.Second)
-	if r.Failover < time.Second || r.Failover > 3*time.Second || r.Clock != nil {
-		t.Errorf("the report is %+v", r)
-	}
-	finds(t, b, 3*time.Second, "warning etcd-election-timeout")
-	must(t, members[2].Kill())
-	until(t, "the others go on", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := dialEtcd(t, members[0]).Get(ctx, "key")
-		return err == nil
-	})
-	if r := finds(t, b, 30*time.Second, "warning etcd-member-down"); !strings.Contains(r.Findings[0].Server, members[2].Addr()) {
-		t.Errorf("it is said of %s", r.Findings[0].Server)
-	}
-}
-
 // The rights that package etcdlock asks for suffice.
 func TestEtcdWithUsers(t *testing.T) {
 	t.Parallel()
@@ -123,49 +41,6 @@ func TestEtcdWithUsers(t *testing.T) {
 	do(root.UserGrantRole(ctx, "app", "locks"))
 	do(root.AuthEnable(ctx))
 	finds(t, open(t, "etcd://app:own@"+s.Addr()).Backend, 30*time.Second, "note etcd-single")
-}
-
-func TestZooKeeper(t *testing.T) {
-	t.Parallel()
-	s := testserver.ZooKeeper(t)
-	r := finds(t, open(t, s.URL()).Backend, 30*time.Second, "note zookeeper-single")
-	if r.Clock == nil || r.Failover != 0 {
-		t.Errorf("the report is %+v", r)
-	}
-	down := freePort(t)
-	finds(t, open(t, s.URL()+",127.0.0.1:"+down).Backend, 30*time.Second, "note zookeeper-single", "warning zookeeper-server-down")
-
-	must(t, s.Restart(testserver.Config("maxSessionTimeout=15000", "4lw.commands.whitelist=srvr")))
-	few := open(t, s.URL()).Backend
-	finds(t, few, 30*time.Second, "note zookeeper-single", "note zookeeper-four-letters", "warning zookeeper-max-session")
-	finds(t, few, 20*time.Second, "note zookeeper-single", "note zookeeper-four-letters", "note zookeeper-max-session")
-	finds(t, few, 10*time.Second, "note zookeeper-single", "note zookeeper-four-letters")
-}
-
-// A server that is an ensemble by itself, with long ticks.
-func TestZooKeeperWithLongTicks(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(dir, "data"), 0o700))
-	must(t, os.WriteFile(filepath.Join(dir, "data", "myid"), []byte("1\n"), 0o600))
-	s, err := testserver.StartZooKeeper(context.Background(), dir, testserver.Persist(true), testserver.Config(
-		"tickTime=15000", "minSessionTimeout=60000", "standaloneEnabled=false",
-		fmt.Sprintf("server.1=127.0.0.1:%s:%s:participant", freePort(t), freePort(t))))
-	must(t, err)
-	t.Cleanup(func() { _ = s.Stop() })
-	b := open(t, s.URL()).Backend
-	r := finds(t, b, 30*time.Second, "warning zookeeper-tick", "warning zookeeper-sync-limit", "warning zookeeper-min-session")
-	steps.Same(t, "a failover takes", r.Failover, 151*time.Second)
-	finds(t, b, 35*time.Second, "warning zookeeper-sync-limit", "warning zookeeper-min-session")
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 // A server allows 60 connections from one host, which is the default, and this host has most of them.
@@ -245,7 +120,7 @@ func TestNATSCluster(t *testing.T) {
 	must(t, err)
 	url := "nats://" + strings.Join(urls[:2], ",")
 	js := stream(t, url)
-	testserver.Eventually(t, time.Minute, "the servers have elected a leader", func() bool {
+	until(t, "the servers have elected a leader", func() bool {
 		_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "locks", Replicas: 1})
 		return err == nil
 	})
@@ -263,22 +138,21 @@ func TestNATSCluster(t *testing.T) {
 			return len(codes) == 0 || r.Findings[0].Code == codes[0]
 		}
 	}
-	testserver.Eventually(t, time.Minute, "the new replicas have all", only())
+	until(t, "the new replicas have all", only())
 	finds(t, store, time.Minute)
 
 	ttl := 5 * time.Second
 	finds(t, store, ttl, "warning nats-election")
-	left := followFrom(t, &ttl, locks, func(statements []string) (err error) {
-		ttl, err = time.ParseDuration(strings.TrimSuffix(strings.TrimPrefix(statements[0], "a TTL of "), " or more"))
-		return err
+	left := followFrom(t, &ttl, locks, func(statements []string) error {
+		return steps.ErrOf(longer(&ttl, statements[0]))
 	})
 	if len(left) > 0 {
 		t.Errorf("these are left: %v", left)
 	}
 
 	all[2].Stop()
-	testserver.Eventually(t, time.Minute, "a replica is missed", only("nats-replica"))
+	until(t, "a replica is missed", only("nats-replica"))
 	must(t, all[2].Start()) // as the finding says
-	testserver.Eventually(t, time.Minute, "the replica is back", only())
+	until(t, "the replica is back", only())
 	feeds(t, "nats-replica")
 }

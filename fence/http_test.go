@@ -130,14 +130,11 @@ func TestBodyIsBounded(t *testing.T) {
 	steps.Same(t, "more than a megabyte", ask(h, "PUT", "/a", strings.Repeat("x", 1<<20+1), "7").StatusCode, 413)
 }
 
-// keep is a Marks that lets f run and then may fail to make it stand.
-type keep struct{ err error }
+// marks are Marks that treat what a handler returns.
+type marks func(err error) error
 
-func (k keep) Do(ctx context.Context, _ string, _ fence.Token, f func(context.Context) error) error {
-	if err := f(ctx); err != nil {
-		return err
-	}
-	return k.err
+func (m marks) Do(ctx context.Context, _ string, _ fence.Token, f func(context.Context) error) error {
+	return m(f(ctx))
 }
 
 // An answer that says "done" must not leave before it is.
@@ -145,7 +142,7 @@ func TestAnswerIsHeldBackUntilTheWriteStands(t *testing.T) {
 	var told error
 	o := &fence.HandlerOptions{Failed: func(_ *http.Request, err error) { told = err }}
 	broken := errors.New("commit failed: password=secret")
-	r := ask(fence.Handler(echo, keep{broken}, path, o), "PUT", "/a", "x", "7")
+	r := ask(fence.Handler(echo, marks(func(error) error { return broken }), path, o), "PUT", "/a", "x", "7")
 	if body := text(t, r); r.StatusCode != 503 || strings.Contains(body, "under 7") || strings.Contains(body, "secret") || told != broken ||
 		r.Header.Get("Echo") != "" || r.Header.Get("Retry-After") == "" {
 		t.Errorf("%s %s, told %v", r.Status, body, told)
@@ -157,26 +154,17 @@ func TestAnswerIsHeldBackUntilTheWriteStands(t *testing.T) {
 func TestRefusalOfTheHandlerIsAWriteThatDidNotHappen(t *testing.T) {
 	for status, want := range map[int]bool{200: true, 204: true, 303: true, 400: false, 409: false, 412: false, 500: false} {
 		var kept bool
-		spy := spy{&kept}
 		h := fence.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Mine", "yes")
 			w.WriteHeader(status)
 			w.WriteHeader(299) // only the first counts
-		}), spy, path, nil)
+		}), marks(func(err error) error { kept = err == nil; return err }), path, nil)
 		r := ask(h, "PUT", "/a", "x", "7")
 		if r.StatusCode != status || r.Header.Get("Mine") != "yes" || kept != want {
 			t.Errorf("%d: %s, kept %v", status, r.Status, kept)
 		}
 		steps.Well(t, r.Status, fence.CheckResponse(r))
 	}
-}
-
-type spy struct{ kept *bool }
-
-func (s spy) Do(ctx context.Context, _ string, _ fence.Token, f func(context.Context) error) error {
-	err := f(ctx)
-	*s.kept = err == nil
-	return err
 }
 
 func TestHandlerSpeaksAsNextDoes(t *testing.T) {

@@ -187,16 +187,7 @@ func TestContextIsOneForAllWhoAsk(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range causes {
 			wg.Go(func() {
-				switch i {
-				case 0:
-					child, end := context.WithTimeout(x, time.Hour)
-					defer end()
-					<-child.Done()
-					causes[i] = context.Cause(child)
-					return
-				case 1:
-					for x.Err() == nil {
-					}
+				for i == 1 && x.Err() == nil {
 				}
 				<-x.Done()
 				causes[i] = context.Cause(x)

@@ -96,21 +96,13 @@ func TestErrorTextEscapesWhatOthersWrote(t *testing.T) {
 // wish is a call that wants the key "k".
 type wish = func(ctx context.Context, c *fencelock.Client) error
 
-// refusal is a call that is refused because the lock is taken.
+// refusal is a call that is refused because the lock is taken: that of its own process, that of another one,
+// or that of another one where the backend has no line.
 type refusal struct {
-	asks
+	by    string
 	after time.Duration
 	wish
 }
-
-// asks is who makes a call.
-type asks int
-
-const (
-	other    asks = iota // another process than that which holds the lock
-	own                  // the process that holds it
-	unqueued             // another process, where the backend cannot queue
-)
 
 var errAway = errors.New("the user went away")
 
@@ -134,18 +126,18 @@ func refusals(t *testing.T) map[string]refusal {
 	wait := fencelock.Wait(time.Second)
 	hour := []fencelock.Option{fencelock.NoRenewal(), fencelock.TTL(time.Hour), wait}
 	return map[string]refusal{
-		"TryLock, other process":             {other, 0, tryLock},
-		"TryLock, this process":              {own, 0, tryLock},
-		"Lock with Wait(0)":                  {other, 0, lock(fencelock.Wait(0))},
-		"Wait in the store's line":           {other, time.Second, lock(wait)},
-		"Wait in this process":               {own, time.Second, lock(wait)},
-		"Wait beside the local queue":        {own, time.Second, lock(wait, fencelock.Note("n"))},
-		"Wait without a line":                {unqueued, time.Second, lock(wait)},
-		"NoRenewal":                          {other, time.Second, lock(hour...)},
-		"NoRenewal without a line":           {unqueued, time.Second, lock(hour...)},
-		"ctx cancelled in the store's line":  {other, time.Second, cancelled(t, lock())},
-		"ctx cancelled in this process":      {own, time.Second, cancelled(t, lock())},
-		"ctx cancelled while a reader waits": {own, time.Second, cancelled(t, rlock)},
+		"TryLock, other process":             {"other", 0, tryLock},
+		"TryLock, this process":              {"own", 0, tryLock},
+		"Lock with Wait(0)":                  {"other", 0, lock(fencelock.Wait(0))},
+		"Wait in the store's line":           {"other", time.Second, lock(wait)},
+		"Wait in this process":               {"own", time.Second, lock(wait)},
+		"Wait beside the local queue":        {"own", time.Second, lock(wait, fencelock.Note("n"))},
+		"Wait without a line":                {"no line", time.Second, lock(wait)},
+		"NoRenewal":                          {"other", time.Second, lock(hour...)},
+		"NoRenewal without a line":           {"no line", time.Second, lock(hour...)},
+		"ctx cancelled in the store's line":  {"other", time.Second, cancelled(t, lock())},
+		"ctx cancelled in this process":      {"own", time.Second, cancelled(t, lock())},
+		"ctx cancelled while a reader waits": {"own", time.Second, cancelled(t, rlock)},
 	}
 }
 
@@ -154,11 +146,11 @@ func refusals(t *testing.T) map[string]refusal {
 func TestEveryRefusalIsNotAcquiredWithHeldError(t *testing.T) {
 	for name, try := range refusals(t) {
 		runInWorld(t, name, func(t *testing.T, w *world) {
-			w.store.info.Fair = try.asks != unqueued
+			w.store.info.Fair = try.by != "no line"
 			holder := w.client(&fencelock.Options{Owner: "holder"})
 			l := w.lock(holder, "k", fencelock.Wait(time.Second))
 			c := holder
-			if try.asks != own {
+			if try.by != "own" {
 				c = w.client(&fencelock.Options{Owner: "other"})
 			}
 			start := time.Now()

@@ -125,26 +125,19 @@ func TestLogEvents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var buf bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&buf, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		other := w.client(&fencelock.Options{Owner: "other"})
-		c := w.client(&fencelock.Options{Owner: "me", TTL: 30 * time.Second, OnEvent: fencelock.LogEvents(logger)})
-		first := w.lock(other, "k", fencelock.Note("evil\nnote"))
+		w.lock(w.client(&fencelock.Options{Owner: "other"}), "k", fencelock.Note("evil\nnote"))
+		c := w.client(&fencelock.Options{OnEvent: fencelock.LogEvents(logger)})
 		w.held(errOf(c.TryLock(bg, "k")))
-		k := w.later(c, "k")
-		w.release(first)
-		l := w.got(k.wait())
+		l := w.lock(c, "j")
 		time.Sleep(11 * time.Second)
 		w.store.meddle(only(down, "renew"), nil)
 		<-l.Context().Done()
-		w.store.heal()
-		w.release(w.lock(c, "j"))
 		synctest.Wait()
 		text := buf.String()
 		for _, want := range []string{
-			`level=DEBUG msg="lock refused" key=k`, `level=DEBUG msg="lock waiting" key=k`,
-			`level=DEBUG msg="lock acquired" key=k token=` + l.Token().String(),
-			`level=DEBUG msg="lock renewed" key=k`, `level=WARN msg="lock at risk" key=k`,
-			`level=ERROR msg="lock lost" key=k`, `level=DEBUG msg="lock released" key=j`,
-			`held_by="k is held by other (evil\\nnote)`,
+			`level=DEBUG msg="lock refused" key=k held_by="k is held by other (evil\\nnote)`,
+			`level=DEBUG msg="lock acquired" key=j token=` + l.Token().String(), `level=DEBUG msg="lock renewed" key=j`,
+			`level=WARN msg="lock at risk" key=j`, `level=ERROR msg="lock lost" key=j`,
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s is not in the log:\n%s", want, text)

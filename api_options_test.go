@@ -22,35 +22,22 @@ import (
 )
 
 // The default owner names the program, the host and the process.
-func TestNilAndZeroOptionsAreReady(t *testing.T) {
+func TestOptionsReachTheStore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		host, _ := os.Hostname()
 		owner := fmt.Sprintf("%s@%s/%d", filepath.Base(os.Args[0]), host, os.Getpid())
-		for i, o := range []*fencelock.Options{nil, {}} {
-			l := w.lock(w.client(o), fmt.Sprint(i))
-			got := w.store.entered()[i]
-			if got.TTL != 30*time.Second || got.Span != 64 || got.Note != "" || got.Owner != owner {
-				t.Errorf("entered with %+v; want owner %q", got, owner)
-			}
-			w.release(l)
-		}
-	})
-}
-
-func TestOptionsReachTheStore(t *testing.T) {
-	inWorld(t, func(w *world) {
 		o := &fencelock.Options{Owner: "me", TTL: 7 * time.Second, HandOff: 5}
 		c := w.client(o)
 		o.Owner, o.TTL, o.HandOff = "changed", time.Hour, 9 // they are copied
+		w.release(w.lock(w.client(nil), "k"))
+		w.release(w.lock(w.client(&fencelock.Options{}), "k"))
 		w.release(w.lock(c, "k"))
 		w.release(w.lock(c, "k", fencelock.Note("n"), fencelock.TTL(9*time.Second)))
-		claims := w.store.entered()
-		if a := claims[0]; a.Owner != "me" || a.TTL != 7*time.Second || a.Span != 5 {
-			t.Errorf("%+v", a)
+		var got []string
+		for _, e := range w.store.entered() {
+			got = append(got, fmt.Sprintf("%s %v %d%s", e.Owner, e.TTL, e.Span, e.Note))
 		}
-		if b := claims[1]; b.Note != "n" || b.TTL != 9*time.Second {
-			t.Errorf("%+v", b)
-		}
+		steps.Same(t, "entered", fmt.Sprint(got), fmt.Sprintf("[%s 30s 64 %s 30s 64 me 7s 5 me 9s 1n]", owner, owner))
 	})
 }
 

@@ -32,9 +32,10 @@ func TestServerErrorsSayWhatBecameOfTheStep(t *testing.T) {
 			"42501": "for good", "28P01": "for good",
 		}},
 		{&mysql, mysqlError, map[string]string{
-			"1036": "refused", "1047": "refused", "1205": "refused", "1114": "refused", "1129": "refused", "1290": "refused", "1836": "refused", "1040": "refused", "1203": "refused",
+			"1036": "refused", "1047": "refused", "1205": "refused", "1114": "refused", "1129": "refused", "1290": "refused", "1836": "refused", "1040": "refused",
+			"1203": "refused", "1226": "refused",
 			"2013": "unknown", "1053": "unknown", "1317": "unknown",
-			"1142": "for good", "1045": "for good", "3159": "for good",
+			"1142": "for good", "1045": "for good", "3159": "for good", "4150": "for good",
 		}},
 	} {
 		s := &pool{config: config{prefix: swapsql.DefaultPrefix, dialect: tt.dialect}}

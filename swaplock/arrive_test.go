@@ -86,30 +86,6 @@ func TestFreeLockCostsTwoRequests(t *testing.T) {
 	})
 }
 
-func TestGrantThatIsHeardCostsNoRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		near, far := newToy(), newDistant(nil, 10*time.Millisecond)
-		far.toy = near
-		a, b := opened(t, near), opened(t, far)
-		holder := entered(t, a, exclusive("holder", time.Hour))
-		waiter := steps.Wait(t, b, exclusive("waiter", time.Hour))
-		steps.Must(t, steps.ErrOf(b.Await(t.Context(), waiter))) // from now on b hears
-		before := far.requests.Load()
-		go func() {
-			time.Sleep(100 * time.Millisecond)
-			left(t, a, holder)
-		}()
-		start := time.Now()
-		waiter = awaited(t, b, waiter)
-		if d := time.Since(start); d != 110*time.Millisecond || far.requests.Load() != before {
-			t.Errorf("the grant came after %v and %d requests", d, far.requests.Load()-before)
-		}
-		if next := entered(t, a, exclusive("next", time.Hour)); next.Granted || next.Token <= waiter.Token {
-			t.Errorf("next to %+v: %+v", waiter, next)
-		}
-	})
-}
-
 // hinted notes what arrivals guess of the lock.
 type hinted struct {
 	*toy
@@ -157,27 +133,35 @@ func (s informing) Watch(
 	return telling{toy: s.toy}.Watch(ctx, waiting, hear)
 }
 
-// Two processes pass a lock on. Each joins while the other holds it: the line that the holder has heard of with its
-// grant is old by then, so a swap of that would be lost.
+// Two processes pass a lock on, which they hear of without a request. Each joins while the other holds it: the line that
+// the holder may have heard of with its grant is old by then, so a swap of that would be lost.
 func TestHandOverCostsThreeRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := informing{newDistant(newToy(), 2*time.Millisecond)}
-		mine, other := opened(t, s), opened(t, s)
-		holder := entered(t, mine, exclusive("first", time.Hour))
-		const turns = 20
-		for i := range 4 + turns {
-			if i == 4 { // both hear
-				s.requests.Store(0)
-			}
-			waiter := entered(t, other, exclusive(fmt.Sprint("waiter", i), time.Hour))
-			left(t, mine, holder)
-			holder = awaited(t, other, waiter)
-			mine, other = other, mine
-		}
-		if n := s.requests.Load(); n != 3*turns {
-			t.Errorf("%d hand-overs cost %d requests; want three each: an arrival, a read and a swap", turns, n)
-		}
-	})
+	for _, informs := range []bool{false, true} {
+		t.Run(fmt.Sprint("Informs=", informs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newDistant(newToy(), 2*time.Millisecond)
+				var store swaplock.Store = s
+				if informs {
+					store = informing{s}
+				}
+				mine, other := opened(t, store), opened(t, store)
+				holder := entered(t, mine, exclusive("first", time.Hour))
+				const turns = 20
+				for i := range 4 + turns {
+					if i == 4 { // both hear
+						s.requests.Store(0)
+					}
+					waiter := entered(t, other, exclusive(fmt.Sprint("waiter", i), time.Hour))
+					left(t, mine, holder)
+					holder = awaited(t, other, waiter)
+					mine, other = other, mine
+				}
+				if n := s.requests.Load(); n != 3*turns {
+					t.Errorf("%d hand-overs cost %d requests; want three each: an arrival, a read and a swap", turns, n)
+				}
+			})
+		})
+	}
 }
 
 // News is not a secret, so it must not be enough to make a waiter believe in a grant.

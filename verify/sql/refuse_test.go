@@ -257,53 +257,13 @@ func TestWrongPasswordIsPermanent(t *testing.T) {
 	})
 }
 
-// TestWhatMayPassIsNotPermanent has the server refuse for reasons that go away.
-func TestWhatMayPassIsNotPermanent(t *testing.T) {
+// TestUserWhoIsBlocked has MariaDB block a user after a wrong password.
+func TestUserWhoIsBlocked(t *testing.T) {
 	t.Parallel()
 	t.Run("MariaDB", func(t *testing.T) {
-		s := mariaDB.storeOn(t, testserver.MariaDB(t))
-		s.db.SetMaxOpenConns(20)
-		use(t, s.polling(t), "k")
+		s := ownServer(t, mariaDB)
 		s.do(t, "CREATE USER ali IDENTIFIED BY 'open'")
 		s.do(t, "GRANT ALL ON "+s.name+".* TO ali")
-		ali := func() *sqllock.Backend { return s.backendOn(t, s.openDSN(t, s.as(t, "ali", "open"))) }
-		passes := func(b *sqllock.Backend, what, words string) {
-			t.Helper()
-			_, err := b.Enter(soon(t), claim("k"))
-			if unsure(t, "Enter on a server "+what, err); err != nil && !strings.Contains(err.Error(), words) {
-				t.Errorf("Enter on a server %s answered %v; want it to say %s", what, err, words)
-			}
-		}
-		b := ali()
-		use(t, b, "k")
-		s.do(t, "SET GLOBAL read_only = 1")
-		passes(b, "that is read-only", "1290")
-		s.do(t, "SET GLOBAL read_only = 0")
-		use(t, b, "k")
-
-		s.do(t, "SET GLOBAL max_connections = 10")
-		var held []interface{ Close() error }
-		for range 10 {
-			conn, err := s.db.Conn(soon(t))
-			if err != nil {
-				break
-			}
-			held = append(held, conn)
-		}
-		// The connection that b has is one of the ten; a new pool gets none.
-		c := ali()
-		passes(c, "with too many connections", "1040")
-		for _, conn := range held {
-			conn.Close()
-		}
-		s.do(t, "SET GLOBAL max_connections = 500")
-		s.do(t, "ALTER USER ali WITH MAX_USER_CONNECTIONS 1")
-		use(t, ali(), "k")
-		passes(c, "that lets this user connect once", "1226")
-		s.do(t, "ALTER USER ali WITH MAX_USER_CONNECTIONS 0")
-		use(t, c, "k")
-		empty(t, c)
-
 		s.do(t, "SET GLOBAL max_password_errors = 1")
 		wrong := s.backendOn(t, s.openDSN(t, s.as(t, "ali", "wrong")))
 		refusal(t, wrong, "user or the password")

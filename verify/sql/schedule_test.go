@@ -38,7 +38,6 @@ func TestStepSeesWhatItWaitedFor(t *testing.T) {
 			s.do(t, "UPDATE fencelock_swap SET expires = 1") // the other one dies
 			leave(t, b, granted(t, b, ticket))
 			empty(t, b)
-			s.sane(t)
 		}
 	})
 }
@@ -56,7 +55,6 @@ func TestTombstoneKeepsOutAnEnterThatWaited(t *testing.T) {
 		gone(t, "an Enter after its Leave", <-entered)
 		// Others are not kept out, and those that were are not let in by them.
 		use(t, b, "k")
-		s.sane(t)
 		gone(t, "an Enter after its Leave and another holder", second(b.Enter(soon(t), late)))
 	})
 }
@@ -85,7 +83,6 @@ func TestRenewalInTimeThatCommitsLateCounts(t *testing.T) {
 			leave(t, b, holder)
 			leave(t, b, granted(t, b, next))
 			empty(t, b)
-			s.sane(t)
 		}
 	})
 }
@@ -225,7 +222,6 @@ func TestLockTimeoutIsTriedAgain(t *testing.T) {
 		x.end()
 		well(t, "Leave after a time-out of the lock", <-left)
 		empty(t, b)
-		s.sane(t)
 	})
 }
 

@@ -29,7 +29,9 @@ func (s *store) role(t *testing.T, name string, own bool) *sql.DB {
 	u, err := url.Parse(s.dsn)
 	must(t, err)
 	u.User = url.User(name)
-	return s.openDSN(t, u.String())
+	db := s.openDSN(t, u.String())
+	db.SetMaxIdleConns(-1) // a search_path that is set for a role counts from the next connection on
+	return db
 }
 
 // follow does what the only finding with code says is to be done.
@@ -71,7 +73,7 @@ func TestTwoUsersWithASchemaEach(t *testing.T) {
 			t.Errorf("the DDL of a second set answered %v; want that there is one", err)
 		}
 		s.follow(t, late, "postgres-schemas")
-		late = s.backendOn(t, s.reconnected(t, b, "b"))
+		late = s.backendOn(t, b)
 		busy(t, late, "n")
 		leave(t, a, holder)
 		use(t, late, "n")
@@ -97,17 +99,6 @@ func TestUserWithASchemaFindsTheTablesOfOthers(t *testing.T) {
 		leave(t, b, holder)
 		use(t, a, "n")
 	})
-}
-
-// reconnected closes the connections of a role and returns new ones: a search_path that is set for
-// a role counts from the next connection on.
-func (s *store) reconnected(t *testing.T, old *sql.DB, name string) *sql.DB {
-	t.Helper()
-	old.Close()
-	u, err := url.Parse(s.dsn)
-	must(t, err)
-	u.User = url.User(s.name + "_" + name)
-	return s.openDSN(t, u.String())
 }
 
 // TestTwoSetsOfTables: two sets are there already, from a version that did not look, or from a dump

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/swaplock"
@@ -48,8 +47,6 @@ const (
 	manyUnder = 4
 	// batchSenders is how many batches of a batcher are under way at most, each of so many calls.
 	batchSenders, batchCalls = 2, 128
-	// batchTime is how long a batch may take at most.
-	batchTime = 5 * time.Second
 )
 
 // batcher sends calls together that come while others are under way. A lonely call pays nothing.
@@ -153,7 +150,7 @@ func (b *batcher) next() (calls []*batched) {
 
 // send sends a batch, which ends when its last caller has gone.
 func (b *batcher) send(calls []*batched) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchTime)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var left atomic.Int64
 	left.Store(int64(len(calls)))

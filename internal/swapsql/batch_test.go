@@ -236,8 +236,9 @@ func TestBatchCallerThatLeavesEndsNoOther(t *testing.T) {
 				t.Errorf("a call whose caller has left returned %v, %v", got.p, got.err)
 			}
 		}
+		time.Sleep(time.Minute) // virtual: the server is slow, and the caller that is left has time
 		if st.ctx.Err() != nil {
-			t.Error("the batch has ended with one of its callers")
+			t.Error("the batch has ended before its last caller")
 		}
 		st.rows = [][]any{took(0), took(1)}
 		st.answer <- nil

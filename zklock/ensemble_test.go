@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -51,17 +52,13 @@ func TestEnsemble(t *testing.T) {
 
 func oneAtATime(t *testing.T, servers []*testserver.Server) {
 	var inside, last, grants atomic.Int64
-	stop := make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context()) // which a test ends that fails
 	var group sync.WaitGroup
+	t.Cleanup(group.Wait)
 	for i := range 4 {
 		b := connect(t, long, servers...)
 		group.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for ctx.Err() == nil {
 				if err := once3(t, b, fmt.Sprint("worker ", i), &inside, &last); err == nil {
 					grants.Add(1)
 				}
@@ -86,7 +83,7 @@ func oneAtATime(t *testing.T, servers []*testserver.Server) {
 		})
 		steps.Must(t, victim.Restart())
 	}
-	close(stop)
+	stop()
 	group.Wait()
 	t.Logf("%d grants", grants.Load())
 	empty(t, servers[0])
@@ -127,10 +124,11 @@ func once3(t testing.TB, b *Backend, owner string, inside, last *atomic.Int64) e
 	} else {
 		k = driver.Ticket{Claim: c}
 	}
-	for {
+	for t.Context().Err() == nil {
 		out := b.Leave(within(t, 10*time.Second), k, driver.Exit{Tombstone: k.Token == 0})
 		if out == nil || driver.Gone(out) {
-			return err
+			break
 		}
 	}
+	return err
 }

@@ -99,22 +99,18 @@ func TestAdviceForAStoreThatForgetsCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "lock-lost")
 	s := testserver.Redis(t, testserver.Persist(true))
-	stop, ended := make(chan struct{}), make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				_, _ = s.Ask("FLUSHALL")
-			}
+		for ctx.Err() == nil {
+			_, _ = s.Ask("FLUSHALL")
 		}
 	}()
 	byHand(t, "error lock-lost", "stop what deletes data there (FLUSHALL", time.Minute, func() driver.Backend {
 		return open(t, s.URL()).Backend
 	}, func() {
-		close(stop)
+		stop()
 		<-ended
 	})
 }

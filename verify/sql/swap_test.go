@@ -93,24 +93,38 @@ func pair(b *sqllock.Backend, ctx context.Context, key string) error {
 	return err
 }
 
+// usesAll uses all of them once, at once.
+func usesAll(t testing.TB, b *sqllock.Backend) {
+	t.Helper()
+	goes := goes(t)
+	many(func(_ int, key string) {
+		well(t, key, pair(b, goes.ctx, key))
+		goes.on()
+	})
+	goes.end()
+}
+
 // TestManyFreeLocksShareStatements: 64 goroutines use a lock each, or one lock after the other that nobody has used
 // before, such as one for each order. One by one each pair would need two round trips.
 func TestManyFreeLocksShareStatements(t *testing.T) {
 	each(t, []kind{postgres, pgBouncer, serializable}, func(t *testing.T, s *store) {
 		trips := s.trips(t)
 		b := s.polling(t)
-		many(func(_ int, key string) { well(t, key, pair(b, soon(t), key)) })
+		usesAll(t, b)
 		for _, fresh := range []bool{false, true} {
 			trips()
 			const rounds = 10
+			goes := goes(t)
 			many(func(_ int, key string) {
 				for i := range rounds {
 					if fresh {
 						key = fmt.Sprint(key, "-", i)
 					}
-					well(t, key, pair(b, soon(t), key))
+					well(t, key, pair(b, goes.ctx, key))
+					goes.on()
 				}
 			})
+			goes.end()
 			if n := trips(); n > 128*rounds/2 {
 				t.Errorf("%d pairs took %d round trips, of keys that are new: %v", 64*rounds, n, fresh)
 			}
@@ -124,7 +138,7 @@ func TestManyFreeLocksShareStatements(t *testing.T) {
 func TestRowThatIsLockedHoldsUpNoOther(t *testing.T) {
 	only(t, postgres, func(t *testing.T, s *store) {
 		b := s.polling(t)
-		many(func(_ int, key string) { well(t, key, pair(b, soon(t), key)) })
+		usesAll(t, b)
 		s.do(t, "UPDATE fencelock_swap SET last = 9223372036854775807 WHERE lock_key = 'k33'")
 		tx, err := s.db.BeginTx(soon(t), nil)
 		must(t, err)
@@ -158,7 +172,7 @@ func TestAnswerOfABatchIsLost(t *testing.T) {
 	each(t, []kind{postgres.with("exec", "default_query_exec_mode=exec"), pgBouncer}, func(t *testing.T, s *store) {
 		p := s.through(t)
 		b := s.polling(t)
-		many(func(_ int, key string) { well(t, key, pair(b, soon(t), key)) })
+		usesAll(t, b)
 		for _, action := range []faultproxy.Action{faultproxy.DropRequest, faultproxy.DropAnswer} {
 			for _, of := range []string{"AS a (k text, i text", "AS v (k text, n int, number"} {
 				var cuts, unknown atomic.Int64
@@ -207,7 +221,7 @@ func TestAnswerOfABatchIsLost(t *testing.T) {
 func TestBatchOfLeavesLosesNoWaiter(t *testing.T) {
 	each(t, []kind{postgres, pgBouncer}, func(t *testing.T, s *store) {
 		a, b := s.polling(t), s.backend(t)
-		many(func(_ int, key string) { well(t, key, pair(a, soon(t), key)) })
+		usesAll(t, a)
 		var held, waiting [64]driver.Ticket
 		many(func(i int, key string) { held[i] = hold(t, a, claim(key)) })
 		many(func(i int, key string) {

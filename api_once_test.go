@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,33 +53,27 @@ func (w *world) passed(c *fencelock.Client, slot time.Time, j *job) {
 
 func TestOnceRunsASlotOnceOverAllMachines(t *testing.T) {
 	inWorld(t, func(w *world) {
-		var mu sync.Mutex
-		runs, succeeded := 0, 0
+		var runs, succeeded atomic.Int32
 		var wg sync.WaitGroup
 		for range 4 {
 			c := w.client(nil)
 			for range 5 {
 				wg.Go(func() {
 					ran, err := c.Once(bg, "k", noon, func(context.Context, *fencelock.Lease) error {
-						mu.Lock()
-						runs++
-						mu.Unlock()
+						runs.Add(1)
 						time.Sleep(time.Millisecond) // the others come to wait
 						return nil
 					})
-					mu.Lock()
-					defer mu.Unlock()
 					ok(t, err)
 					if ran {
-						succeeded++
+						succeeded.Add(1)
 					}
 				})
 			}
 		}
 		wg.Wait()
-		if runs != 1 || succeeded != 1 {
-			t.Errorf("%d runs, %d calls reported that theirs ran", runs, succeeded)
-		}
+		steps.Same(t, "runs", runs.Load(), 1)
+		steps.Same(t, "calls that report a run", succeeded.Load(), 1)
 	})
 }
 

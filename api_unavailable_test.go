@@ -20,8 +20,6 @@ func TestContextThatHasEndedAsksNothing(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(bg)
 		cancel(cause)
 		w.is(errOf(c.Lock(ctx, "k")), context.Canceled, cause)
-		w.is(errOf(c.TryLock(ctx, "k")), context.Canceled, cause)
-		w.is(errOf(c.Acquire(ctx, "s", 1, 3)), context.Canceled, cause)
 		w.is(errOf(c.LockAll(ctx, []string{"a", "b"})), context.Canceled, cause)
 		w.is(errOf(c.Once(ctx, "k", time.Time{}, nil)), context.Canceled, cause)
 		err := c.Do(ctx, "k", func(context.Context, *fencelock.Lease) error { t.Error("f ran"); return nil })
@@ -108,60 +106,38 @@ func TestWhatTheStoreSaidOutlivesTheLastCall(t *testing.T) {
 // The second goroutine of a process, which has not asked the store, gets the same as the first.
 func TestNoAnswerIsUnavailableAlsoBehindTheFront(t *testing.T) {
 	for name, fault := range faults {
-		runInWorld(t, name, func(t *testing.T, w *world) {
-			w.store.meddle(fault, nil)
-			c := w.client(&fencelock.Options{TTL: 10 * time.Second})
-			ctx, cancel := context.WithCancel(bg)
-			front := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") })
-			time.Sleep(time.Second)
+		for how, opts := range map[string][]fencelock.Option{
+			"ctx": nil, "Wait": {fencelock.Wait(time.Second)}, "a try": {fencelock.Wait(0)},
+		} {
+			runInWorld(t, name+"/"+how, func(t *testing.T, w *world) {
+				w.store.meddle(fault, nil)
+				c := w.client(&fencelock.Options{TTL: 10 * time.Second})
+				ctx, cancel := context.WithCancel(bg)
+				front := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") })
+				time.Sleep(time.Second)
 
-			_, err := c.Lock(bg, "k", fencelock.Wait(2*time.Second))
-			w.is(err, fencelock.ErrUnavailable)
-			w.not(err, fencelock.ErrNotAcquired)
-
-			short, end := context.WithTimeout(bg, 2*time.Second)
-			_, err = c.Lock(short, "k")
-			w.is(err, fencelock.ErrUnavailable, context.DeadlineExceeded)
-			w.not(err, fencelock.ErrNotAcquired)
-			end()
-
-			cancel()
-			w.is(errOf(front.wait()), fencelock.ErrUnavailable, context.Canceled)
-		})
-	}
-}
-
-// The front waits without bound; a try behind it must not.
-func TestTryBehindAFrontWithoutAnswerEndsAfterOneLease(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.store.meddle(down, nil)
-		c := w.client(&fencelock.Options{TTL: 10 * time.Second})
-		ctx, cancel := context.WithCancel(bg)
-		front := w.begin(func() (*fencelock.Lease, error) { return c.Lock(ctx, "k") })
-
-		start := time.Now()
-		try := w.begin(func() (*fencelock.Lease, error) { return c.TryLock(bg, "k") })
-		time.Sleep(11 * time.Second)
-		if !try.over() {
-			t.Errorf("the try still waits after %v", time.Since(start))
-		} else {
-			w.is(try.err, fencelock.ErrUnavailable, errDown)
-			w.not(try.err, fencelock.ErrNotAcquired)
+				start := time.Now()
+				short, end := context.WithTimeout(bg, 3*time.Second)
+				defer end()
+				_, err := c.Lock(short, "k", opts...)
+				w.is(err, fencelock.ErrUnavailable)
+				w.not(err, fencelock.ErrNotAcquired)
+				steps.Same(t, "its context ended", errors.Is(err, context.DeadlineExceeded), how == "ctx")
+				took(t, start, map[string]time.Duration{"ctx": 3 * time.Second, "Wait": time.Second, "a try": 2 * time.Second}[how])
+				cancel()
+				w.is(errOf(front.wait()), fencelock.ErrUnavailable, context.Canceled)
+			})
 		}
-		cancel()
-		front.wait()
-		try.wait()
-	})
+	}
 }
 
 // A backend that somebody else closed will not answer later, so the call does not wait.
 func TestClosedBackendEndsTheCall(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.store.meddle(func(context.Context, string) error { return driver.ErrClosed }, nil)
-		c := w.client(nil)
-		k := w.later(c, "k", fencelock.Wait(time.Hour))
-		steps.Same(t, "the call has ended", k.over(), true)
-		_, err := k.wait()
+		start := time.Now()
+		_, err := w.client(nil).Lock(bg, "k", fencelock.Wait(time.Hour))
+		took(t, start, 0)
 		w.is(err, fencelock.ErrClosed, driver.ErrClosed)
 		w.not(err, fencelock.ErrNotAcquired, fencelock.ErrUnavailable)
 	})

@@ -34,9 +34,7 @@ func TestTokensAreTheClockOrOneMore(t *testing.T) {
 		c := wish("k", 1)
 		c.Span = 1000
 		first := steps.Enter(t, s, c)
-		if now := time.Now().UnixMicro(); first.Token != now {
-			t.Errorf("the first token is %d; want the clock, %d", first.Token, now)
-		}
+		steps.Same(t, "the first token", first.Token, time.Now().UnixMicro())
 		steps.Leave(t, s, first)
 		second := steps.Enter(t, s, wish("k", 2))
 		steps.Same(t, "the next token", second.Token, first.Token+1000)
@@ -65,9 +63,7 @@ func TestFlushForgetsEverythingAndNobodyIsResurrected(t *testing.T) {
 		steps.Gone(t, "Await of a claim that is flushed", <-answer)
 		steps.Same(t, "Await returned after", time.Since(start), 0)
 		for i, err := range s.Renew(t.Context(), []driver.Ticket{holder, waits}) {
-			if !driver.Gone(err) {
-				t.Errorf("Renew of claim %d after Flush answered %v; want GoneError", i, err)
-			}
+			steps.Gone(t, fmt.Sprint("Renew after Flush of claim ", i), err)
 		}
 		for l := range s.Lines(t.Context(), "") {
 			t.Errorf("a line is left after Flush: %+v", l)
@@ -139,9 +135,7 @@ func TestClaimsThatTheCoreNeverSendsAreRefused(t *testing.T) {
 		_, err := s.Enter(t.Context(), c)
 		steps.Is(t, what+": Enter", err, driver.ErrPermanent)
 	}
-	if len(s.lines) != 0 {
-		t.Errorf("refused claims left %d lines", len(s.lines))
-	}
+	steps.Same(t, "lines of refused claims", len(s.lines), 0)
 }
 
 func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
@@ -181,9 +175,7 @@ func TestIdleLinesAreForgottenAfterADay(t *testing.T) {
 		if l, _ := s.Line(t.Context(), "marked"); l.Mark != "kept" {
 			t.Errorf("the mark is gone: %+v", l)
 		}
-		if l, _ := s.Line(t.Context(), "held"); len(l.Claims) != 1 {
-			t.Errorf("the held lock is gone: %+v", l)
-		}
+		steps.InLine(t, "the held lock", s, "held", 1)
 	})
 }
 
@@ -202,9 +194,7 @@ func TestTombstonesAreForgottenWhenTheyAreOver(t *testing.T) {
 			}
 		}
 		c := wish("k", 10*n-1)
-		if _, err := s.Enter(t.Context(), c); !driver.Gone(err) {
-			t.Errorf("Enter of a claim with a live tombstone answered %v; want GoneError", err)
-		}
+		steps.Gone(t, "Enter of a claim with a live tombstone", steps.ErrOf(s.Enter(t.Context(), c)))
 	})
 }
 
@@ -221,9 +211,7 @@ func TestTombstoneIsProlongedAndNeverShortened(t *testing.T) {
 		put(1, 100*time.Second)
 		put(1, time.Second) // shortens nothing
 		pass(30 * time.Second)
-		if _, err := s.Enter(t.Context(), wish("k", 1)); !driver.Gone(err) {
-			t.Errorf("Enter of a claim with a prolonged tombstone answered %v; want GoneError", err)
-		}
+		steps.Gone(t, "Enter of a claim with a prolonged tombstone", steps.ErrOf(s.Enter(t.Context(), wish("k", 1))))
 		steps.Well(t, "Enter of a claim whose tombstone is over", steps.ErrOf(s.Enter(t.Context(), wish("k", 2))))
 	})
 }

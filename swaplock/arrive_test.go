@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -76,9 +75,7 @@ func TestFreeLockCostsTwoRequests(t *testing.T) {
 			ticket := entered(t, b, exclusive(fmt.Sprint("id", i), time.Minute))
 			steps.Must(t, renewed(t, b, ticket))
 			left(t, b, ticket, e)
-			if n := s.requests.Load(); n != 3 {
-				t.Errorf("Enter, Renew and Leave with %+v cost %d requests", e, n)
-			}
+			steps.Same(t, fmt.Sprintf("requests of Enter, Renew and Leave with %+v", e), s.requests.Load(), 3)
 		}
 		if l, _ := b.Line(t.Context(), "k"); len(l.Claims) != 0 || l.Mark != "done" {
 			t.Errorf("the line is %+v", l)
@@ -113,9 +110,7 @@ func TestLockThatMayBeFree(t *testing.T) {
 		third := entered(t, b, exclusive("third", time.Minute)) // the other one is in line still, as it was
 		left(t, other, holder)
 		left(t, b, third)
-		if last := entered(t, other, exclusive("last", time.Minute)); !last.Granted {
-			t.Errorf("all others have left, and the lock is not free: %+v", last)
-		}
+		steps.Hold(t, other, exclusive("last", time.Minute)) // all others have left
 		free, taken := "free true unseen false", "free false unseen false"
 		want := []string{"free false unseen true", free, free, free, taken, taken}
 		if !slices.Equal(s.guesses, want) {
@@ -156,9 +151,7 @@ func TestHandOverCostsThreeRequests(t *testing.T) {
 					holder = awaited(t, other, waiter)
 					mine, other = other, mine
 				}
-				if n := s.requests.Load(); n != 3*turns {
-					t.Errorf("%d hand-overs cost %d requests; want three each: an arrival, a read and a swap", turns, n)
-				}
+				steps.Same(t, "requests of hand-overs: an arrival, a read and a swap each", s.requests.Load(), 3*turns)
 			})
 		})
 	}
@@ -300,9 +293,7 @@ func TestCrowdEntersTogether(t *testing.T) {
 				if got := s.requests.Load(); n == 100 && got > 20 {
 					t.Errorf("%d claims cost %d requests; want 8 of their own, and a step of the others", n, got)
 				}
-				if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 1+n {
-					t.Fatalf("%d claims are in line, error %v; want %d", len(l.Claims), err, 1+n)
-				}
+				steps.InLine(t, "all have come", b, "k", 1+n)
 				if got := written(t, s.toy); got > 300 {
 					t.Errorf("the document has %d claims; want about 256", got)
 				}
@@ -331,9 +322,7 @@ func TestCrowdWhoseSwapsAreLostArrives(t *testing.T) {
 		s := newToy()
 		entered(t, opened(t, s), exclusive("holder", time.Hour))
 		line := come(t, opened(t, beaten{s}), 100)
-		if l, err := opened(t, s).Line(t.Context(), "k"); err != nil || len(l.Claims) != 1+len(line) {
-			t.Fatalf("%d claims are in line, error %v; want %d", len(l.Claims), err, 1+len(line))
-		}
+		steps.InLine(t, "all have come", opened(t, s), "k", 1+len(line))
 	})
 }
 
@@ -468,21 +457,13 @@ func TestMessageOfADeadClientIsDone(t *testing.T) {
 		a, b := opened(t, s), opened(t, s.toy)
 		holder := entered(t, a, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
-		if err := a.Leave(t.Context(), holder, driver.Exit{}); !errors.Is(err, errCut) {
-			t.Fatal(err)
-		}
+		steps.Is(t, "Leave", a.Leave(t.Context(), holder, driver.Exit{}), errCut)
 		start := time.Now()
 		waiter = awaited(t, b, waiter)
-		if d := time.Since(start); d > 2*time.Second {
-			t.Errorf("the grant came after %v", d)
-		}
-		if err := b.Leave(t.Context(), waiter, driver.Exit{IfWaiting: true}); !errors.Is(err, driver.ErrGranted) {
-			t.Errorf("Leave of a grant, if it waits, returned %v", err)
-		}
+		steps.TookAtMost(t, start, 2*time.Second)
+		steps.Is(t, "Leave of a grant, if it waits", b.Leave(t.Context(), waiter, driver.Exit{IfWaiting: true}), driver.ErrGranted)
 		left(t, b, waiter)
-		if next := entered(t, b, exclusive("next", time.Hour)); !next.Granted || next.Token <= waiter.Token {
-			t.Errorf("next is %+v", next)
-		}
+		steps.Rises(t, waiter.Token, steps.Hold(t, b, exclusive("next", time.Hour)).Token)
 	})
 }
 
@@ -517,9 +498,8 @@ func TestLongLineThatHasWaitedHasAShortDocument(t *testing.T) {
 			left(t, b, ticket)
 			short(t, s, fmt.Sprint("after ", i, " hand-overs"))
 		}
-		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) > 0 || s.records() > 0 {
-			t.Errorf("the line is %+v with %d records, error %v", l, s.records(), err)
-		}
+		steps.InLine(t, "in the end", b, "k", 0)
+		steps.Same(t, "records in the end", s.records(), 0)
 	})
 }
 
@@ -543,9 +523,7 @@ func TestMessageBehindALongLineLeavesNoGhost(t *testing.T) {
 		for _, w := range line[1:] {
 			left(t, b, awaited(t, b, w))
 		}
-		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) > 0 {
-			t.Errorf("the line is %+v, error %v", l, err)
-		}
+		steps.InLine(t, "in the end", b, "k", 0)
 	})
 }
 
@@ -592,9 +570,7 @@ func TestLineThatIsKnownHidesNoMessage(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		start := time.Now()
 		left(t, other, awaited(t, other, entered(t, other, exclusive("other", time.Minute))))
-		if d := time.Since(start); d > 200*time.Millisecond {
-			t.Errorf("the other one got the lock after %v", d)
-		}
+		steps.TookAtMost(t, start, 200*time.Millisecond)
 		stop.Store(true)
 		<-done
 	})

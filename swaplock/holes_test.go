@@ -153,9 +153,7 @@ func TestLongestOfTwoFirstRenewalsCounts(t *testing.T) {
 			steps.Must(t, err)
 		}
 		time.Sleep(2 * time.Minute)
-		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 2 {
-			t.Errorf("two minutes later the line is %+v, error %v", l, err)
-		}
+		steps.InLine(t, "two minutes later", b, "k", 2)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/swaplock"
 )
 
@@ -172,9 +173,7 @@ func TestCallThatAnotherClientDoes(t *testing.T) {
 				if d := time.Since(start); d > time.Second/2 {
 					t.Errorf("it has been done, and the call returned after %v", d)
 				}
-				if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != tt.left {
-					t.Errorf("%d claims are in line, error %v; want %d", len(l.Claims), err, tt.left)
-				}
+				steps.InLine(t, tt.what, b, "k", tt.left)
 			})
 		})
 	}
@@ -260,8 +259,6 @@ func TestFirstRenewalAfterAShorterOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
-		if l, err := b.Line(t.Context(), "k"); err != nil || len(l.Claims) != 2 {
-			t.Errorf("two minutes later the line is %+v, error %v", l, err)
-		}
+		steps.InLine(t, "two minutes later", b, "k", 2)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -179,9 +178,7 @@ func TestLogThatStayedBehindIsRefused(t *testing.T) {
 		rename(t, fresh, s.name)
 		gone(t, "Renew in a file that was replaced", renew(b, soon(t), first))
 		_, err := b.Enter(soon(t), claim("k"))
-		if !permanent(err) || !strings.Contains(err.Error(), "-wal") {
-			t.Errorf("Enter answered %v; want ErrPermanent that names the -wal file", err)
-		}
+		says(t, "Enter", err, driver.ErrPermanent, "-wal")
 		// What the error says to do helps.
 		remove(t, s.name+"-wal", s.name+"-shm")
 		use(t, b, "k")
@@ -248,10 +245,7 @@ func TestProgramKeepsAConnectionToTheOldFile(t *testing.T) {
 		must(t, err)
 		run(t, conn, "SELECT count(*) FROM fencelock_swap")
 		s.remove(t)
-		if _, err := b.Enter(soon(t), claim("k")); err == nil ||
-			!strings.Contains(err.Error(), "connections to the old one") {
-			t.Errorf("Enter answered %v; want an error that names the program's connections", err)
-		}
+		says(t, "Enter", second(b.Enter(soon(t), claim("k"))), nil, "connections to the old one")
 		conn.Close()
 		use(t, b, "k")
 	})
@@ -305,9 +299,7 @@ func TestDeletedLogIsExplained(t *testing.T) {
 		p.Held()
 		remove(t, s.name+"-wal")
 		_, err := s.polling(t).Enter(soon(t), claim("k"))
-		if err == nil || !strings.Contains(err.Error(), "-wal") || !strings.Contains(err.Error(), "end them") {
-			t.Errorf("Enter answered %v; want an error that says what to do", err)
-		}
+		says(t, "Enter", err, nil, "-wal", "end them")
 		p.Kill()
 	})
 }
@@ -385,9 +377,8 @@ func TestClaimsThatOutliveACopy(t *testing.T) {
 		replace()
 		for what, ticket := range map[string]driver.Ticket{"waits": waiting, "was adopted": adopted} {
 			err := renew(b, soon(t), ticket)
-			if gone(t, "Renew of a claim that "+what, err); !strings.Contains(err.Error(), "deleted or replaced") {
-				t.Errorf("Renew of a claim that %s says %v; want that the file was replaced", what, err)
-			}
+			gone(t, "Renew of a claim that "+what, err)
+			says(t, "Renew of a claim that "+what, err, nil, "deleted or replaced")
 		}
 		renewed(t, b, byName, detached)
 		leaveAll(t, b)

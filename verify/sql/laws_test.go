@@ -124,9 +124,7 @@ func essentials(t *testing.T, a, b driver.Backend) {
 		t.Errorf("the next in line was granted after %v; want the end of the lease of %v", took, c.TTL)
 	}
 	gone(t, "Renew after the lease", renew(a, soon(t), short))
-	if next.Token <= short.Token {
-		t.Errorf("token %d after %d", next.Token, short.Token)
-	}
+	steps.Rises(t, short.Token, next.Token)
 	renewed(t, b, next)
 	var held *driver.BusyError
 	_, err := a.Enter(soon(t), noWait(claim(c.Key)))

@@ -279,10 +279,7 @@ func TestFullPoolNamesItself(t *testing.T) {
 			answer := behind(func() error { return call(ctx) })
 			until(t, name+" waits for a connection", func() bool { return db.Stats().WaitCount > before })
 			cancel()
-			if err := <-answer; !errors.Is(err, context.Canceled) ||
-				!strings.Contains(err.Error(), "connections of the *sql.DB") {
-				t.Errorf("%s: %v; want the end of its context, and that the program has all connections", name, err)
-			}
+			says(t, name, <-answer, context.Canceled, "connections of the *sql.DB")
 		}
 		for _, tx := range txs {
 			must(t, tx.Rollback())

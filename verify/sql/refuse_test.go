@@ -10,7 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
-	"github.com/fencelock/fencelock/internal/driverutil"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
 )
@@ -20,16 +20,8 @@ func refusal(t *testing.T, b *sqllock.Backend, words ...string) {
 	t.Helper()
 	for name, call := range verbs(b, driver.Ticket{Claim: claim("k"), Token: 1}) { // which is of nobody
 		err := call(soon(t))
-		if !permanent(err) {
-			t.Errorf("%s answered %v; want ErrPermanent", name, err)
-			continue
-		}
-		for _, word := range words {
-			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%s answered %q; want it to say %q", name, err, word)
-			}
-		}
-		if strings.Contains(err.Error(), "s3cret") {
+		says(t, name, err, driver.ErrPermanent, words...)
+		if strings.Contains(fmt.Sprint(err), "s3cret") {
 			t.Errorf("%s tells the password: %v", name, err)
 		}
 	}
@@ -145,9 +137,7 @@ func TestFilesThatCannotWork(t *testing.T) {
 		refusal(t, at(filepath.Join(t.TempDir(), "no", "locks.db"), ""), "cannot be opened", "folder")
 		use(t, s.polling(t), "k")
 		_, err := at(s.name, "?mode=ro").Enter(soon(t), claim("k"))
-		if !permanent(err) || !strings.Contains(err.Error(), "may not be written") {
-			t.Errorf("Enter on a read-only database answered %v; want ErrPermanent that says so", err)
-		}
+		says(t, "Enter on a read-only database", err, driver.ErrPermanent, "may not be written")
 	})
 }
 
@@ -220,9 +210,8 @@ func TestUsersWhoAreNotLetIn(t *testing.T) {
 			other := s.openDSN(t, pgURL(t, s.dsn, "postgres"))
 			run(t, other, "ALTER DATABASE "+s.name+" WITH ALLOW_CONNECTIONS false")
 			_, err := at(s.dsn).Enter(soon(t), claim("k"))
-			if !driverutil.RefusedForNow(err) || !strings.Contains(err.Error(), "ALLOW_CONNECTIONS true") {
-				t.Errorf("Enter of a database that takes no connections: %v", err)
-			}
+			says(t, "Enter of a database that takes no connections", err, driver.ErrRefused, "ALLOW_CONNECTIONS true")
+			steps.Same(t, "it is refused for good", permanent(err), false)
 			run(t, other, "ALTER DATABASE "+s.name+" WITH ALLOW_CONNECTIONS true")
 			return
 		}

@@ -3,13 +3,13 @@ package sql_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/swapsql"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/sqllock"
@@ -94,9 +94,7 @@ func (s *store) recorded(t *testing.T, b *sqllock.Backend, before driver.Ticket)
 	leave(t, b, before)
 	w = granted(t, b, w)
 	renewed(t, b, w)
-	if n := ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"); n != 1 {
-		t.Fatalf("%d leases have rows of their own; want one", n)
-	}
+	steps.Same(t, "leases with rows of their own", ask[int](t, s, "SELECT count(*) FROM fencelock_lease WHERE ending > 0"), 1)
 	return w
 }
 
@@ -145,9 +143,7 @@ func TestTokensRiseWhenTheClockIsSetBack(t *testing.T) {
 		busy(t, b, "k")
 		s.do(t, fmt.Sprintf("UPDATE fencelock_swap SET last = last + %d", hour))
 		w := wait(t, b, claim("k"))
-		if w.Token <= holder.Token+hour {
-			t.Errorf("token %d is drawn after %d", w.Token, holder.Token+hour)
-		}
+		steps.Rises(t, holder.Token+hour, w.Token)
 		leave(t, b, holder)
 		leave(t, b, granted(t, b, w))
 	})
@@ -202,9 +198,7 @@ func TestLockTimeoutIsTriedAgain(t *testing.T) {
 		x := s.begin(t, lockLine)
 		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 		defer cancel()
-		if err := b.Leave(ctx, holder, driver.Exit{Mark: "too early"}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Leave that cannot get through answered %v; want the end of its context", err)
-		}
+		steps.Is(t, "Leave that cannot get through", b.Leave(ctx, holder, driver.Exit{Mark: "too early"}), context.DeadlineExceeded)
 		s.settled(t, 0) // its last attempt goes on at the server until it gives up as well
 		if l, err := b.Line(soon(t), "k"); err != nil || l.Mark != "" || len(l.Claims) != 1 {
 			t.Errorf("the line is %+v, %v, after a step that did not happen", l, err)
@@ -258,13 +252,9 @@ func TestSessionKilledByAnAdmin(t *testing.T) {
 				x.undo()
 				// Nothing of it stays behind, above all no lock on the line.
 				until(t, "nobody has rows of k locked", s.unlocked)
-				if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 1 {
-					t.Errorf("%d claims are in line, %v; want one: %s was undone", len(l.Claims), err, name)
-				}
+				steps.InLine(t, name+" was undone", b, "k", 1)
 				if name == "Enter" || name == "Renew" {
-					if err := calls[name](soon(t)); err != nil {
-						t.Errorf("%s again: %v", name, err)
-					}
+					well(t, name+" again", calls[name](soon(t)))
 				}
 			}
 		}
@@ -315,9 +305,7 @@ func hourTwice(t *testing.T) {
 		for minute := -90; minute < 150; minute += 10 {
 			at := change.Add(time.Duration(minute)*time.Minute + 123456*time.Microsecond)
 			s.do(t, fmt.Sprintf("SET timestamp = %d.%06d", at.Unix(), at.Nanosecond()/1000))
-			if now := ask[int64](t, s, "SELECT "+swapsql.MySQL.SQL("{now}", "")); now != at.UnixMicro() {
-				t.Errorf("at %v the clock is %v", at, time.UnixMicro(now).UTC())
-			}
+			steps.Same(t, fmt.Sprint("the clock at ", at), ask[int64](t, s, "SELECT "+swapsql.MySQL.SQL("{now}", "")), at.UnixMicro())
 		}
 	}
 }

@@ -43,9 +43,7 @@ func TestLeasesAreOverAfterARestartOfTheHost(t *testing.T) {
 		empty(t, b)
 		gone(t, "Renew of a claim from before the restart", renew(b, soon(t), waited))
 		now := hold(t, b, noWait(claim("k")))
-		if now.Token <= waited.Token {
-			t.Errorf("the token after the restart is %d; want one above %d", now.Token, waited.Token)
-		}
+		steps.Rises(t, waited.Token, now.Token)
 		gone(t, "Leave of a claim from before the restart", b.Leave(soon(t), old, driver.Exit{}))
 		leave(t, b, now)
 	})
@@ -86,11 +84,8 @@ func TestClockOfTheHostSetBackHoldsNobodyForLong(t *testing.T) {
 		last := hold(t, b, ttl(claim("k"), 500*time.Millisecond)).Token
 		s.do(t, "UPDATE fencelock_swap SET last = last + ?", day.Microseconds())
 		b = s.reboot(t)
-		got := granted(t, b, enter(t, b, claim("k"))) // within a minute
-		if got.Token <= last+day.Microseconds() {
-			t.Errorf("the token is %d; want one above the counter, %d, though the clock is behind it", got.Token,
-				last+day.Microseconds())
-		}
+		got := granted(t, b, enter(t, b, claim("k")))      // within a minute
+		steps.Rises(t, last+day.Microseconds(), got.Token) // though the clock is behind the counter
 		leaveAll(t, b)
 	})
 }
@@ -145,12 +140,8 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 			c.Note = strings.Repeat("x", limit.Note)
 			_, full = b.Enter(soon(t), c)
 		}
-		if !errors.Is(full, driver.ErrRefused) || permanent(full) {
-			t.Errorf("Enter on a full disk answered %v; want that it was refused for now", full)
-		}
-		if full != nil && !strings.Contains(full.Error(), "room") {
-			t.Errorf("Enter on a full disk answered %v; want an error that says so", full)
-		}
+		says(t, "Enter on a full disk", full, driver.ErrRefused, "room")
+		steps.Same(t, "it is refused for good", permanent(full), false)
 		// What needs no more room goes on.
 		renewed(t, b, first)
 		leave(t, b, first)
@@ -257,9 +248,7 @@ func TestFileOfAnEarlierFormatIsRefused(t *testing.T) {
 		s.do(t, "CREATE TABLE fencelock_claim (key BLOB NOT NULL)")
 		b := s.polling(t)
 		refusal(t, b, "format 1, of an earlier fencelock", "format 2", "end all programs", "delete the file")
-		if n := ask[int](t, s, "SELECT count(*) FROM sqlite_master WHERE name = 'fencelock_swap'"); n != 0 {
-			t.Error("a refused file has new tables")
-		}
+		steps.Same(t, "new tables in a refused file", ask[int](t, s, "SELECT count(*) FROM sqlite_master WHERE name = 'fencelock_swap'"), 0)
 		s.do(t, "DROP TABLE fencelock_claim")
 		s.do(t, "DROP TABLE fencelock_meta")
 		use(t, b, "k")

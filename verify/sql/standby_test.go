@@ -85,9 +85,7 @@ func staleStandby(t *testing.T) {
 	if err := first.Err(); err != nil {
 		t.Fatalf("the first holder was told before there was a second: %v; this test shows nothing", err)
 	}
-	if second.Token() <= first.Token() {
-		t.Errorf("the second holder's token is %d, the first one's %d", second.Token(), first.Token())
-	}
+	steps.Rises(t, first.Token(), second.Token())
 	var resource fence.Gate
 	write := func() error { return nil }
 	well(t, "the resource refused the second holder", resource.Do(ctx, second.Token(), write))
@@ -100,12 +98,8 @@ func staleStandby(t *testing.T) {
 	steps.Is(t, "Release of the lost lock", first.Release(ctx), fencelock.ErrLost)
 	for name, lease := range map[string]*fencelock.Lease{"the second holder": second,
 		"who held what the standby knew of": known} {
-		if err := lease.Renew(ctx); err != nil {
-			t.Errorf("%s cannot renew: %v", name, err)
-		}
-		if err := lease.Release(ctx); err != nil {
-			t.Errorf("Release by %s: %v", name, err)
-		}
+		well(t, name+" renews", lease.Renew(ctx))
+		well(t, "Release by "+name, lease.Release(ctx))
 	}
 }
 
@@ -326,15 +320,8 @@ func refusedForNow(t *testing.T, b *sqllock.Backend, held driver.Ticket, words .
 		"Break": func(ctx context.Context) error { return b.Break(ctx, held.Key, held.Token, driver.Break{}) },
 	} {
 		err := call(soon(t))
-		if !errors.Is(err, driver.ErrRefused) || permanent(err) {
-			t.Errorf("%s: %v; want that it is refused for now", name, err)
-			continue
-		}
-		for _, word := range words {
-			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%s: %v; want %q in it", name, err, word)
-			}
-		}
+		says(t, name, err, driver.ErrRefused, words...)
+		steps.Same(t, name+" is refused for good", permanent(err), false)
 	}
 }
 

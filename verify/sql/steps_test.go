@@ -1,8 +1,10 @@
 package sql_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +62,20 @@ func goes(t testing.TB) *progress {
 func (p *progress) on() {
 	if p.ctx.Err() == nil {
 		p.timer.Reset(time.Minute)
+	}
+}
+
+// says holds err to a kind, unless that is nil, and to words.
+func says(t testing.TB, what string, err, kind error, words ...string) {
+	t.Helper()
+	if err == nil || kind != nil && !errors.Is(err, kind) {
+		t.Errorf("%s: %v; want %v", what, err, cmp.Or(kind, errors.New("an error")))
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v; want it to say %q", what, err, word)
+		}
 	}
 }
 

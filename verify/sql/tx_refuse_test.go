@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,9 +30,7 @@ func TestSnapshotOlderThanTheLock(t *testing.T) {
 			early := s.transaction(t, a, db, o)
 			s.session(t, early)
 			err := second(early.Lock(soon(t), "k"))
-			if !errors.Is(err, fencelock.ErrInvalid) || !strings.Contains(err.Error(), "first statement") {
-				t.Errorf("%v: Lock after the first statement answered %v; want that it is too late", level, err)
-			}
+			says(t, fmt.Sprint("Lock after the first statement, ", level), err, fencelock.ErrInvalid, "first statement")
 			until(t, "the claim is gone", func() bool { return inLine(t, b, "k") == 0 })
 			must(t, early.Rollback())
 
@@ -46,9 +43,7 @@ func TestSnapshotOlderThanTheLock(t *testing.T) {
 			well(t, "Lock as the first statement", <-waits)
 			var n int
 			well(t, "a query", late.QueryRow("SELECT count(*) FROM app_x").Scan(&n))
-			if n != 1 {
-				t.Errorf("%v: the transaction sees %d rows; want what the holder before has written", level, n)
-			}
+			steps.Same(t, fmt.Sprint("rows of the holder before, which are seen, ", level), n, 1)
 			usable(t, s, late)
 			s.do(t, "DELETE FROM app_x")
 		}
@@ -85,9 +80,7 @@ func TestTransactionThatCannotHaveALock(t *testing.T) {
 		refuses := func(what string, tx *sqllock.TxLocker, key, text string) {
 			t.Helper()
 			_, err := tx.Lock(soon(t), key)
-			if !errors.Is(err, fencelock.ErrInvalid) || !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: Lock answered %v; want %q", what, err, text)
-			}
+			says(t, what, err, fencelock.ErrInvalid, text)
 			until(t, "the claim is gone", func() bool { return inLine(t, b, "k") == 0 })
 		}
 		ended := s.transaction(t, a, db, nil)
@@ -110,9 +103,7 @@ func TestTransactionOnSQLiteNeedsNoLock(t *testing.T) {
 	only(t, sqlite, func(t *testing.T, s *store) {
 		db := s.open(t)
 		_, err := s.transaction(t, s.backendOn(t, db), db, nil).Lock(soon(t), "k")
-		if !errors.Is(err, fencelock.ErrInvalid) || !strings.Contains(err.Error(), "BEGIN IMMEDIATE") {
-			t.Errorf("Lock on SQLite answered %v", err)
-		}
+		says(t, "Lock on SQLite", err, fencelock.ErrInvalid, "BEGIN IMMEDIATE")
 	})
 }
 
@@ -152,9 +143,7 @@ func TestPgxTransaction(t *testing.T) {
 			t.Error("the transaction was not rolled back")
 		}
 		after := hold(t, b, claim("k"))
-		if after.Token <= before {
-			t.Errorf("token %d after %d", after.Token, before)
-		}
+		steps.Rises(t, before, after.Token)
 		leave(t, b, after)
 	})
 }
@@ -341,9 +330,7 @@ func TestRandomTransactionsAndLeases(t *testing.T) {
 			t.Error(v)
 		}
 		for key, want := range x.writes {
-			if n := ask[int](t, s, "SELECT n FROM app_n WHERE k = ?", key); n != want {
-				t.Errorf("%d writes of %s were committed, and its number is %d", want, key, n)
-			}
+			steps.Same(t, "the number of "+key, ask[int](t, s, "SELECT n FROM app_n WHERE k = ?", key), want)
 		}
 		t.Logf("%v", x.ways)
 	})

@@ -122,9 +122,8 @@ func TestTransactionsExcludeOneAnother(t *testing.T) {
 			if got == nil {
 				t.Fatalf("%s: no lock", how)
 			}
-			if one, two := int64(held.Token()), int64(got.Token()); one <= last || two <= one {
-				t.Errorf("%s: the tokens are %d, %d, %d; want them to rise", how, last, one, two)
-			}
+			steps.Rises(t, last, int64(held.Token()))
+			steps.Rises(t, held.Token(), got.Token())
 			last = int64(got.Token())
 			steps.Same(t, "the key", got.Key(), "k")
 			usable(t, s, second)
@@ -146,9 +145,7 @@ func TestClaimsAndTransactionsExcludeEachOther(t *testing.T) {
 		last := int64(0)
 		rises := func(token int64) {
 			t.Helper()
-			if token <= last {
-				t.Errorf("token %d after %d", token, last)
-			}
+			steps.Rises(t, last, token)
 			last = token
 		}
 		for _, end := range ways {

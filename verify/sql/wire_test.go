@@ -110,9 +110,7 @@ func TestRoundTrips(t *testing.T) {
 		use(t, b, "warm")
 		want := func(what string, n int) {
 			t.Helper()
-			if got := trips(); got != n {
-				t.Errorf("%s took %d round trips; want %d", what, got, n)
-			}
+			steps.Same(t, "round trips of "+what, trips(), n)
 		}
 		trips()
 		holder := hold(t, b, claim("k"))
@@ -288,12 +286,8 @@ func TestAnswerLost(t *testing.T) {
 					cut("enter")
 					unsure(t, "Enter", second(b.Enter(soon(t), c)))
 					one := hold(t, b, c)
-					if again := hold(t, b, c); one.Token != again.Token {
-						t.Errorf("a repeated Enter got token %d after %d", again.Token, one.Token)
-					}
-					if l, err := b.Line(soon(t), "k"); err != nil || len(l.Claims) != 1 {
-						t.Errorf("%d claims are in line, %v; want one", len(l.Claims), err)
-					}
+					steps.Same(t, "the token of a repeated Enter", hold(t, b, c).Token, one.Token)
+					steps.InLine(t, "after a repeated Enter", b, "k", 1)
 
 					cut("renew")
 					unsure(t, "Renew", renew(b, soon(t), one))
@@ -303,9 +297,8 @@ func TestAnswerLost(t *testing.T) {
 					cut("leave")
 					unsure(t, "Leave with a mark", b.Leave(soon(t), one, driver.Exit{Mark: mark}))
 					well(t, "a repeated Leave with a mark", b.Leave(soon(t), one, driver.Exit{Mark: mark}))
-					if w = granted(t, b, w); w.Mark != mark {
-						t.Errorf("the mark is %q; want %q", w.Mark, mark)
-					}
+					w = granted(t, b, w)
+					steps.Same(t, "the mark", w.Mark, mark)
 
 					cut("break")
 					unsure(t, "Break", b.Break(soon(t), "k", w.Token, driver.Break{Reason: "why"}))

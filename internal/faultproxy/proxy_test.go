@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // server repeats each line of its clients, and tells what it heard.
@@ -233,7 +234,7 @@ func TestActions(t *testing.T) {
 			c.says(all...)
 			hears(t, heard, test.server...)
 			hearsNothing(t, heard)
-			steps.Eventually(t, "the request comes", came)
+			testserver.Eventually(t, long, "the request comes", came)
 			c.hears(all[:test.heard]...)
 			got := all[:test.heard:test.heard] // The answers to the first two lines may be late for the action.
 			for line, err := c.read(shortly); err == nil; line, err = c.read(shortly) {

@@ -162,27 +162,18 @@ func TestLinesMayBeLeftAndEndsWithItsContext(t *testing.T) {
 func TestReadersAndWritersAreServedInOrderOfArrival(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a, b := w.client(nil), w.client(nil)
-		r1 := w.got(a.RLock(bg, "k"))
-		w1 := w.later(a, "k")
-		r2 := w.begin(func() (*fencelock.Lease, error) { return a.RLock(bg, "k") })
-		r3 := w.begin(func() (*fencelock.Lease, error) { return b.RLock(bg, "k") })
-		w2 := w.later(b, "k")
-		if r2.over() || r3.over() {
-			t.Fatal("a reader overtook a waiting writer")
-		}
+		held := w.got(a.RLock(bg, "k"))
+		read := func() (*fencelock.Lease, error) { return b.RLock(bg, "k") }
+		line := []*call{w.later(a, "k"), w.begin(read), w.later(b, "k"), w.begin(read)}
 		w.held(errOf(b.RLock(bg, "k", fencelock.Wait(0))))
-
-		w.release(r1)
-		l := w.got(w1.wait())
-		if r2.over() || r3.over() || w2.over() {
-			t.Fatal("somebody beside the writer")
+		for i, next := range line {
+			for _, k := range line[i:] {
+				steps.Same(t, "a claim has overtaken another", k.over(), false)
+			}
+			w.release(held)
+			held = w.got(next.wait())
 		}
-		w.release(l)
-		l2, l3 := w.got(r2.wait()), w.got(r3.wait())
-		steps.Same(t, "the writer overtook readers", w2.over(), false)
-		w.release(l2)
-		w.release(l3)
-		w.release(w.got(w2.wait()))
+		w.release(held)
 	})
 }
 

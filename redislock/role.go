@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,20 +50,33 @@ func (r *role) check(ctx context.Context, server *redis.Client, key string) erro
 	if !r.due() {
 		return nil
 	}
-	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
-	_ = server.Process(ctx, hello)
-	state, err := hello.Result()
-	switch text := reply.Text(err); {
-	case err == nil && state["role"] == "replica":
+	isReplica, err := replicaNow(ctx, server)
+	if isReplica {
 		r.forget()
-		return server.Process(ctx, &call{Cmd: *redis.NewCmd(ctx, eval, refuseReplica, 1, key)})
-	case err != nil && (text == "" || reply.Begins(reply.MayChange, text)):
+		refused := server.Process(ctx, &call{Cmd: *redis.NewCmd(ctx, eval, refuseReplica, 1, key)})
+		if !strings.Contains(reply.Text(refused), replicaText) {
+			return refused
+		}
+		// A failover may have made it a master before it ran the script, which masters run as well.
+		if isReplica, err = replicaNow(ctx, server); isReplica {
+			return refused
+		}
+	}
+	if text := reply.Text(err); err != nil && (text == "" || reply.Begins(reply.MayChange, text)) {
 		return err
 	}
 	now := time.Now() // it is a master, or does not know HELLO
 	r.asked.Store(&now)
 	r.master.Store(true)
 	return nil
+}
+
+// replicaNow reports whether the server says that it is a replica.
+func replicaNow(ctx context.Context, server *redis.Client) (bool, error) {
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
+	_ = server.Process(ctx, hello)
+	state, err := hello.Result()
+	return err == nil && state["role"] == "replica", err
 }
 
 // wasMaster reports whether the server, or one that had its address, may have been a master.

@@ -162,7 +162,7 @@ func (b *Backend) leaseOf(ctx context.Context, ttl time.Duration) (*lease, error
 		}
 		select {
 		case <-fetch.done:
-			if fetch.err != errNoLease {
+			if fetch.err != errNoLease || b.etcd.Ctx().Err() != nil { // a closed client gets no answer, ever
 				return fetch.lease, fetch.err
 			}
 		case <-ctx.Done():

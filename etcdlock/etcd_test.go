@@ -30,9 +30,9 @@ import (
 // lease is short for a test, and the shortest that the server grants.
 const lease = 2 * time.Second
 
-// lag is how much later than its lease a claim may end: the server looks twice a
-// second, and the removal is a step of the cluster.
-const lag = 2 * time.Second
+// lag is how much later than its lease a claim may end: ten times as late as a server that looks twice a
+// second, and removes it by a step of the cluster.
+const lag = 10 * time.Second
 
 // newPrefix is one that nobody else uses.
 func newPrefix() string { return rand.Text() + "/" }

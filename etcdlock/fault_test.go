@@ -209,7 +209,6 @@ func TestCompactionWhileWaiting(t *testing.T) {
 type silent struct {
 	grpc.ClientStream
 	swallowed *atomic.Int64
-	created   *atomic.Int64
 }
 
 func (s silent) RecvMsg(m any) error {
@@ -217,12 +216,7 @@ func (s silent) RecvMsg(m any) error {
 		if err := s.ClientStream.RecvMsg(m); err != nil {
 			return err
 		}
-		r, ok := m.(interface{ GetCreated() bool })
-		switch {
-		case !ok:
-			return nil
-		case r.GetCreated():
-			s.created.Add(1)
+		if r, ok := m.(interface{ GetCreated() bool }); !ok || r.GetCreated() {
 			return nil
 		}
 		s.swallowed.Add(1)
@@ -233,25 +227,39 @@ func (s silent) RecvMsg(m any) error {
 func TestLostWatchFallsBackToReading(t *testing.T) {
 	t.Parallel()
 	x := newScene(t)
-	var swallowed, created atomic.Int64
-	etcd := dial(t, clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(
+	var swallowed, read atomic.Int64
+	config := clientv3.Config{DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(
 		func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			s, err := open(ctx, d, cc, method, opts...)
 			if err == nil && strings.HasSuffix(method, "/Watch") {
-				s = silent{s, &swallowed, &created}
+				s = silent{s, &swallowed}
 			}
 			return s, err
 		},
-	)}}, x.server.Addr())
-	far, near := backend(t, etcd, x.prefix), x.backend()
+	), grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, q, a any, c *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			defer read.Add(1)
+			return send(ctx, method, q, a, c, opts...)
+		},
+	)}}
+	far, near := backend(t, dial(t, config, x.server.Addr()), x.prefix), x.backend()
 	for _, next := range []driver.Claim{steps.Claim("k"), steps.Reader("k")} {
 		holder := steps.Hold(t, near, steps.Claim("k"))
 		w := steps.Wait(t, far, next)
-		before := created.Load()
-		waiting := steps.Await(t, far, w)
-		testserver.Eventually(t, time.Minute, "the watch is open", func() bool { return created.Load() > before })
+		before := read.Load()
+		waiting, ctx := make(chan error, 1), steps.Soon(t)
+		go func() { // the calls go on for as long as the test has
+			now, err := w, error(nil)
+			for err == nil && !now.Granted {
+				now, err = far.Await(ctx, now)
+			}
+			waiting <- err
+		}()
+		testserver.Eventually(t, time.Minute, "the line is read before and after the watch is open", func() bool {
+			return read.Load() >= before+2
+		})
 		steps.Leave(t, near, holder)
-		steps.Within(t, time.Minute, waiting)
+		steps.Must(t, <-waiting)
 		steps.Leave(t, far, w)
 	}
 	if swallowed.Load() == 0 {

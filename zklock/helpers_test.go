@@ -319,7 +319,7 @@ const lawSession = 6 * time.Second
 // laws are the options for a store on which a connection keeps claims alive.
 var laws = []drivertest.Option{
 	drivertest.Lease(500 * time.Millisecond),
-	drivertest.ExpiryLag(lawSession + 500*time.Millisecond),
+	drivertest.ExpiryLag(lawSession + 5*time.Second),
 	drivertest.Crash(func(b driver.Backend) { b.(*Backend).crash() }),
 }
 

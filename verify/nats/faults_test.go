@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fencelock/fencelock/driver"
@@ -116,11 +115,8 @@ func TestServerWithoutJetStreamRefuses(t *testing.T) {
 func TestClosedConnectionRefusesForGood(t *testing.T) {
 	t.Parallel()
 	p := bucket(t)
-	nc, err := nats.Connect(p.URL)
-	steps.Must(t, err)
-	b, err := p.backend(nc)
-	steps.Must(t, err)
-	defer b.Close()
+	nc := p.connect(t)
+	b := p.view(t, nc)
 	nc.Close()
 	steps.Is(t, "Enter", steps.ErrOf(b.Enter(steps.Soon(t), steps.Claim("k"))), driver.ErrPermanent)
 }

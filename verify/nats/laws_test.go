@@ -31,7 +31,10 @@ func TestMain(m *testing.M) {
 	}))
 	before := runtime.NumGoroutine()
 	code := m.Run()
-	stopShared()
+	if s := shared(); s.Server != nil {
+		s.Stop()
+		os.RemoveAll(s.dir)
+	}
 	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before && code == 0; runtime.Gosched() {
 		if time.Now().After(end) {
 			fmt.Fprintln(os.Stderr, runtime.NumGoroutine()-before, "goroutines are left")
@@ -55,13 +58,28 @@ func (p place) backend(nc *nats.Conn) (*natslock.Backend, error) {
 	return natslock.New(js, &natslock.Options{Bucket: p.Bucket, Replicas: p.Replicas}), nil
 }
 
+// connect connects until the test ends.
+func (p place) connect(t testing.TB, o ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(p.URL, o...)
+	steps.Must(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// view is a backend on nc.
+func (p place) view(t testing.TB, nc *nats.Conn) *natslock.Backend {
+	t.Helper()
+	b, err := p.backend(nc)
+	steps.Must(t, err)
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
 // jetStream returns what an operator uses.
 func (p place) jetStream(t *testing.T) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(p.URL)
-	steps.Must(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(p.connect(t))
 	steps.Must(t, err)
 	return js
 }
@@ -69,41 +87,27 @@ func (p place) jetStream(t *testing.T) jetstream.JetStream {
 // open gives each view a connection of its own, as two processes have.
 func (p place) open(t *testing.T) driver.Backend {
 	t.Helper()
-	nc, err := nats.Connect(p.URL, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-	steps.Must(t, err)
-	b, err := p.backend(nc)
-	steps.Must(t, err)
-	t.Cleanup(func() { b.Close(); nc.Close() })
-	return b
+	return p.view(t, p.connect(t, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond)))
 }
 
 // shared is the server of all tests that do nothing to it.
-var shared struct {
-	once sync.Once
+var shared = sync.OnceValue(func() (s struct {
 	*natsserver.Server
 	dir string
 	err error
-}
-
-func stopShared() {
-	if shared.Server != nil {
-		shared.Stop()
+}) {
+	if s.dir, s.err = os.MkdirTemp("", "nats"); s.err == nil {
+		s.Server, s.err = natsserver.Start(s.dir)
 	}
-	os.RemoveAll(shared.dir)
-}
+	return s
+})
 
 // bucket is a new one, on the server that tests share.
 func bucket(t testing.TB) place {
 	t.Helper()
-	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "nats"); shared.err == nil {
-			shared.Server, shared.err = natsserver.Start(shared.dir)
-		}
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
-	return place{shared.URL(), rand.Text(), 0}
+	s := shared()
+	steps.Must(t, s.err)
+	return place{s.URL(), rand.Text(), 0}
 }
 
 //verify:fault NATS | the laws
@@ -121,13 +125,9 @@ func TestAnswersAreThoseOfTheModel(t *testing.T) {
 // A free lock is taken and left, and for comparison a value of a bucket is updated twice.
 func BenchmarkFreeLock(b *testing.B) {
 	p := bucket(b)
-	nc, err := nats.Connect(p.URL)
-	steps.Must(b, err)
-	defer nc.Close()
+	nc := p.connect(b)
 	b.Run("lock", func(b *testing.B) {
-		l, err := p.backend(nc)
-		steps.Must(b, err)
-		defer l.Close()
+		l := p.view(b, nc)
 		for b.Loop() {
 			t, err := l.Enter(b.Context(), steps.Claim("k"))
 			steps.Must(b, err)

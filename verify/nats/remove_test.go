@@ -10,7 +10,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fencelock/fencelock/driver"
@@ -69,11 +68,8 @@ func TestPairSendsTwoRequests(t *testing.T) { bucket(t).pair(t) }
 // which knows the line of the lock by then, and the last ticket.
 func (p place) pair(t *testing.T) (b driver.Backend, last driver.Ticket) {
 	t.Helper()
-	nc, err := nats.Connect(p.URL)
-	steps.Must(t, err)
-	b, err = p.backend(nc)
-	steps.Must(t, err)
-	t.Cleanup(func() { b.Close(); nc.Close() })
+	nc := p.connect(t)
+	b = p.view(t, nc)
 	testserver.Eventually(t, time.Minute, "a pair that sends two requests", func() bool {
 		before := nc.Stats().OutMsgs
 		last = steps.PersistEnter(t, b, steps.Claim("k"))

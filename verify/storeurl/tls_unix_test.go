@@ -31,48 +31,35 @@ import (
 	"github.com/fencelock/fencelock/storeurl"
 )
 
-// files are a CA and what it has signed, in PEM form. Every user can read them.
+// files are a certificate that is its own CA, and its key, in PEM form. Every user can read them.
 type files struct{ ca, cert, key string }
 
-// newFiles makes a CA, and a certificate for 127.0.0.1 that serves both sides.
+// newFiles makes a certificate for 127.0.0.1 that serves both sides.
 func newFiles(t *testing.T) files {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fencelock-tls-") // t.TempDir is closed to other users
 	steps.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	steps.Must(t, os.Chmod(dir, 0o755))
-	newKey := func() *ecdsa.PrivateKey {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		steps.Must(t, err)
-		return key
-	}
 	write := func(name, kind string, der []byte, mode os.FileMode) string {
 		file := filepath.Join(dir, name)
 		steps.Must(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode))
 		return file
 	}
-	caKey, key := newKey(), newKey()
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fencelock test CA"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	steps.Must(t, err)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "fencelock test"},
-		NotBefore: ca.NotBefore, NotAfter: ca.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fencelock test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), caKey)
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	steps.Must(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	steps.Must(t, err)
-	return files{
-		write("ca.pem", "CERTIFICATE", caDER, 0o644), write("cert.pem", "CERTIFICATE", der, 0o644),
-		write("key.pem", "PRIVATE KEY", keyDER, 0o644),
-	}
+	cert := write("cert.pem", "CERTIFICATE", der, 0o644)
+	return files{cert, cert, write("key.pem", "PRIVATE KEY", keyDER, 0o644)}
 }
 
 // config is for both sides.

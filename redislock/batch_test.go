@@ -1,13 +1,11 @@
 package redislock
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/fencelock/fencelock/driver"
-	"github.com/fencelock/fencelock/internal/faultproxy"
 )
 
 // together sends commands in one request, and returns what came of each as text.
@@ -32,7 +30,8 @@ func enterAll(b *Backend, claims ...driver.Claim) (cmds []*request) {
 // One call of a script judges each of its locks by itself: one that fails, is of another kind or is
 // damaged changes nothing for the others.
 func TestLocksOfOneCallAreJudgedByThemselves(t *testing.T) {
-	s, b, rdb := served(t)
+	s := newServer(t)
+	b, rdb := patient(t, s.Addr(), nil), dial(t, s)
 	held := hold(t, b, mutex("held"))
 	hold(t, b, slots("kind", 1, 2))
 	rdb.RPush(t.Context(), b.hashName("type"), "x")
@@ -78,34 +77,4 @@ func TestLocksOfOneCallAreJudgedByThemselves(t *testing.T) {
 		}
 	}
 	inLine(t, "after its Leave", b, "held", 0)
-}
-
-// A caller that goes while its call is under way costs the others nothing. Its own claim may
-// have entered, and its Leave takes that out.
-func TestCallerThatGoesLeavesTheOthersOfItsCall(t *testing.T) {
-	p, b := through(t, newServer(t))
-	leave(t, b, hold(t, b, mutex("warm up")))
-	gone, stays := mutex("gone"), mutex("stays")
-	sent := make(chan bool, 10)
-	p.onScript(enterScript, func(int) faultproxy.Action {
-		sent <- true
-		return faultproxy.HoldAnswer
-	})
-	cmds := enterAll(b, gone, stays)
-	b.transport.start(t.Context(), cmds...)
-	<-sent
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if got := b.transport.wait(ended, cmds[0]); got.err == nil {
-		t.Errorf("the one who went has %+v", got)
-	}
-	p.Handle(nil)
-	p.Resume()
-	if got := b.transport.wait(t.Context(), cmds[1]); got.err != nil {
-		t.Errorf("the other has %+v", got)
-	}
-	inLine(t, "the claim of the one who went", b, "gone", 1)
-	if err := b.Leave(t.Context(), driver.Ticket{Claim: gone}, driver.Exit{Tombstone: true}); err != nil || len(line(t, b, "gone").Claims) > 0 {
-		t.Errorf("its Leave answered %v", err)
-	}
 }

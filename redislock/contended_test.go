@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/redis/go-redis/v9"
 )
 
 // The number of commands that a hand-over runs does not depend on how many wait.
 func TestHandOverRunsAsManyCommandsInALongLineAsInAShortOne(t *testing.T) {
-	_, b, rdb := served(t)
+	s := newServer(t)
+	b, rdb := patient(t, s.Addr(), nil), dial(t, s)
+	b.subscriber.silence = time.Hour
 	for _, sc := range []*script{enterScript, leaveScript, renewScript, awaitScript} {
 		rdb.ScriptLoad(t.Context(), sc.text.(string))
 	}
@@ -38,11 +41,11 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 		for range n {
 			waiters = append(waiters, wait_(t, b, claim(key)))
 		}
-		eventually(t, "the subscription is there", func() bool { return b.subscriber.epoch.Load() != 0 }) // it is a command, too
+		subscribed(t, b) // which is a command, too
 		must(t, rdb.ConfigResetStat(t.Context()).Err())
 		leave(t, b, k)
 		waiters = append(waiters, enter(t, b, claim(key)))
-		must(t, errOf(b.read(t.Context(), waiters[n/2])))
+		must(t, steps.ErrOf(b.read(t.Context(), waiters[n/2])))
 		must(t, renew(t, b, waiters[n/2]))
 		var calls []string
 		for _, m := range regexp.MustCompile(`cmdstat_(\S+?):calls=(\d+)`).FindAllStringSubmatch(rdb.Info(t.Context(), "commandstats").Val(), -1) {
@@ -55,27 +58,31 @@ func sameCommands(t *testing.T, b *Backend, rdb *redis.Client, claim func(key st
 		for _, w := range waiters {
 			leave(t, b, w)
 		}
+		if n := len(b.waiters.byID); n != 0 {
+			t.Errorf("%d claims that have left are waited for", n)
+		}
 	}
 	if counts[0] != counts[1] {
 		t.Errorf("with 10 waiters the server ran %s\nwith 1000 waiters %s", counts[0], counts[1])
 	}
 }
 
-// The keys of a line live as long as the longest of its leases and tombstones.
+// The keys of a line live for a day or two longer than the longest of its leases and tombstones, and no longer.
 func TestKeysOfALineLiveAsLongAsItsClaims(t *testing.T) {
 	_, b, rdb := served(t)
+	const day = 24 * time.Hour
 	lasts := func(what string, want time.Duration) {
 		for _, part := range []string{"", "v", "w"} {
-			if left := rdb.PTTL(t.Context(), b.hashName("key")+part).Val(); left < want-time.Minute {
-				t.Errorf("%q ends in %v, and %s in %v", part, left, what, want)
+			left := rdb.PTTL(t.Context(), b.hashName("key")+part).Val()
+			if left < want+day-time.Minute || left > want+2*day+time.Hour {
+				t.Errorf("%q ends in %v, and %s in %v; want it to last for one or two days more", part, left, what, want)
 			}
 		}
 	}
-	const day = 24 * time.Hour
-	long := mutex("key")
-	long.TTL = 4 * day
-	held, waits, last := hold(t, b, mutex("key")), wait_(t, b, mutex("key")), wait_(t, b, long)
-	lasts("a waiter", long.TTL)
+	held, waits := hold(t, b, mutex("key")), wait_(t, b, mutex("key"))
+	lasts("a waiter", waits.TTL)
+	last := wait_(t, b, steps.TTL(mutex("key"), 4*day))
+	lasts("a second waiter", last.TTL)
 	held.TTL, waits.TTL = 8*day, 12*day
 	must(t, renew(t, b, held))
 	lasts("the holder", held.TTL)
@@ -84,6 +91,12 @@ func TestKeysOfALineLiveAsLongAsItsClaims(t *testing.T) {
 	held.TTL = 16 * day
 	must(t, b.Leave(t.Context(), held, driver.Exit{Tombstone: true}))
 	lasts("a tombstone", held.TTL)
+	if left := rdb.PTTL(t.Context(), b.hashName("key")+"x:"+held.ID).Val(); left < held.TTL-time.Minute || left > held.TTL {
+		t.Errorf("a tombstone for %v ends in %v", held.TTL, left)
+	}
+	last.TTL = maxTTL
+	must(t, renew(t, b, last))
+	lasts("the longest lease", last.TTL)
 	leave(t, b, waits)
 	leave(t, b, last)
 }

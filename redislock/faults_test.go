@@ -28,16 +28,15 @@ package redislock
 //verify:fault Redis Sentinel | the holder is stopped past its lease | TestStoppedHolderOfGroupsLearnsThatItIsGone/sentinel
 //verify:fault Redis Sentinel | the laws | TestLawsOfGroups/sentinel
 //verify:fault Redis Sentinel | the store is restarted | TestLostMasterUnderLoad/sentinel_killed
-//verify:fault Redis | BUSY with a script | TestServerBusyWithAScriptIsWaitedFor
+//verify:fault Redis | BUSY with a script | TestServerThatRefusesEachCallHeals/BUSY
 //verify:fault Redis | FLUSHALL | TestFlushAllInALoopUnderLoad
 //verify:fault Redis | FLUSHALL | TestFlushedClaimsAreGoneAndStayGone
-//verify:fault Redis | READONLY | TestReadOnlyServerIsUnknownAndNotPermanent
-//verify:fault Redis | SCRIPT FLUSH in a loop | TestScriptsThatTheServerForgotAreSentAgain
+//verify:fault Redis | READONLY | TestServerThatRefusesEachCallHeals/READONLY
+//verify:fault Redis | SCRIPT FLUSH in a loop | TestFlushAllInALoopUnderLoad
 //verify:fault Redis | a stale replica is promoted, its link cut | TestGrantThatReplicasDoNotConfirmIsTakenBack
 //verify:fault Redis | a stale replica is promoted, its link cut | TestStaleReplicaLetsASecondHolderInAndTheFirstIsTold
-//verify:fault Redis | a step that was sent twice because its answer was lost | TestPipelinesThatAreSentTwiceAreDoneOnce
+//verify:fault Redis | a step that was sent twice because its answer was lost | TestLeaveThatIsSentAgainLateWasDone
 //verify:fault Redis | answers as the model does | TestLaws
-//verify:fault Redis | eviction | TestEvictingServerTellsWhoLosesALock
 //verify:fault Redis | eviction | TestLineThatLostAPartHeals
 //verify:fault Redis | eviction | TestLineWhoseHashWasLostBeginsAnew
 //verify:fault Redis | failover of Sentinel and Cluster, slots that move, under load | TestHandOverUnderLoad
@@ -49,12 +48,11 @@ package redislock
 //verify:fault Redis | nothing is left | TestNothingStaysButTheCounter
 //verify:fault Redis | out of memory | TestLeavingAndRenewingWorkWhenMemoryIsShort
 //verify:fault Redis | requests of a free lock and of its release | TestFreeLockOfStoresIsTwoRequests/single
-//verify:fault Redis | the disk is full, or cannot be written | TestServerThatCannotSaveIsUnknownAndHeals
+//verify:fault Redis | the disk is full, or cannot be written | TestServerThatRefusesEachCallHeals/MISCONF
 //verify:fault Redis | the first waiter is killed | TestKilledProcessesOfGroups/single
 //verify:fault Redis | the holder is killed | TestKilledProcessesOfGroups/single
 //verify:fault Redis | the holder is stopped past its lease | TestStoppedHolderOfGroupsLearnsThatItIsGone/single
 //verify:fault Redis | the laws | TestLaws
-//verify:fault Redis | the push connection is killed, or silent | TestBrokenSubscriptionIsMadeAgainAndTheLineReadAgain
 //verify:fault Redis | the push connection is killed, or silent | TestLostPushIsMadeUpForByTheFallback
 //verify:fault Redis | the push connection is killed, or silent | TestSilentSubscriptionIsFoundOut
 //verify:fault Redis | the store is restarted | TestServerIsKilledAndComesBack

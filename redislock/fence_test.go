@@ -67,17 +67,27 @@ func TestFenceRefusesSmallerTokensOnly(t *testing.T) {
 	}
 }
 
-func TestFenceLetsNobodyInWithoutAToken(t *testing.T) {
-	s, _, f := newFence(t)
+func TestFenceRefusesWhatIsNotAWrite(t *testing.T) {
+	s, rdb, f := newFence(t)
 	for name, write := range writes {
-		for _, tok := range []fence.Token{0, -1, math.MinInt64} {
-			if err := write(f, "a", tok); !errors.Is(err, fence.ErrNoToken) || errors.Is(err, fence.ErrStale) {
-				t.Errorf("%s: %d: %v", name, int64(tok), err)
-			}
+		for _, tok := range []fence.Token{0, -1} {
+			steps.Is(t, fmt.Sprint(name, " with token ", tok), write(f, "a", tok), fence.ErrNoToken)
 		}
 	}
-	if n, err := s.Ask("DBSIZE"); err != nil || n != "0" {
-		t.Errorf("%s keys were written, %v", n, err)
+	for what, err := range map[string]error{
+		"no client":             NewFence(nil, nil).Set(t.Context(), "a", 1, 0, 7),
+		"a prefix with a brace": NewFence(rdb, &FenceOptions{Prefix: "a{b}:"}).Set(t.Context(), "a", 1, 0, 7),
+		"a negative Keep":       NewFence(rdb, &FenceOptions{Keep: -time.Second}).Set(t.Context(), "a", 1, 0, 7),
+		"a negative expiration": f.Set(t.Context(), "a", 1, -time.Second, 7),
+		"a value of no type":    f.Set(t.Context(), "a", struct{}{}, 0, 7),
+		"no key":                f.Script("return 1").Run(t.Context(), 7, nil).Err(),
+	} {
+		if err == nil || errors.Is(err, fence.ErrStale) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if n := ask(t, s, "DBSIZE"); n != "0" {
+		t.Errorf("%s keys were written", n)
 	}
 }
 
@@ -101,17 +111,9 @@ func TestFencedSetKnowsExpirations(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
-	if err := f.Set(t.Context(), "b", 1, time.Microsecond, 7); err != nil { // as short as can be, and not forever
-		t.Error(err)
-	}
+	must(t, f.Set(t.Context(), "b", 1, time.Microsecond, 7)) // as short as can be, and not forever
 	if left := rdb.PTTL(t.Context(), "b").Val(); left == -1 {
 		t.Error("a microsecond became forever")
-	}
-	if err := f.Set(t.Context(), "a", 1, -time.Second, 7); err == nil {
-		t.Error("a negative expiration was taken")
-	}
-	if err := f.Set(t.Context(), "a", struct{}{}, 0, 7); err == nil {
-		t.Error("a value that cannot be sent was taken")
 	}
 }
 
@@ -134,28 +136,12 @@ func TestMarksStayAsLongAsTheyAreToldTo(t *testing.T) {
 
 func TestUsersScriptSeesItsOwnKeysAndArguments(t *testing.T) {
 	s, _, f := newFence(t)
-	for _, keys := range []int{1, 2, 5} {
-		for _, args := range []int{0, 1, 5} {
-			var ks []string
-			var as []any
-			for i := range keys {
-				ks = append(ks, fmt.Sprint("k", i))
-			}
-			for i := range args {
-				as = append(as, fmt.Sprint("a", i))
-			}
-			want := fmt.Sprint(keys, args, ks, as)
-			got, err := f.Script(`
-				local all = {}
-				for _, k in ipairs(KEYS) do all[#all + 1] = k end
-				for _, a in ipairs(ARGV) do all[#all + 1] = a end
-				return {#KEYS, #ARGV, all}`).Run(t.Context(), 7, ks, as...).Slice()
-			if err != nil {
-				t.Fatal(err)
-			}
-			all := got[2].([]any)
-			if s := fmt.Sprint(got[0], got[1], all[:keys], all[keys:]); s != want {
-				t.Errorf("got %s, want %s", s, want)
+	for _, keys := range [][]string{{"k0"}, {"k0", "k1", "k2"}} {
+		for _, args := range [][]any{nil, {"a0", "a1"}} {
+			got, err := f.Script(`return {#KEYS, #ARGV, KEYS, ARGV}`).Run(t.Context(), 7, keys, args...).Slice()
+			must(t, err)
+			if got, want := fmt.Sprint(got...), fmt.Sprint(len(keys), len(args), keys, args); got != want {
+				t.Errorf("a script sees %s, want %s", got, want)
 			}
 		}
 	}
@@ -171,9 +157,6 @@ func TestUsersScriptSeesItsOwnKeysAndArguments(t *testing.T) {
 	}
 	if err := f.Script("return nil").Run(t.Context(), 7, []string{"a"}).Err(); err != redis.Nil {
 		t.Errorf("nothing is %v", err)
-	}
-	if err := f.Script("return 1").Run(t.Context(), 7, nil).Err(); err == nil || !strings.Contains(err.Error(), "no key") {
-		t.Error(err)
 	}
 }
 
@@ -206,8 +189,8 @@ func TestMarksAreInTheSlotsOfTheirKeys(t *testing.T) {
 	f := NewFence(dialCluster(t, cluster(t)), nil)
 	owner := map[string]string{}
 	for _, key := range []string{
-		"a", "orders/42", "stock:{sku1}", "{sku1}", "{sku1}:a", "a{sku1}b{sku2}", "{", "}", "{}", "a{}b", "{}{a}", "a}b", "a}{b", "{a", "a{b", "{{a}}", "{a}}",
-		"{orders/42}", "t:orders/42", "t:{orders/42}", "{1}", "s:{1}", "fence:{a}", "fence:a", "\x00\xff{", "ä", strings.Repeat("x}", 500),
+		"a", "stock:{sku1}", "{sku1}", "a{sku1}b{sku2}", "{", "}", "{}", "a{}b", "{}{a}", "a}b", "a}{b", "{a", "{{a}}", "{a}}",
+		"{a}", "t:a", "t:{a}", "{1}", "s:{1}", "fence:{a}", "\x00\xff{", strings.Repeat("x}", 500),
 	} {
 		mark := f.Mark(key)
 		if hashSlot(mark) != hashSlot(key) {
@@ -245,9 +228,9 @@ func TestFenceNeedsFewRights(t *testing.T) {
 
 func TestMarkThatIsNoTokenLetsNobodyIn(t *testing.T) {
 	_, rdb, f := newFence(t)
-	for _, mark := range []string{"", "x", "-1", "0", "07", "7.0", "7 ", "nil"} {
+	for _, mark := range []string{"", "x", "-1", "0", "07", "7.0", "7 "} {
 		must(t, rdb.Set(t.Context(), f.Mark("a"), mark, 0).Err())
-		if err := f.Set(t.Context(), "a", 1, 0, 9); err == nil || errors.Is(err, fence.ErrStale) || !strings.Contains(err.Error(), "no token") {
+		if err := f.Set(t.Context(), "a", 1, 0, 9); err == nil || errors.Is(err, fence.ErrStale) {
 			t.Errorf("%q: %v", mark, err)
 		}
 	}
@@ -258,18 +241,5 @@ func TestMarkThatIsNoTokenLetsNobodyIn(t *testing.T) {
 	}
 	if n := rdb.Exists(t.Context(), "a").Val(); n != 0 {
 		t.Error("somebody was let in")
-	}
-}
-
-func TestBadFenceOptionsAreTheFirstAnswer(t *testing.T) {
-	s := newServer(t)
-	for _, f := range []*Fence{
-		NewFence(nil, nil),
-		NewFence(dial(t, s), &FenceOptions{Prefix: "a{b}:"}),
-		NewFence(dial(t, s), &FenceOptions{Keep: -time.Second}),
-	} {
-		if err := f.Set(t.Context(), "a", 1, 0, 7); err == nil || errors.Is(err, fence.ErrStale) {
-			t.Errorf("%+v: %v", f, err)
-		}
 	}
 }

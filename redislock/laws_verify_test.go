@@ -9,7 +9,9 @@ import (
 	"github.com/fencelock/fencelock/drivertest"
 )
 
-var groupsWithLaws = groups
+var groupsWithLaws = map[string]func(t testing.TB) *group{
+	"sentinel": calm(sentinelGroup), "cluster": calm(clusterGroup),
+}
 
 // TestLawsOfOtherWays holds the other ways to run the backend to the laws of package driver.
 func TestLawsOfOtherWays(t *testing.T) {

@@ -18,9 +18,10 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
+// trial waits for a lease: for ten of them at most.
 func (g *group) trial() worker.Trial[address] {
 	return worker.Trial[address]{
-		Store: g.address(), Backend: g.connect(nil), Lease: 1500 * time.Millisecond, Late: time.Second,
+		Store: g.address(), Backend: g.connect(nil), Lease: 5 * time.Second, Late: 45 * time.Second,
 	}
 }
 

@@ -150,7 +150,12 @@ func TestAbandonedRequestIsNotSent(t *testing.T) {
 func TestRepeatsAreCounted(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
-	c := p.client()
+	c := p.client(func(o *redis.Options) { o.ReadTimeout = time.Hour })
+	open := func() *transport {
+		tr := newTransport(c, &Options{})
+		tr.queueOf(c).near = c // what is late is not sent again
+		return tr
+	}
 	other := testScript("return {2}")
 	for _, script := range []*script{one, other} {
 		must(t, c.ScriptLoad(t.Context(), script.text.(string)).Err())
@@ -160,7 +165,7 @@ func TestRepeatsAreCounted(t *testing.T) {
 			faultproxy.Pass: false, faultproxy.DropRequest: true, faultproxy.DropAnswer: true, faultproxy.LateRequest: true,
 		} {
 			t.Run(fmt.Sprintf("%s, fate %d", way, action), func(t *testing.T) {
-				tr := newTransport(c, &Options{})
+				tr := open()
 				must(t, tr.do(t.Context(), &request{script: one, key: "a"}).err) // asks the server for its role
 				sent := 0
 				p.Handle(func(r *faultproxy.Request) faultproxy.Action {
@@ -197,7 +202,7 @@ func TestRepeatsAreCounted(t *testing.T) {
 	}
 	p.Handle(nil)
 	r := &request{script: testScript("return {3}"), key: "a"}
-	if newTransport(c, &Options{}).do(t.Context(), r); r.err != nil || r.repeated {
+	if open().do(t.Context(), r); r.err != nil || r.repeated {
 		t.Errorf("a script that the server does not know: error %v, repeated %v; want an answer, and not repeated", r.err, r.repeated)
 	}
 }

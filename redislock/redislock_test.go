@@ -21,17 +21,24 @@ import (
 var (
 	must       = steps.Must
 	ok         = steps.OK
+	mutex      = steps.Claim
+	slots      = steps.Permits
 	enter      = steps.Enter
 	hold       = steps.Hold
 	wait_      = steps.Wait
 	tookAtMost = steps.TookAtMost
 	wantGone   = steps.Gone
-	eventually = steps.Eventually
 	noWait     = steps.NoWait
 	leave      = steps.Leave
 	inLine     = steps.InLine
 	renew      = steps.Renew
 )
+
+// eventually waits until what is said holds: for less than the lease of a claim, whose end must not pass for that.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	testserver.Eventually(t, time.Minute, what, holds)
+}
 
 // TestLaws holds the backend to the laws of package driver.
 func TestLaws(t *testing.T) {
@@ -82,6 +89,16 @@ func deserted(t testing.TB, s *testserver.Server) {
 func connect(t testing.TB, s *testserver.Server, o *Options) *Backend {
 	t.Helper()
 	return closing(t, New(dial(t, s), o))
+}
+
+// patient opens a Backend that waits for each answer, however late: it sends no request twice.
+func patient(t testing.TB, addr string, o *Options) *Backend {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: time.Hour})
+	t.Cleanup(func() { rdb.Close() })
+	b := closing(t, New(rdb, o))
+	b.transport.queueOf(rdb).near = rdb
+	return b
 }
 
 // served starts a server, and opens a Backend and a client of the server itself.
@@ -198,9 +215,6 @@ func dialCluster(t testing.TB, s *testserver.Server) *redis.ClusterClient {
 	return c
 }
 
-// errOf is the error of a call whose other result does not matter.
-func errOf[T any](_ T, err error) error { return err }
-
 // ask sends one command to a server.
 func ask(t testing.TB, s *testserver.Server, words ...string) string {
 	t.Helper()
@@ -209,35 +223,22 @@ func ask(t testing.TB, s *testserver.Server, words ...string) string {
 	return answer
 }
 
-// mutex is an exclusive claim that lasts longer than a test.
-func mutex(key string) driver.Claim { return steps.TTL(steps.Claim(key), time.Minute) }
-
-// slots is a claim on a semaphore.
-func slots(key string, weight, size int64) driver.Claim {
-	return steps.TTL(steps.Permits(key, weight, size), time.Minute)
-}
-
-// granted awaits a grant, and says how long that took.
-func granted(t testing.TB, b *Backend, k driver.Ticket) time.Duration {
+// granted awaits a grant. Each new call may read the line, so it makes no more of them than it has to.
+func granted(t testing.TB, b *Backend, k driver.Ticket) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	start := time.Now()
-	for {
+	for ctx := steps.Soon(t); !k.Granted; {
 		now, err := b.Await(ctx, k)
 		if err != nil {
 			t.Errorf("Await on %q: %v", k.Key, err)
-			return time.Since(start)
+			return
 		}
-		if now.Granted {
-			return time.Since(start)
-		}
+		k = now
 	}
 }
 
 // onlyPushed has b read no line by itself for longer than granted waits.
 func onlyPushed(b *Backend) *Backend {
-	b.fallback = time.Minute
+	b.fallback = time.Hour
 	return b
 }
 
@@ -270,7 +271,7 @@ func line(t testing.TB, b *Backend, key string) driver.Line {
 // noticed waits until the client of b reaches the server again.
 func noticed(t testing.TB, b *Backend) {
 	t.Helper()
-	eventually(t, "the client has noticed", func() bool { return errOf(b.Line(t.Context(), "key")) == nil })
+	eventually(t, "the client has noticed", func() bool { return steps.ErrOf(b.Line(t.Context(), "key")) == nil })
 }
 
 // permanent reports whether err says that asking again is useless.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/internal/driverutil"
 	rule "github.com/fencelock/fencelock/internal/line"
 	"github.com/redis/go-redis/v9"
@@ -84,9 +85,9 @@ func TestLeaseEndsToTheMicrosecond(t *testing.T) {
 		"Renew":        func(k driver.Ticket) error { return renew(t, b, k) },
 		"Leave":        func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{}) },
 		"Leave, marks": func(k driver.Ticket) error { return b.Leave(ctx, k, driver.Exit{Mark: "m"}) },
-		"Await":        func(k driver.Ticket) error { return errOf(b.read(ctx, k)) },
+		"Await":        func(k driver.Ticket) error { return steps.ErrOf(b.read(ctx, k)) },
 		"Break":        func(k driver.Ticket) error { return b.Break(ctx, k.Key, k.Token, driver.Break{}) },
-		"Adopt":        func(k driver.Ticket) error { return errOf(b.Adopt(ctx, k, mutex(k.Key))) },
+		"Adopt":        func(k driver.Ticket) error { return steps.ErrOf(b.Adopt(ctx, k, mutex(k.Key))) },
 		"Reserve": func(k driver.Ticket) error {
 			if done, err := b.Reserve(ctx, k, 9); done || err != nil {
 				return err
@@ -128,7 +129,7 @@ func TestTombstoneIsOnlyEverProlonged(t *testing.T) {
 	marker.TTL = minTTL
 	hold(t, b, marker)
 	eventually(t, "the shorter tombstone is over", func() bool { return len(line(t, b, "other").Claims) == 0 })
-	wantGone(t, "Enter of an ID with a tombstone of a minute", errOf(b.Enter(t.Context(), c)))
+	wantGone(t, "Enter of an ID with a tombstone of a minute", steps.ErrOf(b.Enter(t.Context(), c)))
 }
 
 // A claim under notice that another process adopts ends then, and lingers for as long as was promised to whoever waits,
@@ -138,7 +139,7 @@ func TestAdoptedClaimLingersAfterItsNotice(t *testing.T) {
 	k, by := hold(t, b, mutex("key")), mutex("key")
 	must(t, b.Break(t.Context(), "key", k.Token, driver.Break{Reason: "soon", Notice: time.Second, Delay: time.Hour}))
 	for range 2 { // the answer may be lost
-		must(t, errOf(b.Adopt(t.Context(), k, by)))
+		must(t, steps.ErrOf(b.Adopt(t.Context(), k, by)))
 	}
 	if stays := clock.rdb.PTTL(t.Context(), b.hashName("key")+"x:"+by.ID).Val(); stays < time.Hour {
 		t.Errorf("a late Enter of the new ID is kept out for %v", stays)

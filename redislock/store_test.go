@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest"
+	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -93,53 +94,6 @@ func TestNothingStaysButTheCounter(t *testing.T) {
 	}
 }
 
-// A lock whose processes have all died vanishes, claims first.
-func TestEverythingExpiresByItself(t *testing.T) {
-	_, b, rdb := served(t)
-	ctx := t.Context()
-	for _, ttl := range []time.Duration{20 * minTTL, time.Minute, 48 * time.Hour, maxTTL} {
-		key := ttl.String()
-		// Alone, renewed, with waiters, renewed again, left with a tombstone, broken, lingering.
-		c := mutex(key)
-		c.TTL = ttl
-		for stage := range 6 {
-			switch stage {
-			case 0:
-				hold(t, b, c)
-			case 1:
-				k := driver.Ticket{Claim: c, Token: 1}
-				must(t, renew(t, b, k))
-			case 2:
-				w := c
-				w.ID = "waiter"
-				enter(t, b, w)
-			case 3:
-				b.Renew(ctx, []driver.Ticket{{Claim: c}, {Claim: c}})
-			case 4:
-				b.Leave(ctx, driver.Ticket{Claim: driver.Claim{Key: key, ID: "left", TTL: ttl}}, driver.Exit{Tombstone: true})
-			case 5:
-				b.Leave(ctx, driver.Ticket{Claim: c, Token: 1}, driver.Exit{Linger: ttl})
-			}
-			for _, name := range rdb.Keys(ctx, "*{"+key+"}*").Val() {
-				left := rdb.PTTL(ctx, name).Val()
-				if left == -2 {
-					continue // it has just expired
-				}
-				if left <= 0 {
-					t.Errorf("stage %d, lease %v: %s never expires", stage, ttl, name)
-				}
-				least, most := ttl+24*time.Hour, ttl+49*time.Hour
-				if strings.Contains(name, "}x:") {
-					least, most = ttl, ttl
-				}
-				if left < least-time.Second || left > most {
-					t.Errorf("stage %d, lease %v: %s expires in %v", stage, ttl, name, left)
-				}
-			}
-		}
-	}
-}
-
 func TestLockOfAnotherVersionIsRefused(t *testing.T) {
 	_, b, rdb := served(t)
 	rdb.Set(t.Context(), b.hashName("first"), "1 held", 0)
@@ -202,7 +156,7 @@ func TestLineThatLostAPartHeals(t *testing.T) {
 		if k, err := b.Enter(t.Context(), noWait(mutex(key))); err == nil {
 			t.Errorf("without %s a claim was let in: %+v", part, k)
 		}
-		wantGone(t, "who waited", errOf(b.read(t.Context(), w)))
+		wantGone(t, "who waited", steps.ErrOf(b.read(t.Context(), w)))
 		leave(t, b, k)
 		k = hold(t, b, mutex(key))
 		next := wait_(t, b, mutex(key))
@@ -239,15 +193,15 @@ func TestLineWhoseHashWasLostBeginsAnew(t *testing.T) {
 // callsOf are the calls of b on the claim of k.
 func callsOf(b *Backend, k driver.Ticket) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
-		"Enter": func(ctx context.Context) error { return errOf(b.Enter(ctx, mutex(k.Key))) },
-		"Await": func(ctx context.Context) error { return errOf(b.Await(ctx, k)) },
+		"Enter": func(ctx context.Context) error { return steps.ErrOf(b.Enter(ctx, mutex(k.Key))) },
+		"Await": func(ctx context.Context) error { return steps.ErrOf(b.Await(ctx, k)) },
 		"Renew": func(ctx context.Context) error { return b.Renew(ctx, []driver.Ticket{k})[0] },
 		"Leave": func(ctx context.Context) error { return b.Leave(ctx, k, driver.Exit{}) },
 		"Leave with a mark": func(ctx context.Context) error {
 			return b.Leave(ctx, k, driver.Exit{Mark: "m"})
 		},
 		"Break": func(ctx context.Context) error { return b.Break(ctx, k.Key, k.Token, driver.Break{Reason: "reason"}) },
-		"Line":  func(ctx context.Context) error { return errOf(b.Line(ctx, k.Key)) },
+		"Line":  func(ctx context.Context) error { return steps.ErrOf(b.Line(ctx, k.Key)) },
 		"Lines": func(ctx context.Context) (err error) {
 			for _, err = range b.Lines(ctx, k.Key) {
 			}

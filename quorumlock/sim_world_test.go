@@ -3,7 +3,6 @@ package quorumlock_test
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,18 +21,8 @@ import (
 	"github.com/fencelock/fencelock/internal/testmember"
 )
 
-// The nodes are memlock members with clocks of their own, behind links that lose and delay. Rules
-// can be broken on purpose: a simulation that finds nothing then proves nothing.
-
-// rule is which rule of ballots a node breaks.
-type rule string
-
-const (
-	whole      rule = ""
-	compareNot rule = "ballots are not compared"
-	letBack    rule = "wiped nodes are let back at once"
-	oneSided   rule = "ballots may be as far ahead as they like"
-)
+// The nodes are memlock members with clocks of their own, behind links that lose and delay. That the simulation
+// finds a broken rule is shown by verify/mutants, which breaks each rule of the members.
 
 // What the nodes of the simulation take each other's clocks for.
 var simMembership = ballot.Membership{Skew: 500 * time.Millisecond, MaxTTL: 1100 * time.Millisecond}
@@ -41,48 +31,16 @@ var simMembership = ballot.Membership{Skew: 500 * time.Millisecond, MaxTTL: 1100
 // its ballots alone.
 type simNode struct {
 	*testmember.Member
-	rule   rule
 	offset int64 // µs
 
+	down atomic.Bool
 	mu   sync.Mutex
-	down bool
-	// What a node that breaks a rule remembers instead of the Store.
-	ready time.Time
-	last  map[string]int64
-	given map[string]int64 // tokens by id
 }
 
-func newSimNode(r rule, offset time.Duration) *simNode {
-	n := &simNode{Member: testmember.New(simMembership), rule: r, offset: offset.Microseconds()}
+func newSimNode(offset time.Duration) *simNode {
+	n := &simNode{Member: testmember.New(simMembership), offset: offset.Microseconds()}
 	n.Member.Initialise(context.Background())
-	n.forget()
 	return n
-}
-
-func (n *simNode) forget() { n.last, n.given = map[string]int64{}, map[string]int64{} }
-
-// wipe is a restart without the data.
-func (n *simNode) wipe() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.Flush()
-	n.forget()
-	n.ready = time.Now().Add(simMembership.MaxTTL)
-	if n.rule == letBack {
-		n.Member.Initialise(context.Background())
-	}
-}
-
-func (n *simNode) set(down bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.down = down
-}
-
-func (n *simNode) isDown() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.down
 }
 
 func (n *simNode) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
@@ -99,9 +57,6 @@ type enters = func(context.Context, driver.Claim) (driver.Ticket, error)
 func (n *simNode) enter(ctx context.Context, c driver.Claim, inner enters) (driver.Ticket, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.rule != whole && n.rule != letBack {
-		return n.falsely(ctx, c)
-	}
 	c.Ballot -= n.offset
 	t, err := inner(ctx, c)
 	t.Token += n.offset
@@ -111,41 +66,6 @@ func (n *simNode) enter(ctx context.Context, c driver.Claim, inner enters) (driv
 	case *driver.BusyError:
 		e.Token += n.offset
 	}
-	return t, err
-}
-
-// falsely enters as a node does that breaks its rule: the Store orders the line, and
-// the ballot is judged here.
-func (n *simNode) falsely(ctx context.Context, c driver.Claim) (driver.Ticket, error) {
-	l, _ := n.Line(ctx, c.Key)
-	now, skew := time.Now().UnixMicro()+n.offset, simMembership.Skew.Microseconds()
-	last, known := n.last[c.Key], n.given[c.ID] != 0
-	weight := c.Weight
-	for _, s := range l.Claims {
-		weight += s.Weight
-	}
-	if !known && weight <= c.Capacity {
-		if n.rule != compareNot {
-			if left := time.Until(n.ready); left > 0 {
-				return driver.Ticket{}, &ballot.QuarantineError{Left: left}
-			}
-			if c.Ballot <= max(last, now-skew) {
-				return driver.Ticket{}, ballot.Error{Last: max(last, now)}
-			}
-		}
-	}
-	ballot := c.Ballot
-	c.Ballot = 0
-	t, err := n.Member.Enter(ctx, c)
-	var busy *driver.BusyError
-	switch {
-	case errors.As(err, &busy):
-		busy.Token = last
-	case err == nil && !known:
-		n.given[c.ID] = ballot
-		n.last[c.Key] = max(last, ballot+c.Span-1)
-	}
-	t.Token = n.given[c.ID]
 	return t, err
 }
 
@@ -185,7 +105,7 @@ func send[A any](l *link, ctx context.Context, f func(ctx context.Context) A) (a
 	answer := make(chan A, 1)
 	go func() {
 		time.Sleep(j.there)
-		if l.isDown() {
+		if l.down.Load() {
 			return
 		}
 		a := f(context.Background())

@@ -35,14 +35,14 @@ func TestRedisMemberKeepsTheLaws(t *testing.T) {
 //verify:fault A quorum of five Redis | the laws
 func TestQuorumOfFiveKeepsTheLaws(t *testing.T) {
 	t.Parallel()
-	all := lawful(t)
+	all := ready(t, servers(t, 5), lasting)
 	drivertest.Run(t, func(t *testing.T) driver.Backend { return openSettling(t, all) }, drivertest.Lease(time.Second))
 }
 
 //verify:fault A quorum of five Redis | answers as the model does
 func TestQuorumOfFiveAnswersAsTheModelSays(t *testing.T) {
 	t.Parallel()
-	all := lawful(t)
+	all := ready(t, servers(t, 5), lasting)
 	drivertest.Model(t, func(t *testing.T) driver.Backend { return lateQuorum{openSettling(t, all)} })
 }
 
@@ -62,17 +62,11 @@ func (lateQuorum) SendsAgainAfter() time.Duration { return late }
 // second, and its claim would stay on a slow node for minutes.
 func openSettling(t *testing.T, all []*testserver.Server) *quorumlock.Backend {
 	t.Helper()
-	b := openAs(t, all, lasting)
+	b := open(t, all, lasting)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		steps.Must(t, b.Settle(ctx))
 	})
 	return b
-}
-
-// lawful starts five servers whose leases last long.
-func lawful(t *testing.T) []*testserver.Server {
-	t.Helper()
-	return readyAs(t, servers(t, 5), lasting)
 }

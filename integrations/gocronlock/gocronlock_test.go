@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,50 +21,9 @@ import (
 )
 
 func open(t *testing.T, s *memlock.Store) *fencelock.Client {
-	c := testclient.New(t, s, &fencelock.Options{TTL: time.Second})
+	c := testclient.New(t, s, nil)
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// machines starts n schedulers, each with a client of its own, and ends them.
-func machines(t *testing.T, n int, option func(i int, c *fencelock.Client) gocron.SchedulerOption, job func(i int)) {
-	t.Helper()
-	store := memlock.New()
-	for i := range n {
-		s, err := gocron.NewScheduler(option(i, open(t, store)), gocron.WithStopTimeout(5*time.Second))
-		steps.Must(t, err)
-		// All start at the same time, as replicas of one program do, but for their clocks.
-		at := time.Now().Add(300*time.Millisecond + time.Duration(i)*30*time.Millisecond)
-		if _, err := s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(at)), gocron.NewTask(func() { job(i) }), gocron.WithName("report")); err != nil {
-			t.Fatal(err)
-		}
-		s.Start()
-		t.Cleanup(func() {
-			steps.OK(t, s.Shutdown())
-		})
-	}
-}
-
-// The job is over sooner than the next clock says that it is to begin.
-func TestShortJobRunsOnOneMachine(t *testing.T) {
-	var runs atomic.Int32
-	machines(t, 4, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
-		return gocron.WithDistributedLocker(gocronlock.NewLocker(c, 2*time.Second))
-	}, func(int) { runs.Add(1) })
-	testserver.Eventually(t, time.Minute, "it runs", func() bool { return runs.Load() > 0 })
-	time.Sleep(time.Second) // real time: so that it could run once more
-	if n := runs.Load(); n != 1 {
-		t.Errorf("it ran %d times", n)
-	}
-}
-
-// The test above can fail: without the time that the name stays taken, it does.
-func TestShortJobRunsEverywhereWithoutAPeriod(t *testing.T) {
-	var runs atomic.Int32
-	machines(t, 4, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
-		return gocron.WithDistributedLocker(gocronlock.NewLocker(c, 0))
-	}, func(int) { runs.Add(1) })
-	testserver.Eventually(t, time.Minute, "it runs on all machines", func() bool { return runs.Load() == 4 })
 }
 
 // TestDurationJobRunsOnceInEachPeriod starts three machines a third of a period apart: their ticks
@@ -204,29 +162,6 @@ func TestOneMachineLeadsAndTheNextFollows(t *testing.T) {
 		steps.Same(t, "how many lead", n, 1)
 		all[i].stop()
 		<-all[i].Done()
-	}
-}
-
-func TestOnlyTheLeaderRunsJobs(t *testing.T) {
-	var mu sync.Mutex
-	ran := map[int]int{}
-	machines(t, 3, func(_ int, c *fencelock.Client) gocron.SchedulerOption {
-		return gocron.WithDistributedElector(gocronlock.NewElector(t.Context(), c, "scheduler"))
-	}, func(i int) {
-		mu.Lock()
-		defer mu.Unlock()
-		ran[i]++
-	})
-	testserver.Eventually(t, time.Minute, "the job runs", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(ran) > 0
-	})
-	time.Sleep(time.Second) // real time: so that another machine could run it
-	mu.Lock()
-	defer mu.Unlock()
-	if len(ran) != 1 {
-		t.Errorf("the job ran on machines %v", ran)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
-	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -38,31 +37,6 @@ func pod(t *testing.T, dir string) (*sql.DB, *fencelock.Client) {
 	c := testclient.New(t, locks, nil)
 	t.Cleanup(func() { c.Close() })
 	return openDB(t, "file:"+filepath.Join(dir, "shop.db")+"?_pragma=busy_timeout(5000)"), c
-}
-
-func TestPodsThatStartAtOnceMigrateOnce(t *testing.T) {
-	dir := t.TempDir()
-	var mu sync.Mutex
-	applied := 0
-	var all sync.WaitGroup
-	for range 4 {
-		db, client := pod(t, dir)
-		all.Go(func() {
-			p, err := goose.NewProvider(goose.DialectSQLite3, db, migrations,
-				goose.WithLocker(gooselock.New(client, "migrate/shop")))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			results, err := p.Up(t.Context())
-			steps.OK(t, err)
-			mu.Lock()
-			defer mu.Unlock()
-			applied += len(results)
-		})
-	}
-	all.Wait()
-	steps.Same(t, "migrations were applied", applied, len(migrations))
 }
 
 func TestMigrationWaitsForTheLock(t *testing.T) {

@@ -79,7 +79,7 @@ func TestLockThatMigrateGaveUpIsFreeAfterClose(t *testing.T) {
 	steps.OK(t, steps.ErrOf(m.Close()))
 	steps.Must(t, held.Release(t.Context()))
 	other := testclient.New(t, store, nil)
-	testserver.Eventually(t, 10*time.Second, "the lock is free", func() bool {
+	testserver.Eventually(t, time.Minute, "the lock is free", func() bool {
 		l, err := other.TryLock(t.Context(), "migrate/shop")
 		if err == nil {
 			err = l.Release(t.Context())

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -55,27 +54,6 @@ func up(d database.Driver) error {
 		return err
 	}
 	return m.Up()
-}
-
-func TestPodsThatStartAtOnceMigrateOnce(t *testing.T) {
-	dir := t.TempDir()
-	errs := make([]error, 4)
-	var all sync.WaitGroup
-	for i := range errs {
-		d, _ := pod(t, dir)
-		all.Go(func() { errs[i] = up(d) })
-	}
-	all.Wait()
-	migrated := 0
-	for _, err := range errs {
-		switch {
-		case err == nil:
-			migrated++
-		case !errors.Is(err, migrate.ErrNoChange):
-			t.Error(err)
-		}
-	}
-	steps.Same(t, "pods migrated", migrated, 1)
 }
 
 // TestBeginThatFailsMigratesNothing has Begin end what an earlier pod left: it is called with the lock

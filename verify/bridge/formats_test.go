@@ -18,6 +18,7 @@ import (
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock/etcdmutex"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
 	"github.com/fencelock/fencelock/redislock/redisson"
@@ -77,15 +78,12 @@ func TestBridgeLosesTheLockOfEachFormat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := open(t)
-			c := client(t, bridge.New(bridge.Foreign(f.lock), memlock.New()), 3*time.Second)
-			l, err := c.Lock(t.Context(), "order/42")
-			steps.Must(t, err)
+			l := testclient.Lock(t, client(t, bridge.New(bridge.Foreign(f.lock), memlock.New())), "order/42")
 			steps.Must(t, f.steal(t.Context(), "order/42"))
-			select {
-			case <-l.Context().Done():
-			case <-time.After(time.Minute): // real time: a bound
-				t.Fatal("the lock was not lost")
-			}
+			testserver.Eventually(t, time.Minute, "a renewal finds that the lock is lost", func() bool {
+				_ = l.Renew(t.Context())
+				return l.Err() != nil
+			})
 			if err := l.Err(); !strings.Contains(fmt.Sprint(err), "the old store") {
 				t.Errorf("the loss is %v; want one that names the old store", err)
 			}
@@ -104,6 +102,22 @@ func again(ctx context.Context, try func() (bool, error)) error {
 			return ctx.Err()
 		case <-time.After(5 * time.Millisecond): // real time: as these libraries do
 		}
+	}
+}
+
+// tries wants a Try of id to take the lock of order/42, or to find it taken.
+func tries(t *testing.T, l bridge.ForeignLock, id string, want bool) {
+	t.Helper()
+	if got, err := l.Try(t.Context(), "order/42", id, lease); got != want || err != nil {
+		t.Fatalf("%s: Try of the %s: %v, %v; want %v", l.Name(), id, got, err, want)
+	}
+}
+
+// releases wants id to have held the lock of order/42, or a place in its line.
+func releases(t *testing.T, l bridge.ForeignLock, id string) {
+	t.Helper()
+	if had, err := l.Release(t.Context(), "order/42", id); !had || err != nil {
+		t.Errorf("%s: Release of the %s: %v, %v", l.Name(), id, had, err)
 	}
 }
 
@@ -204,8 +218,8 @@ func shedlock(t *testing.T, db *sql.DB, d foreign.Dialect) format {
 	table := `CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP%[1]s NOT NULL,
 		locked_at TIMESTAMP%[1]s NOT NULL DEFAULT CURRENT_TIMESTAMP%[1]s, locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))`
 	insert := `INSERT INTO shedlock(name, lock_until, locked_at, locked_by) VALUES($1, timezone('utc', CURRENT_TIMESTAMP) +
-		interval '10 seconds', timezone('utc', CURRENT_TIMESTAMP), $2)
-		ON CONFLICT (name) DO UPDATE SET lock_until = timezone('utc', CURRENT_TIMESTAMP) + interval '10 seconds',
+		interval '30 seconds', timezone('utc', CURRENT_TIMESTAMP), $2)
+		ON CONFLICT (name) DO UPDATE SET lock_until = timezone('utc', CURRENT_TIMESTAMP) + interval '30 seconds',
 		locked_at = timezone('utc', CURRENT_TIMESTAMP), locked_by = $2
 		WHERE shedlock.name = $1 AND shedlock.lock_until <= timezone('utc', CURRENT_TIMESTAMP)`
 	update, precision := "", ""
@@ -213,8 +227,8 @@ func shedlock(t *testing.T, db *sql.DB, d foreign.Dialect) format {
 	steal := `UPDATE shedlock SET locked_by = 'somebody' WHERE name = $1`
 	if d == foreign.MySQL {
 		insert = `INSERT IGNORE INTO shedlock(name, locked_by, lock_until, locked_at)
-			VALUES(?, ?, TIMESTAMPADD(MICROSECOND, 10000000, UTC_TIMESTAMP(3)), UTC_TIMESTAMP(3))`
-		update = `UPDATE shedlock SET lock_until = TIMESTAMPADD(MICROSECOND, 10000000, UTC_TIMESTAMP(3)),
+			VALUES(?, ?, TIMESTAMPADD(MICROSECOND, 30000000, UTC_TIMESTAMP(3)), UTC_TIMESTAMP(3))`
+		update = `UPDATE shedlock SET lock_until = TIMESTAMPADD(MICROSECOND, 30000000, UTC_TIMESTAMP(3)),
 			locked_at = UTC_TIMESTAMP(3), locked_by = ? WHERE name = ? AND lock_until <= UTC_TIMESTAMP(3)`
 		unlock = `UPDATE shedlock SET lock_until = UTC_TIMESTAMP(3) WHERE name = ? AND locked_by = ?`
 		steal, precision = `UPDATE shedlock SET locked_by = 'somebody' WHERE name = ?`, "(3)"
@@ -265,7 +279,7 @@ func getLock(t *testing.T) format {
 	db := mariaDB(t)
 	return format{
 		other: func(ctx context.Context, key string) (func() error, fence.Token, error) {
-			return inSession(ctx, db, `SELECT GET_LOCK(?, 60)`, `SELECT RELEASE_LOCK(?)`, key)
+			return inSession(ctx, db, `SELECT GET_LOCK(?, 3600)`, `SELECT RELEASE_LOCK(?)`, key)
 		},
 		lock: foreign.GetLock(db, ""),
 		steal: func(ctx context.Context, key string) error {
@@ -294,9 +308,7 @@ func inSession(ctx context.Context, db *sql.DB, lock, unlock, key string) (func(
 
 // etcdMutex is the package concurrency itself.
 func etcdMutex(t *testing.T) format {
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{testserver.Etcd(t).Addr()}, DialTimeout: 10 * time.Second})
-	steps.Must(t, err)
-	t.Cleanup(func() { etcd.Close() })
+	etcd := etcdClient(t, clientv3.Config{Endpoints: []string{testserver.Etcd(t).Addr()}})
 	return format{
 		other: func(ctx context.Context, key string) (func() error, fence.Token, error) {
 			s, err := concurrency.NewSession(etcd, concurrency.WithTTL(int(lease/time.Second)))
@@ -319,17 +331,13 @@ func TestAdvisoryLockHasTheNumberOfTheApplication(t *testing.T) {
 	t.Parallel()
 	db := postgresDB(t)
 	l := foreign.Advisory(db, func(key string) int64 { return int64(crc32.ChecksumIEEE([]byte(key))) })
-	if got, err := l.Try(t.Context(), "order/42", "id", lease); !got || err != nil {
-		t.Fatal(got, err)
-	}
+	tries(t, l, "id", true)
 	var got bool
 	q := `SELECT pg_try_advisory_lock($1)`
 	if err := db.QueryRowContext(t.Context(), q, crc32.ChecksumIEEE([]byte("order/42"))).Scan(&got); err != nil || got {
 		t.Errorf("the number of the application is free: %v, %v", got, err)
 	}
-	if had, err := l.Release(t.Context(), "order/42", "id"); !had || err != nil {
-		t.Error(had, err)
-	}
+	releases(t, l, "id")
 }
 
 // MariaDB and MySQL count the rows that a statement changes. A renewal in the millisecond of the grant changed none,
@@ -337,15 +345,10 @@ func TestAdvisoryLockHasTheNumberOfTheApplication(t *testing.T) {
 func TestHolderOfShedLockRenewsAtOnce(t *testing.T) {
 	t.Parallel()
 	l := shedlock(t, mariaDB(t), foreign.MySQL).lock
-	if got, err := l.Try(t.Context(), "order/42", "id", lease); !got || err != nil {
-		t.Fatal(got, err)
-	}
 	for range 1000 {
+		tries(t, l, "id", true)
 		if has, err := l.Renew(t.Context(), "order/42", "id", lease); !has || err != nil {
 			t.Fatalf("Renew: %v, %v", has, err)
-		}
-		if has, err := l.Try(t.Context(), "order/42", "id", lease); !has || err != nil {
-			t.Fatalf("Try of the holder: %v, %v", has, err)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"database/sql"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/etcdlock"
 	"github.com/fencelock/fencelock/fence"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 	"github.com/fencelock/fencelock/sqllock"
@@ -23,7 +23,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-const lease = 10 * time.Second
+const lease = 30 * time.Second
 
 // program takes a lock, and returns how to release it, and its token if it has one.
 type program func(ctx context.Context, key string) (release func() error, token fence.Token, err error)
@@ -45,10 +45,8 @@ func postgresStore(t *testing.T) drivertest.Opener {
 	t.Helper()
 	url := testserver.Postgres(t).URL()
 	return func(t *testing.T) driver.Backend {
-		db, err := sql.Open("pgx", url)
-		steps.Must(t, err)
-		b := sqllock.New(db, sqllock.Postgres, &sqllock.Options{CreateTables: true})
-		t.Cleanup(func() { b.Close(); db.Close() })
+		b := sqllock.New(open(t, "pgx", url), sqllock.Postgres, &sqllock.Options{CreateTables: true})
+		t.Cleanup(func() { b.Close() })
 		return b
 	}
 }
@@ -58,17 +56,15 @@ func etcdStore(t *testing.T) drivertest.Opener {
 	t.Helper()
 	addr := testserver.Etcd(t).Addr()
 	return func(t *testing.T) driver.Backend {
-		etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 10 * time.Second})
-		steps.Must(t, err)
-		b := etcdlock.New(etcd, nil)
-		t.Cleanup(func() { b.Close(); etcd.Close() })
+		b := etcdlock.New(etcdClient(t, clientv3.Config{Endpoints: []string{addr}}), nil)
+		t.Cleanup(func() { b.Close() })
 		return b
 	}
 }
 
 func locks(t *testing.T, b driver.Backend) program {
 	t.Helper()
-	c := client(t, b, lease)
+	c := client(t, b)
 	return func(ctx context.Context, key string) (func() error, fence.Token, error) {
 		l, err := c.Lock(ctx, key)
 		if err != nil {
@@ -78,10 +74,9 @@ func locks(t *testing.T, b driver.Backend) program {
 	}
 }
 
-func client(t *testing.T, b driver.Backend, ttl time.Duration) *fencelock.Client {
+func client(t *testing.T, b driver.Backend) *fencelock.Client {
 	t.Helper()
-	c, err := fencelock.New(b, &fencelock.Options{TTL: ttl})
-	steps.Must(t, err)
+	c := testclient.New(t, b, &fencelock.Options{TTL: lease})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -90,7 +85,7 @@ func client(t *testing.T, b driver.Backend, ttl time.Duration) *fencelock.Client
 // tokens rise, also above last, that of the programs before.
 func exclude(t *testing.T, all map[string]program, last *atomic.Int64, names ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	var inside atomic.Int32
 	var work sync.WaitGroup

@@ -45,14 +45,8 @@ func TestServerThatRefusesAForeignLockHasDoneNothing(t *testing.T) {
 			t.Parallel()
 			rdb := redisClient(t)
 			steps.Must(t, rdb.Do(t.Context(), tt.cause...).Err())
-			for format, lock := range map[string]bridge.ForeignLock{
-				"setnx": setnx.New(rdb, "mutex:"), "redisson": redisson.New(rdb, ""),
-			} {
-				c := client(t, bridge.New(bridge.Foreign(lock), memlock.New()), lease)
-				_, err := c.TryLock(t.Context(), "key")
-				if !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrPermanent) != tt.stays {
-					t.Errorf("%s: TryLock returned %v; want a refusal, for good: %v", format, err, tt.stays)
-				}
+			for _, lock := range []bridge.ForeignLock{setnx.New(rdb, "mutex:"), redisson.New(rdb, "")} {
+				refuses(t, name, lock, tt.stays, "")
 			}
 		})
 	}
@@ -66,9 +60,7 @@ func TestStepOfAForeignLockIsSentOnce(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: p.Addr()})
 	t.Cleanup(func() { rdb.Close() })
 	lock := setnx.New(rdb, "")
-	if ok, err := lock.Try(t.Context(), "other", "id", lease); !ok || err != nil {
-		t.Fatal(ok, err) // the server knows the script now
-	}
+	tries(t, lock, "id", true) // the server knows the script now
 	var sent atomic.Int32
 	p.Handle(func(r *faultproxy.Request) faultproxy.Action {
 		if !strings.EqualFold(r.Args()[0], "evalsha") {
@@ -88,8 +80,7 @@ func TestStepOfAForeignLockIsSentOnce(t *testing.T) {
 // refuses wants a refusal of the server to say that nothing happened, whether it stays, to which lock, and what to do.
 func refuses(t *testing.T, what string, lock bridge.ForeignLock, stays bool, says string) {
 	t.Helper()
-	c := client(t, bridge.New(bridge.Foreign(lock), memlock.New()), lease)
-	_, err := c.TryLock(t.Context(), "order/42")
+	_, err := client(t, bridge.New(bridge.Foreign(lock), memlock.New())).TryLock(t.Context(), "order/42")
 	if !errors.Is(err, driver.ErrRefused) || errors.Is(err, driver.ErrPermanent) != stays {
 		t.Errorf("%s, %s: TryLock returned %v; want a refusal, for good: %v", what, lock.Name(), err, stays)
 	}
@@ -189,26 +180,24 @@ func TestGetLockIsNotGrantedByAServerThatIsReadOnly(t *testing.T) {
 	t.Parallel()
 	db := mariaDB(t)
 	l := foreign.GetLock(db, "")
-	step := func(want bool, refused bool, f func(context.Context, string, string, time.Duration) (bool, error), id string) {
-		t.Helper()
-		got, err := f(t.Context(), "order/42", id, lease)
-		if got != want || errors.Is(err, driver.ErrRefused) != refused || err != nil && !refused {
-			t.Errorf("%s got %v, %v; want %v, and a refusal: %v", id, got, err, want, refused)
-		}
-	}
-	step(true, false, l.Try, "holder")
-	step(false, false, l.Try, "waiter")
-	step(false, false, l.Try, "waiter") // it waits in the line of the server
+	tries(t, l, "holder", true)
+	tries(t, l, "waiter", false)
+	tries(t, l, "waiter", false) // it waits in the line of the server
 	do(t, db, "SET GLOBAL read_only = 1")
-	step(false, true, l.Renew, "holder")
+	steps.Is(t, "Renew", steps.ErrOf(l.Renew(t.Context(), "order/42", "holder", lease)), driver.ErrRefused)
 	do(t, db, "SET GLOBAL read_only = 0")
-	step(true, false, l.Renew, "holder") // nobody else has got it
-	do(t, db, "SET GLOBAL read_only = 1")
-	if had, err := l.Release(t.Context(), "order/42", "holder"); !had || err != nil {
-		t.Fatal(had, err)
+	if has, err := l.Renew(t.Context(), "order/42", "holder", lease); !has || err != nil { // nobody else has got it
+		t.Errorf("Renew: %v, %v", has, err)
 	}
-	step(false, false, l.Try, "waiter") // its turn came, and it has left the line
-	step(false, true, l.Try, "waiter")
+	do(t, db, "SET GLOBAL read_only = 1")
+	releases(t, l, "holder")
+	testserver.Eventually(t, time.Minute, "a claim is refused after its turn came", func() bool {
+		got, err := l.Try(t.Context(), "order/42", "waiter", lease)
+		if got || err != nil && !errors.Is(err, driver.ErrRefused) {
+			t.Fatalf("Try of the waiter: %v, %v", got, err)
+		}
+		return err != nil
+	})
 	// The server ends the session of a claim that was refused when it sees that the connection is closed.
 	testserver.Eventually(t, time.Minute, "the lock of a claim that was refused is free", func() (free bool) {
 		steps.Must(t, db.QueryRowContext(t.Context(), `SELECT IS_FREE_LOCK('order/42')`).Scan(&free))
@@ -232,9 +221,7 @@ func TestShedLockGivesUpAConnectionThatIsReadOnly(t *testing.T) {
 		do(t, c.db, c.readOnly)
 		_, err := l.Try(t.Context(), "order/42", "id", lease)
 		steps.Is(t, "Try at a server that is read-only", err, driver.ErrRefused)
-		if got, err := l.Try(t.Context(), "order/42", "id", lease); !got || err != nil {
-			t.Errorf("Try again: %v, %v", got, err)
-		}
+		tries(t, l, "id", true)
 	}
 }
 
@@ -309,30 +296,18 @@ func TestRefusedClaimLeavesTheLineOfAMutex(t *testing.T) {
 	t.Parallel()
 	etcd := etcdClient(t, clientv3.Config{Endpoints: []string{testserver.Etcd(t).Addr()}})
 	l := etcdmutex.New(etcd, "locks/")
-	try := func(id string) (bool, error) { return l.Try(t.Context(), "order/42", id, lease) }
-	if got, err := try("holder"); !got || err != nil {
-		t.Fatal(got, err)
-	}
-	if got, err := try("waiter"); got || err != nil {
-		t.Fatal(got, err)
-	}
+	tries(t, l, "holder", true)
+	tries(t, l, "waiter", false)
 	alarm(t, etcd, pb.AlarmRequest_ACTIVATE)
-	steps.Is(t, "Try without space", steps.ErrOf(try("other")), driver.ErrRefused)
-	if got, err := try("waiter"); got || err != nil {
-		t.Errorf("Try of a claim in line: %v, %v; it needs no space", got, err)
-	}
-	for _, id := range []string{"waiter", "holder"} {
-		if had, err := l.Release(t.Context(), "order/42", id); !had || err != nil {
-			t.Errorf("Release of the %s: %v, %v", id, had, err)
-		}
-	}
+	steps.Is(t, "Try without space", steps.ErrOf(l.Try(t.Context(), "order/42", "other", lease)), driver.ErrRefused)
+	tries(t, l, "waiter", false) // a claim in line needs no space
+	releases(t, l, "waiter")
+	releases(t, l, "holder")
 	alarm(t, etcd, pb.AlarmRequest_DEACTIVATE)
 	if left, err := etcd.Get(context.Background(), "locks/", clientv3.WithPrefix()); err != nil || left.Count > 0 {
 		t.Errorf("%d keys are left, %v", left.Count, err)
 	}
-	if got, err := try("other"); !got || err != nil {
-		t.Errorf("Try of a free lock: %v, %v", got, err)
-	}
+	tries(t, l, "other", true)
 }
 
 // cut is the way to a server that has lost its leader, or loses answers.
@@ -382,16 +357,10 @@ func TestStepOfAMutexThatIsHalfDoneIsUnknown(t *testing.T) {
 	}
 	unknown("Try whose answer is lost", l.Try, "left")
 	unknown("Try whose answer is lost", l.Try, "holder")
-	if had, err := l.Release(t.Context(), "order/42", "left"); !had || err != nil {
-		t.Errorf("Release of a claim whose answer was lost: %v, %v", had, err)
-	}
+	releases(t, l, "left")
 	way.losesAnswers = false
-	if got, err := l.Try(t.Context(), "order/42", "holder", lease); !got || err != nil {
-		t.Fatalf("Try again: %v, %v; want the lock", got, err)
-	}
-	if got, err := l.Try(t.Context(), "order/42", "waiter", lease); got || err != nil {
-		t.Fatal(got, err)
-	}
+	tries(t, l, "holder", true)
+	tries(t, l, "waiter", false)
 	way.noLeader = true
 	unknown("Renew that has started the lease again", l.Renew, "holder")
 	unknown("Try that has started the lease again", l.Try, "waiter")

@@ -234,9 +234,7 @@ func TestLostSwapTellsNobody(t *testing.T) {
 			return nil
 		}
 		left(t, a, holder)
-		if got, err := a.Await(t.Context(), waiter); !driver.Gone(err) {
-			t.Errorf("Await of a broken claim returned %+v, error %v", got, err)
-		}
+		steps.Gone(t, "Await of a broken claim", steps.ErrOf(a.Await(t.Context(), waiter)))
 	})
 }
 
@@ -424,9 +422,7 @@ func TestWhatIsOldIsForgotten(t *testing.T) {
 			put(fmt.Sprint("f", i), "used", &driver.Exit{})
 			synctest.Wait()
 		}
-		if keys := s.list(); fmt.Sprint(keys) != "[marked used]" {
-			t.Errorf("the store has %q", keys)
-		}
+		steps.Same(t, "the keys of the store", fmt.Sprint(s.list()), "[marked used]")
 	})
 }
 

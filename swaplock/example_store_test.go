@@ -264,9 +264,7 @@ func TestDirectoryForgetsWhatIsIdle(t *testing.T) {
 	steps.Must(t, err)
 	keys, err := s.keys("")
 	steps.Must(t, err)
-	if fmt.Sprint(stale, keys) != "[held] [held marked]" {
-		t.Errorf("%q are to be looked at, and %q are kept", stale, keys)
-	}
+	steps.Same(t, "what is to be looked at, and what is kept", fmt.Sprint(stale, keys), "[held] [held marked]")
 }
 
 // The page for those who write a store has this one whole.

@@ -170,15 +170,11 @@ func letNoTwoIn(t *testing.T, arrive bool, goroutines, turns int) {
 	c := &crowd{t: t, start: time.Now()}
 	c.play(store, goroutines, turns)
 	c.judge()
-	if n, want := c.granted.Load(), int64(2*goroutines*turns); n != want {
-		t.Errorf("%d grants; want %d", n, want)
-	}
+	steps.Same(t, "grants", c.granted.Load(), int64(2*goroutines*turns))
 	for l, err := range swaplock.New(toy).Lines(t.Context(), "") {
 		t.Errorf("somebody is left: %+v, error %v", l, err)
 	}
-	if n := toy.records(); n != 0 {
-		t.Errorf("%d records are left", n)
-	}
+	steps.Same(t, "records are left", toy.records(), 0)
 }
 
 // A waiter with a record is taken out; the swap is lost, because the holder leaves just before, and by the next attempt
@@ -210,9 +206,8 @@ func TestNewerFormatIsRefusedByName(t *testing.T) {
 	if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "format 2") {
 		t.Errorf("Enter answered %v", err)
 	}
-	if st, _ := store.Read(t.Context(), "k", -1); string(st.Document) != doc {
-		t.Errorf("the document is %s", st.Document)
-	}
+	st, _ := store.Read(t.Context(), "k", -1)
+	steps.Same(t, "the document", string(st.Document), doc)
 }
 
 // halting loses each swap. It refuses the messages of one half of all claims, and the answers to the others are cut.

@@ -56,9 +56,7 @@ func TestRenewalWithoutItsSwapMakesNoRecord(t *testing.T) {
 		waiter := entered(t, a, exclusive("waiter", time.Minute))
 		s.before = cutNow
 		steps.Is(t, "the first renewal", renewed(t, a, waiter), errCut)
-		if n := s.records(); n != 0 {
-			t.Errorf("%d records belong to no document", n)
-		}
+		steps.Same(t, "records of no document", s.records(), 0)
 		time.Sleep(2 * time.Minute)
 		left(t, b, holder)
 		steps.Hold(t, b, exclusive("next", time.Hour)) // a claim whose lease has ended does not bar the way
@@ -89,9 +87,8 @@ func TestBreakWithoutItsSwapBreaksNothing(t *testing.T) {
 		a, b := opened(t, s), opened(t, s.toy)
 		entered(t, b, exclusive("holder", time.Hour))
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
-		if err := renewed(t, b, waiter); err != nil || s.records() != 1 {
-			t.Fatalf("error %v, or the waiter has no record", err)
-		}
+		steps.Must(t, renewed(t, b, waiter))
+		steps.Same(t, "records", s.records(), 1)
 		s.before = cutNow
 		steps.Is(t, "Break", a.Break(t.Context(), "k", waiter.Token, driver.Break{Reason: "enough"}), errCut)
 		steps.Well(t, "Renew of a claim that was not broken", renewed(t, b, waiter))
@@ -131,13 +128,10 @@ func TestWaiterThatGivesUpLeavesNoRecord(t *testing.T) {
 			entered(t, b, exclusive(fmt.Sprint("before", i), time.Hour))
 		}
 		waiter := entered(t, b, exclusive("waiter", time.Hour))
-		if err := renewed(t, b, waiter); err != nil || s.records() != 1 {
-			t.Fatalf("%d records, error %v", s.records(), err)
-		}
+		steps.Must(t, renewed(t, b, waiter))
+		steps.Same(t, "records", s.records(), 1)
 		left(t, b, waiter)
-		if n := s.records(); n != 0 {
-			t.Errorf("%d records are left", n)
-		}
+		steps.Same(t, "records are left", s.records(), 0)
 	})
 }
 
@@ -233,9 +227,7 @@ func TestLeaveUnderNoticeByAMessage(t *testing.T) {
 		}
 		left(t, a, holder)
 		err := a.Leave(t.Context(), holder, driver.Exit{}) // by a message at once, as the last swap came too late
-		if !driver.Gone(err) {
-			t.Errorf("the second Leave returned %v", err)
-		}
+		steps.Gone(t, "the second Leave", err)
 	})
 }
 
@@ -248,9 +240,7 @@ func TestLeaseAfterTheMachineHasSleptIsWhole(t *testing.T) {
 		b.Sleep(time.Hour)
 		s.requests.Store(0)
 		entered(t, b, exclusive("second", time.Minute))
-		if n := s.requests.Load(); n != 2 {
-			t.Errorf("to enter cost %d requests; want a Read and a Swap", n)
-		}
+		steps.Same(t, "requests to enter: a Read and a Swap", s.requests.Load(), 2)
 	})
 }
 
@@ -260,9 +250,7 @@ func TestAwaitOfAnExpiredClaimLooks(t *testing.T) {
 		b := opened(t, onlySwaps{newToy()})
 		ticket := entered(t, b, exclusive("holder", 100*time.Millisecond))
 		time.Sleep(200 * time.Millisecond)
-		if got, err := b.Await(t.Context(), ticket); !driver.Gone(err) {
-			t.Errorf("Await returned %+v, error %v", got, err)
-		}
+		steps.Gone(t, "Await", steps.ErrOf(b.Await(t.Context(), ticket)))
 	})
 }
 

@@ -65,9 +65,7 @@ func helped(t *testing.T, f func(t *testing.T, s *asking, a, b *swaplock.Backend
 }
 
 func settled(t *testing.T, b *swaplock.Backend) {
-	if err := b.Settle(t.Context(), "k"); err != nil {
-		t.Error(err)
-	}
+	steps.OK(t, b.Settle(t.Context(), "k"))
 }
 
 func reader(id string) driver.Claim {
@@ -80,9 +78,7 @@ func reader(id string) driver.Claim {
 func noticed(t *testing.T, b *swaplock.Backend, ticket driver.Ticket) driver.Ticket {
 	t.Helper()
 	how := driver.Break{Reason: "enough", Notice: time.Minute}
-	if err := b.Break(t.Context(), ticket.Key, ticket.Token, how); err != nil {
-		t.Fatal(err)
-	}
+	steps.Must(t, b.Break(t.Context(), ticket.Key, ticket.Token, how))
 	return ticket
 }
 
@@ -167,12 +163,8 @@ func TestCallThatAnotherClientDoes(t *testing.T) {
 			helped(t, func(t *testing.T, _ *asking, a, b *swaplock.Backend) {
 				ticket := tt.in(t, b)
 				start := time.Now()
-				if err := tt.do(t, a, ticket); err != nil {
-					t.Errorf("it has been done, and the call returned: %v", err)
-				}
-				if d := time.Since(start); d > time.Second/2 {
-					t.Errorf("it has been done, and the call returned after %v", d)
-				}
+				steps.Well(t, "the call, which has been done", tt.do(t, a, ticket))
+				steps.TookAtMost(t, start, time.Second/2)
 				steps.InLine(t, tt.what, b, "k", tt.left)
 			})
 		})
@@ -188,9 +180,7 @@ func TestFirstRenewalsThatAnotherClientDoes(t *testing.T) {
 			tickets = append(tickets, entered(t, b, reader(fmt.Sprint("reader", i))))
 		}
 		for i, err := range a.Renew(t.Context(), tickets) {
-			if err != nil {
-				t.Errorf("claim %d: %v", i, err)
-			}
+			steps.Well(t, i, err)
 		}
 	})
 }
@@ -255,9 +245,7 @@ func TestFirstRenewalAfterAShorterOne(t *testing.T) {
 		longer := waiter
 		longer.TTL = 3 * time.Minute
 		s.before = func() error { return renewed(t, b, waiter) }
-		if err := renewed(t, a, longer); err != nil {
-			t.Fatal(err)
-		}
+		steps.Must(t, renewed(t, a, longer))
 		time.Sleep(2 * time.Minute)
 		steps.InLine(t, "two minutes later", b, "k", 2)
 	})

@@ -183,9 +183,7 @@ func TestBatchWhatIsLeftOutIsSentAlone(t *testing.T) {
 		st = x.next()
 		st.answer <- nil
 		for _, n := range []int{0, 2} {
-			if got := <-done[n]; got.err != nil {
-				t.Errorf("call %d returned %v", n, got.err)
-			}
+			steps.Well(t, n, (<-done[n]).err)
 		}
 	})
 }

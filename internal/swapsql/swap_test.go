@@ -91,9 +91,7 @@ func TestNewsIsToldToTheProcessesThatItConcerns(t *testing.T) {
 		{Token: 1}, {Token: 2, Node: "a"}, {Token: 3, Node: "b"}, {Token: 4, Node: "a"},
 	}}
 	st := New(nil, Postgres, Options{}).swap("k", 1, 0, c)
-	if got := st.Args[len(st.Args)-1]; got != "{fencelock_news_a,fencelock_news_b}" {
-		t.Errorf("those who listen to %v are told", got)
-	}
+	steps.Same(t, "those who are told", st.Args[len(st.Args)-1], any("{fencelock_news_a,fencelock_news_b}"))
 	c.News = c.News[:1]
 	if st := New(nil, Postgres, Options{}).swap("k", 1, 0, c); strings.Contains(st.Text, "pg_notify") {
 		t.Error("there is nobody who listens, and the database is told to notify")
@@ -135,7 +133,5 @@ func TestNewsAreToldOnceOrNotAtAll(t *testing.T) {
 			t.Errorf("from %d to %d: %v, %v; want %v, %v", tt.from, tt.to, got, ok, tt.want, tt.ok)
 		}
 	}
-	if got := told(3, &swaplock.Change{News: []swaplock.News{a}}); got != "" {
-		t.Errorf("an empty line has the news %q", got)
-	}
+	steps.Same(t, "the news of an empty line", told(3, &swaplock.Change{News: []swaplock.News{a}}), "")
 }

@@ -81,9 +81,8 @@ func leaveIsTheVictim(t *testing.T, s *store) {
 	}
 	x.end()
 	well(t, "Leave, which was the victim of a deadlock", <-left)
-	if w = granted(t, b, w); w.Mark != "left once" {
-		t.Errorf("the mark is %q", w.Mark)
-	}
+	w = granted(t, b, w)
+	steps.Same(t, "the mark", w.Mark, "left once")
 	leave(t, b, w)
 	empty(t, b)
 }

@@ -336,9 +336,7 @@ func TestCopyThatWentOnKeepsItsClaims(t *testing.T) {
 			ask[int64](t, s, "SELECT version FROM fencelock_swap"),
 			column[int64](t, db, "SELECT version FROM fencelock_swap")[0],
 		}
-		if versions[0] != versions[1] {
-			t.Fatalf("the file and the copy have versions %v; want one", versions)
-		}
+		steps.Same(t, "the version of the copy", versions[1], versions[0])
 		must(t, there.Close())
 		must(t, db.Close())
 		program, err := s.openDSN(t, s.dsn).Conn(soon(t))
@@ -349,9 +347,7 @@ func TestCopyThatWentOnKeepsItsClaims(t *testing.T) {
 		replace()
 		must(t, second(program.ExecContext(soon(t), "ROLLBACK")))
 		must(t, program.Close())
-		if err := <-broken; !driver.Gone(err) {
-			t.Errorf("Break of a claim that has left in the copy returned %v; want GoneError", err)
-		}
+		gone(t, "Break of a claim that has left in the copy", <-broken)
 		others := s.polling(t)
 		busy(t, others, "k")
 		renewed(t, others, next)

@@ -134,9 +134,7 @@ func essentials(t *testing.T, a, b driver.Backend) {
 	steps.OK(t, b.Leave(soon(t), next, driver.Exit{Mark: "done \x00\xff"}))
 	for _, end := range []struct{ key, mark, reason string }{{c.Key, "done \x00\xff", "why ☂"}, {plain.Key, "", ""}} {
 		marked := granted(t, a, enter(t, a, claim(end.key)))
-		if string(marked.Mark) != end.mark {
-			t.Errorf("the mark is %q; want %q", marked.Mark, end.mark)
-		}
+		steps.Same(t, "the mark", string(marked.Mark), end.mark)
 		steps.OK(t, b.Break(soon(t), end.key, marked.Token, driver.Break{Reason: end.reason}))
 		var gone driver.GoneError
 		if _, err := a.Enter(soon(t), marked.Claim); !errors.As(err, &gone) || !gone.Broken ||

@@ -81,9 +81,7 @@ func TestNotifiesOnlyWhenSomebodyWaits(t *testing.T) {
 			t.Error("a waiter of another process was not told")
 		}
 		leave(t, a, granted(t, a, w))
-		if n := len(told); n > 0 {
-			t.Errorf("%d notifications too many", n)
-		}
+		steps.Same(t, "notifications too many", len(told), 0)
 		empty(t, b)
 	})
 }

@@ -72,9 +72,7 @@ func (m *mask) takeTurns(t *testing.T, b driver.Backend, asked int32) {
 func (m *mask) brokenPool(t *testing.T, b driver.Backend, broken int32) {
 	m.broken.Store(broken)
 	use(t, b, "k")
-	if n := m.sent.Load(); n != 1 {
-		t.Errorf("Enter was sent %d times; want once", n)
-	}
+	steps.Same(t, "Enter was sent", m.sent.Load(), 1)
 }
 
 // One that says so when the answer is read has sent it, and that is not done twice.
@@ -82,12 +80,8 @@ func breaksBeforeTheAnswer(t *testing.T, b driver.Backend, m *mask) {
 	m.breaks.Store(1)
 	c := claim("k")
 	_, err := b.Enter(soon(t), c)
-	if err == nil || permanent(err) || driver.Gone(err) {
-		t.Errorf("Enter answered %v; want an error that leaves its outcome open", err)
-	}
-	if n := m.sent.Load(); n != 1 {
-		t.Errorf("Enter was sent %d times; want once", n)
-	}
+	unsure(t, "Enter", err)
+	steps.Same(t, "Enter was sent", m.sent.Load(), 1)
 	m.breaks.Store(0)
 	leave(t, b, hold(t, b, c))
 }

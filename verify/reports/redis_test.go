@@ -22,7 +22,7 @@ var quick, writable = testserver.Config("repl-diskless-sync-delay 0"), testserve
 // lockingBy makes a Client with a client of Redis of the program's own.
 func lockingBy(t *testing.T, addr string, change func(*redis.Options)) *fencelock.Client {
 	t.Helper()
-	o := &redis.Options{Addr: addr}
+	o := &redis.Options{Addr: addr, ReadTimeout: time.Minute} // a busy machine breaks no connection
 	if change != nil {
 		change(o)
 	}

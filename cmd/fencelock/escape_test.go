@@ -10,8 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // beats is a program that ends for KILL only, says its process id, and writes on and on.
@@ -69,7 +72,7 @@ func TestKilledHolderTakesWithItWhatLeftItsGroup(t *testing.T) {
 	onEachEscape(t, func(s *stage, holder *proc, pid int) {
 		holder.signal("KILL")
 		holder.wait()
-		eventually(s.t, "the writer has ended", func() bool { return !alive(pid) })
+		testserver.Eventually(s.t, time.Minute, "the writer has ended", func() bool { return !alive(pid) })
 		// And long before anybody else can begin.
 		s.wants(exitNotAcquired, "wait", "-w", "0", "n")
 	})

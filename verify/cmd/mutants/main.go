@@ -27,8 +27,8 @@ import (
 	"github.com/fencelock/fencelock/verify/mutants"
 )
 
-// limit is how long one call of go test may run.
-const limit = 2 * time.Minute
+// limit is how long one call of go test may run: a test of the command waits three minutes before it fails.
+const limit = 5 * time.Minute
 
 func main() {
 	only := flag.String("only", "", "run those of which the name or the file matches this pattern, whatever the case")

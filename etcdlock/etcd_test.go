@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 		}
 		return etcdlock.New(c, &etcdlock.Options{Prefix: s.Prefix}), func() { c.Close() }, nil
 	}))
-	testserver.Parallel("24")
+	testserver.Parallel(24)
 	before := runtime.NumGoroutine()
 	code := m.Run()
 	testserver.StopShared(code != 0)

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) {
 		rdb := at.dial()
 		return New(rdb, nil), func() { rdb.Close() }, nil
 	}))
-	testserver.Parallel("4")
+	testserver.Parallel(4)
 	m.Run()
 }
 

@@ -306,7 +306,7 @@ func TestMain(m *testing.M) {
 	worker.Main(worker.On(func(s store) (driver.Backend, func(), error) {
 		return New([]string{s.Server}, &Options{Prefix: s.Prefix, SessionTimeout: s.Session}), func() {}, nil
 	}))
-	testserver.Parallel("16")
+	testserver.Parallel(16)
 	code := m.Run()
 	testserver.StopShared(code != 0)
 	os.Exit(code)

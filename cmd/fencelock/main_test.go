@@ -79,7 +79,7 @@ func testMain(m *testing.M) int {
 	}
 	os.Setenv("HOME", dir)
 	heedSignals()
-	testserver.Parallel("16")
+	testserver.Parallel(16)
 	return m.Run()
 }
 

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 )
 
@@ -58,16 +60,16 @@ func StopShared(failed bool) {
 	shared.stop = nil
 }
 
-// Parallel lets n tests of the calling package run at once, unless -parallel says otherwise.
-// Tests of servers wait most of the time and need no processor for that. TestMain calls it.
-func Parallel(n string) {
+// Parallel lets n tests of the calling package run at once on two processors, and half as many on one, unless
+// -parallel says otherwise. Tests of servers wait most of the time and need no processor for that. TestMain calls it.
+func Parallel(n int) {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if given {
 		return
 	}
-	if err := flag.Set("test.parallel", n); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(n*min(2, runtime.GOMAXPROCS(0))/2)); err != nil {
 		panic(err)
 	}
 }

@@ -66,7 +66,7 @@ func finds(t *testing.T, b driver.Backend, ttl time.Duration, want ...string) do
 
 // Most of the time a test here waits for a server, or for a network that is slow on purpose.
 func TestMain(m *testing.M) {
-	testserver.Parallel("6")
+	testserver.Parallel(6)
 	os.Exit(m.Run())
 }
 

@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) {
 	redis.SetLogger(noLog{})
 	worker.Main(hold)
-	testserver.Parallel("6")
+	testserver.Parallel(6)
 	os.Exit(m.Run())
 }
 

@@ -76,7 +76,7 @@ func (i *instance) kill() {
 var commands string // the folder of the command that is tested
 
 func TestMain(m *testing.M) {
-	testserver.Parallel("4")
+	testserver.Parallel(4)
 	var err error
 	if commands, err = os.MkdirTemp("", "fencelock-serve"); err != nil {
 		panic(err)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	mysql.SetLogger(log.New(io.Discard, "", 0))
 	line.ForgetEvery = 10000 * time.Hour // tests count the statements of a step, and each Backend begins at random
 	worker.Main(worker.On(place.open))
-	testserver.Parallel("12")
+	testserver.Parallel(12)
 	code := m.Run()
 	testserver.StopShared(code != 0)
 	err := goleak.Find()

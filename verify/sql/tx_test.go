@@ -297,7 +297,8 @@ func TestTransactionsInALineAreNoDeadlock(t *testing.T) {
 			!errors.Is(err, context.Canceled) || !errors.As(err, new(*driver.BusyError)) {
 			t.Errorf("Lock behind another transaction answered %v; want that ctx ended, and who holds it", err)
 		}
-		// The first one has given up: it waits for nobody.
+		// The first one has given up, which goes on behind its call: it waits for nobody.
+		until(t, "its claim is gone", func() bool { return inLine(t, b, "y") == 1 })
 		waits := behind(func() error { return second(two.Lock(soon(t), "x")) })
 		until(t, "the second transaction waits", func() bool { return inLine(t, a, "x") == 2 })
 		pause(time.Second) // it looks for a deadlock meanwhile

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/redislock"
 )
@@ -77,7 +78,7 @@ func scraping(t *testing.T, workers ...*worker) *testserver.Server {
 		targets = append(targets, w.addr)
 	}
 	return testserver.Prometheus(t, testserver.Config(
-		"global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms}",
+		"global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}",
 		fmt.Sprintf("rule_files: [%q]", rules),
 		"scrape_configs:",
 		"  - job_name: workers",
@@ -129,8 +130,7 @@ func client(t *testing.T, store string) *fencelock.Client {
 	opts, err := redis.ParseURL(store)
 	must(t, err)
 	rdb := redis.NewClient(opts)
-	locks, err := fencelock.New(redislock.New(rdb, nil), nil)
-	must(t, err)
+	locks := testclient.New(t, redislock.New(rdb, nil), nil)
 	t.Cleanup(func() {
 		_ = locks.Close()
 		_ = rdb.Close()

@@ -54,17 +54,9 @@ func TestTraceOfThreeProcesses(t *testing.T) {
 		if job.ID == "" || wait.Parent != job.ID || hold.Parent != job.ID {
 			t.Errorf("%s has the spans %+v", all[i].name, spans)
 		}
-		// The beginning of a hold is counted back from its end, by another clock than the end of the wait.
-		const clocks = 50 * time.Millisecond
-		if wait.Start.Before(job.Start) || hold.Start.Before(wait.End.Add(-clocks)) || job.End.Before(hold.End) {
-			t.Errorf("the spans of %s are not in their order: %+v", all[i].name, spans)
-		}
 		var want []string
 		if i > 0 {
 			want = []string{traces[0]["job"].ID}
-			if before := traces[i-1]["fencelock hold"]; hold.Start.Before(before.End.Add(-clocks)) {
-				t.Errorf("%s holds the key from %v on, and the one before until %v", all[i].name, hold.Start, before.End)
-			}
 		}
 		if !slices.Equal(wait.Links, want) {
 			t.Errorf("the wait of %s is linked to %q, want %q", all[i].name, wait.Links, want)

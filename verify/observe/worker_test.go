@@ -67,7 +67,7 @@ func work(url string) error {
 	}
 	spanned := traces.OnEvent()
 	locks, err := fencelock.New(redislock.New(redis.NewClient(opts), nil), &fencelock.Options{
-		Owner: os.Getenv(workerName), TTL: 2 * time.Second,
+		Owner: os.Getenv(workerName), TTL: 6 * time.Second,
 		OnEvent: func(e fencelock.Event) { metrics(e); spanned(e) }, Trace: otelfence.Traceparent,
 	})
 	if err != nil {

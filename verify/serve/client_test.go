@@ -57,45 +57,39 @@ func (c *client) post(ctx context.Context, path string, body any) (status int, a
 	return res.StatusCode, answer
 }
 
+// insist sends a request until it has an answer. again says that an earlier copy may have had one.
+func (c *client) insist(ctx context.Context, path string, body any) (sent time.Time, status int, answer []byte, again bool) {
+	for ; ctx.Err() == nil; again = true {
+		sent = time.Now()
+		status, answer = c.post(ctx, path, body)
+		if status != 0 && status != http.StatusBadGateway && status != http.StatusServiceUnavailable {
+			break
+		}
+		pauseOrEnd(ctx, 20*time.Millisecond)
+	}
+	return sent, status, answer, again
+}
+
 // acquire takes key, however often it has to ask. Every request of it has the same request_id.
 func (c *client) acquire(ctx context.Context, key, wish string, ttl time.Duration) (*held, error) {
-	for ctx.Err() == nil {
-		sent := time.Now()
-		status, answer := c.post(ctx, "/v1/acquire", map[string]any{
-			"key": key, "owner": c.name, "request_id": wish, "wait": "5s", "stay": true, "ttl": ttl.String(),
-		})
-		switch status {
-		case http.StatusOK:
-			h := &held{}
-			if err := json.Unmarshal(answer, h); err != nil {
-				return nil, err
-			}
-			h.until = sent.Add(time.Duration(h.WaitedMS+h.LeftMS) * time.Millisecond)
-			return h, nil
-		case 0, http.StatusBadGateway, http.StatusServiceUnavailable:
-			pauseOrEnd(ctx, 20*time.Millisecond)
-		default:
-			return nil, fmt.Errorf("acquire: %d %s", status, answer)
-		}
+	sent, status, answer, _ := c.insist(ctx, "/v1/acquire", map[string]any{
+		"key": key, "owner": c.name, "request_id": wish, "wait": "5s", "stay": true, "ttl": ttl.String(),
+	})
+	h := &held{}
+	if err := json.Unmarshal(answer, h); status != http.StatusOK || err != nil {
+		return nil, fmt.Errorf("acquire: %d %s, %v", status, answer, ctx.Err())
 	}
-	return nil, ctx.Err()
+	h.until = sent.Add(time.Duration(h.WaitedMS+h.LeftMS) * time.Millisecond)
+	return h, nil
 }
 
 // release releases h. That it is lost is well if an earlier request had no answer.
 func (c *client) release(ctx context.Context, h *held) error {
-	for unanswered := false; ctx.Err() == nil; {
-		status, answer := c.post(ctx, "/v1/release", map[string]any{"handle": h.Handle})
-		switch {
-		case status == http.StatusOK, status == http.StatusGone && unanswered:
-			return nil
-		case status == 0, status == http.StatusBadGateway, status == http.StatusServiceUnavailable:
-			unanswered = true
-			pauseOrEnd(ctx, 20*time.Millisecond)
-		default:
-			return fmt.Errorf("release: %d %s", status, answer)
-		}
+	_, status, answer, again := c.insist(ctx, "/v1/release", map[string]any{"handle": h.Handle})
+	if status != http.StatusOK && !(status == http.StatusGone && again) {
+		return fmt.Errorf("release: %d %s, %v", status, answer, ctx.Err())
 	}
-	return ctx.Err()
+	return nil
 }
 
 // pauseOrEnd is the pause before a request is repeated.

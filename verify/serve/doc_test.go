@@ -291,32 +291,20 @@ func (r *reader) ended(store *memlock.Store) {
 	web := httptest.NewServer(lost)
 	defer web.Close()
 	s := &service{lost, web.URL, ""}
-	handle := field(r.want(200, s, "POST", "/v1/acquire", `{"key":"last"}`), "handle")
-	wish := `{"key":"last","wait":"1m","request_id":"wish-of-mine"}`
-	waits := make(chan string, 1)
-	go func() {
-		_, answer := r.visit(s.url, "", "POST", "/v1/acquire", wish)
-		waits <- answer
-	}()
-	r.untilWaiting(client, "last")
-	line, err := client.Line(r.Context(), "last")
-	steps.Must(r, err)
-	token := line.Claims[1].Token.String()
-	r.want(200, s, "POST", "/v1/break", `{"key":"last","token":"`+token+`","reason":"r"}`)
-	if answer := <-waits; field(answer, "type") != "/problems/lost" {
-		r.Errorf("a waiter that was broken: %s", answer)
+	handle := field(r.want(200, s, "POST", "/v1/acquire", `{"key":"last","ttl":"10m"}`), "handle")
+	for path, body := range map[string]string{
+		"/v1/acquire": `{"key":"last","wait":"5m","request_id":"wish-of-mine"}`,
+		"/v1/once":    `{"key":"last","wait":"5m","request_id":"wish-no-2","slot":"1h"}`,
+	} {
+		waits := make(chan string, 1)
+		go func() {
+			_, answer := r.visit(s.url, "", "POST", path, body)
+			waits <- answer
+		}()
+		token := r.waiter(client, "last")
+		r.want(200, s, "POST", "/v1/break", `{"key":"last","token":"`+token+`","reason":"r"}`)
+		steps.Same(r, "a waiter that was broken", field(<-waits, "type"), "/problems/lost")
 	}
-	once := `{"key":"last","slot":"1h","wait":"1m","request_id":"wish-no-2"}`
-	go func() {
-		_, answer := r.visit(s.url, "", "POST", "/v1/once", once)
-		waits <- answer
-	}()
-	r.untilWaiting(client, "last")
-	if line, err = client.Line(r.Context(), "last"); err != nil {
-		r.Fatal(err)
-	}
-	r.want(200, s, "POST", "/v1/break", `{"key":"last","token":"`+line.Claims[1].Token.String()+`","reason":"r"}`)
-	<-waits
 
 	lost.Drain()
 	r.want(503, s, "GET", "/readyz", "")
@@ -333,12 +321,16 @@ func (r *reader) ended(store *memlock.Store) {
 	}
 }
 
-// untilWaiting waits until somebody waits for key.
-func (r *reader) untilWaiting(c *fencelock.Client, key string) {
+// waiter returns the token of the claim that waits for key, once it does.
+func (r *reader) waiter(c *fencelock.Client, key string) (token string) {
 	r.Helper()
 	testserver.Eventually(r, time.Minute, "somebody waits", func() bool {
 		l, err := c.Line(r.Context(), key)
 		steps.Must(r, err)
-		return len(l.Claims) > 1
+		if len(l.Claims) > 1 {
+			token = l.Claims[1].Token.String()
+		}
+		return token != ""
 	})
+	return token
 }

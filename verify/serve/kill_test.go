@@ -128,26 +128,21 @@ type stage struct {
 	inside [keys]atomic.Int32
 	last   [keys]atomic.Int64 // the newest token
 	grants atomic.Int64
-	lost   atomic.Int64 // locks whose time was over before they were released
+	kills  atomic.Int64
 }
 
-const keys = 3
-
-// killFor is how long servers are killed: FENCELOCK_SERVE=1m makes it longer.
-func killFor(t *testing.T) time.Duration {
-	d, err := time.ParseDuration(os.Getenv("FENCELOCK_SERVE"))
-	if err != nil && os.Getenv("FENCELOCK_SERVE") != "" {
-		t.Fatal(err)
-	}
-	return max(d, 10*time.Second)
-}
+const (
+	keys     = 3
+	patience = 10 * time.Minute // with what must happen
+)
 
 // Of two servers one is killed every two seconds: no two clients are inside at once, tokens
-// rise, and those who wait keep their places.
+// rise, and those who wait keep their places. FENCELOCK_SERVE=1m is how long, at least.
 func TestServersThatAreKilledLoseNobody(t *testing.T) {
 	t.Parallel()
 	redisServer := testserver.Redis(t)
 	command := buildCommand(t)
+	killFor, _ := time.ParseDuration(os.Getenv("FENCELOCK_SERVE"))
 	servers := []*instance{}
 	for range 2 {
 		i := &instance{t: t, command: command, store: redisServer.URL()}
@@ -165,30 +160,25 @@ func TestServersThatAreKilledLoseNobody(t *testing.T) {
 	}}
 	defer s.http.CloseIdleConnections()
 
-	running, stop := context.WithTimeout(t.Context(), killFor(t))
+	running, stop := context.WithCancel(t.Context())
 	defer stop()
 	var all sync.WaitGroup
 	for i := range 4 * keys {
 		all.Go(func() { s.worker(running, i) })
 	}
 	all.Go(func() { s.queues(running) })
-	kills := 0
-	for tick := time.NewTicker(2 * time.Second); running.Err() == nil; {
-		select {
-		case <-tick.C:
-			victim := servers[kills%2]
-			victim.kill()
-			victim.start()
-			kills++
-		case <-running.Done():
-			tick.Stop()
+	for begun := time.Now(); s.kills.Load() < 4 || s.grants.Load() < 100 || time.Since(begun) < killFor; s.kills.Add(1) {
+		pauseOrEnd(running, 2*time.Second)
+		if t.Failed() {
+			break
 		}
+		victim := servers[s.kills.Load()%2]
+		victim.kill()
+		victim.start()
 	}
+	stop()
 	all.Wait()
-	t.Logf("%d kills, %d grants, %d locks lost in time", kills, s.grants.Load(), s.lost.Load())
-	if kills < 4 || s.grants.Load() < 100 {
-		t.Errorf("%d kills and %d grants are too few to say anything", kills, s.grants.Load())
-	}
+	t.Logf("%d kills, %d grants", s.kills.Load(), s.grants.Load())
 }
 
 // worker takes one key again and again.
@@ -196,8 +186,8 @@ func (s *stage) worker(running context.Context, n int) {
 	c := &client{s.url, fmt.Sprint("worker-", n), s.http}
 	key := n % keys
 	for round := 0; running.Err() == nil; round++ {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		h, err := c.acquire(ctx, fmt.Sprint("key-", key), fmt.Sprintf("wish-%d-%d", n, round), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		h, err := c.acquire(ctx, fmt.Sprint("key-", key), fmt.Sprintf("wish-%d-%d", n, round), time.Minute)
 		if err != nil {
 			s.Errorf("%s: %v", c.name, err)
 			cancel()
@@ -214,7 +204,6 @@ func (s *stage) worker(running context.Context, n int) {
 // work is inside for a few milliseconds, as long as the client believes in its lock.
 func (s *stage) work(key int, h *held) {
 	if time.Now().After(h.until) {
-		s.lost.Add(1)
 		return
 	}
 	steps.Same(s, "how many clients are inside", s.inside[key].Add(1), 1)
@@ -231,9 +220,9 @@ func (s *stage) queues(running context.Context) {
 	const length = 6
 	for round := 0; running.Err() == nil; round++ {
 		key := fmt.Sprint("queue-", round)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		first := &client{s.url, "first", s.http}
-		holder, err := first.acquire(ctx, key, fmt.Sprint("first-wish-", round), time.Minute)
+		holder, err := first.acquire(ctx, key, fmt.Sprint("first-wish-", round), patience)
 		if err != nil {
 			s.Error(err)
 			cancel()
@@ -244,7 +233,7 @@ func (s *stage) queues(running context.Context) {
 		for i := range length {
 			all.Go(func() {
 				c := &client{s.url, fmt.Sprint("waiter-", i), s.http}
-				h, err := c.acquire(ctx, key, fmt.Sprintf("place-%d-%d", round, i), 20*time.Second)
+				h, err := c.acquire(ctx, key, fmt.Sprintf("place-%d-%d", round, i), patience)
 				if err != nil {
 					s.Errorf("%s: %v", c.name, err)
 					return
@@ -256,7 +245,9 @@ func (s *stage) queues(running context.Context) {
 			})
 			s.untilWaiting(ctx, key, i+1)
 		}
-		pauseOrEnd(running, 3*time.Second) // each server is killed, or one
+		for before := s.kills.Load(); s.kills.Load() < before+2 && running.Err() == nil; { // each server is killed
+			pauseOrEnd(running, 20*time.Millisecond)
+		}
 		steps.OK(s, first.release(ctx, holder))
 		all.Wait()
 		cancel()

@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen. It is no measurement.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 var chromium context.Context // of the browser that all tests share
 
@@ -76,7 +76,7 @@ func newBrowser(t *testing.T, base string) *browser {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
 	t.Cleanup(end)
-	ctx, cancel := context.WithTimeout(ctx, 3*patience)
+	ctx, cancel := context.WithTimeout(ctx, 10*patience)
 	t.Cleanup(cancel)
 	b := &browser{T: t, ctx: ctx, base: strings.TrimSuffix(base, "/")}
 	check(t, chromedp.Listen(ctx, b.hear))

@@ -3,27 +3,25 @@ package console
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp/kb"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
+	"github.com/fencelock/fencelock/drivertest/faulty"
 	"github.com/fencelock/fencelock/drivertest/steps"
 	"github.com/fencelock/fencelock/httplock"
 	"github.com/fencelock/fencelock/httplock/console"
 	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testserver"
 	"github.com/fencelock/fencelock/memlock"
-	"github.com/fencelock/fencelock/redislock"
 )
 
 // service is a server with a console, and a client that takes locks in the same store.
@@ -59,9 +57,7 @@ func newClient(t *testing.T, b driver.Backend) *fencelock.Client {
 
 func (s *service) lock(key, owner string, options ...fencelock.Option) *fencelock.Lease {
 	s.Helper()
-	l, err := s.locks.Lock(s.Context(), key, append(options, fencelock.Owner(owner))...)
-	check(s, err)
-	return l
+	return testclient.Lock(s, s.locks, key, append(options, fencelock.Owner(owner))...)
 }
 
 // wait waits for a lock in the background, with a claim of its own. It returns when the claim
@@ -130,61 +126,12 @@ func (b *browser) click(selector string) {
 	evaluate[bool](b, fmt.Sprintf(`(() => { document.querySelector(%q).click(); return true; })()`, selector))
 }
 
-func TestBreakAClaim(t *testing.T) {
-	s := serve(t, nil)
-	lease := s.lock("nightly", "alice@web-1/812")
-	b := newBrowser(t, s.URL)
-	b.open(keyPath("nightly"))
-	b.click("a.button")
-	b.says("Break a claim", "alice@web-1/812 holds this key")
-	b.fill("hangs since noon", "bob")
-	b.says("Nothing was changed yet", "What you typed to confirm is not alice@web-1/812")
-	b.await("the errors have the focus", `document.activeElement.id === "errors"`)
-	if lease.Err() != nil {
-		t.Fatal("the claim was broken without the name of its holder")
-	}
-	b.fill("hangs since noon", "alice@web-1/812")
-	b.says("was broken", "Nobody holds this key", "broken", "reason: hangs since noon")
-	select {
-	case <-lease.Context().Done():
-	case <-time.After(patience):
-		t.Fatal("the holder was not told")
-	}
-	if cause := context.Cause(lease.Context()); !strings.Contains(cause.Error(), "hangs since noon") {
-		t.Errorf("the holder was told %v", cause)
-	}
-	b.quiet()
-}
-
-// A broken claim lingers for its delay. The console shows it, and opens the key.
-func TestOpenAKeyThatLingers(t *testing.T) {
-	s := serve(t, nil)
-	lease := s.lock("nightly", "alice@web-1/812")
-	delay := 10 * time.Minute
-	if err := s.locks.Break(t.Context(), "nightly", lease.Token(), fencelock.Break{Reason: "hangs", Delay: delay}); err != nil {
-		t.Fatal(err)
-	}
-	b := newBrowser(t, s.URL)
-	b.open(keyPath("nightly"))
-	b.says("lingers", "alice@web-1/812", "Open")
-	b.click("a.button")
-	b.says("Open the key", "has left or was broken, and the key stays closed for another")
-	b.fill("the host is gone", "alice@web-1/812")
-	b.says("was opened", "Nobody holds this key")
-	next, err := s.locks.TryLock(t.Context(), "nightly")
-	if err != nil {
-		t.Fatalf("the key was opened, and a try returned %v", err)
-	}
-	steps.OK(t, next.Release(t.Context()))
-	b.quiet()
-}
-
 func TestNoBreakWithoutTheRight(t *testing.T) {
 	token, line := httplock.NewToken("eyes")
 	tokens, err := httplock.ReadTokens(strings.NewReader(strings.Replace(line, "acquire  eyes/", "look  *", 1)))
 	check(t, err)
 	s := serve(t, &httplock.Options{Tokens: tokens})
-	lease := s.lock("nightly", "alice@web-1/812")
+	s.lock("nightly", "alice@web-1/812")
 	b := newBrowser(t, s.URL)
 	b.open("/")
 	b.says("Sign in")
@@ -196,15 +143,6 @@ func TestNoBreakWithoutTheRight(t *testing.T) {
 	b.says("holds", "alice@web-1/812", "You may look at this key, but not break its claims")
 	if evaluate[int](b, `document.querySelectorAll("a.button, button.primary").length`) != 0 {
 		t.Error("the page offers what the visitor may not do")
-	}
-	b.open("/break?key=nightly&token=" + lease.Token().String())
-	b.says("You may not break claims of this key")
-	// A form that the visitor makes up is refused as well.
-	status := evaluate[int](b, fmt.Sprintf(`(() => { const r = new XMLHttpRequest(); r.open("POST", "break?key=nightly&token=%s", false);
-		r.setRequestHeader("Content-Type", "application/x-www-form-urlencoded");
-		r.send("reason=x&confirm=alice@web-1/812&form=" + document.querySelector("input[name=form]").value); return r.status; })()`, lease.Token()))
-	if status != http.StatusForbidden || lease.Err() != nil {
-		t.Errorf("the form was answered with %d; the lease: %v", status, lease.Err())
 	}
 	b.click("button.link")
 	b.says("Sign in")
@@ -268,7 +206,7 @@ func TestScriptOfOthersDoesNotRun(t *testing.T) {
 // All of it works without a mouse, and the focus stays where it is while the page changes.
 func TestKeyboardIsEnough(t *testing.T) {
 	s := serve(t, nil)
-	lease := s.lock("nightly", "alice@web-1/812")
+	s.lock("nightly", "alice@web-1/812")
 	s.lock("backup", "carol@web-3/7")
 	b := newBrowser(t, s.URL)
 	b.open("/")
@@ -291,54 +229,35 @@ func TestKeyboardIsEnough(t *testing.T) {
 	b.tabTo("reason")
 	b.keys("hangs")
 	b.tabTo("confirm")
-	b.keys("alice@web-1/812")
-	b.keys(kb.Enter)
+	b.keys("bob" + kb.Enter)
+	b.says("Nothing was changed yet", "What you typed to confirm is not alice@web-1/812")
+	b.await("the errors have the focus", `document.activeElement.id === "errors"`)
+	b.tabTo("confirm") // the error
+	b.tabTo("confirm") // the field
+	b.keys("alice@web-1/812" + kb.Enter)
 	b.says("was broken", "holds", "bob@web-2/99")
-	if lease.Err() == nil {
-		<-lease.Context().Done()
-	}
 	b.quiet()
 }
 
 func TestStoreGoesAndComesBack(t *testing.T) {
-	t.Parallel()
-	server := testserver.Redis(t)
-	backend := func() driver.Backend {
-		rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-		t.Cleanup(func() { _ = rdb.Close() })
-		return redislock.New(rdb, nil)
-	}
-	s := serveOn(t, backend(), backend(), nil)
-	s.lock("nightly", "alice@web-1/812", fencelock.TTL(time.Hour))
+	store := memlock.New()
+	wire := faulty.New(store, 1, faulty.Options{})
+	s := serveOn(t, wire, store, nil)
+	s.lock("nightly", "alice@web-1/812")
 	b := newBrowser(t, s.URL)
 	b.open("/")
 	b.says("nightly")
 	evaluate[bool](b, "window.samePage = true")
-	check(t, server.Kill())
+	wire.Set(faulty.Options{Fail: 1})
 	b.says("The store does not answer since", "Below is what was true at", "nightly")
 	b.await("nothing is counted on", `document.querySelector("#live[data-still] [data-age]") !== null`)
-	check(t, server.Restart())
+	wire.Set(faulty.Options{})
 	b.await("the store is back", `!document.body.innerText.includes("does not answer")`)
-	b.says("in use")
+	b.says("1 key in use", "nightly")
 	if !evaluate[bool](b, "window.samePage === true") {
 		t.Error("the page did not come back by itself")
 	}
 	b.quiet()
-}
-
-// restarts is a server that can go away and come back at the same address.
-type restarts struct {
-	*http.Server
-	addr string
-}
-
-func (r *restarts) start(t *testing.T, h http.Handler) {
-	t.Helper()
-	l, err := net.Listen("tcp", r.addr)
-	check(t, err)
-	r.addr = l.Addr().String()
-	r.Server = &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-	go func() { _ = r.Serve(l) }()
 }
 
 func TestServerGoesAndComesBack(t *testing.T) {
@@ -346,27 +265,40 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	store := memlock.New()
 	pages := console.New(newClient(t, store), nil)
 	t.Cleanup(pages.Close)
-	web := &restarts{addr: "127.0.0.1:0"}
-	web.start(t, pages)
-	defer func() { _ = web.Close() }()
-	b := newBrowser(t, "http://"+web.addr)
+	var serves atomic.Pointer[console.Console] // nil while the server is away
+	serves.Store(pages)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := serves.Load(); p != nil {
+			p.ServeHTTP(w, r)
+			return
+		}
+		panic(http.ErrAbortHandler) // the connection is closed
+	}))
+	t.Cleanup(func() {
+		web.CloseClientConnections()
+		web.Close()
+	})
+	goes := func() {
+		serves.Store(nil)
+		web.CloseClientConnections()
+	}
+	b := newBrowser(t, web.URL)
 	b.open("/")
 	b.says("Nobody holds a lock")
 	evaluate[bool](b, "window.samePage = true")
-	check(t, web.Close())
+	goes()
 	b.says("This page cannot reach its server")
-	_, err := newClient(t, store).Lock(t.Context(), "nightly")
-	check(t, err)
-	web.start(t, pages)
+	testclient.Lock(t, newClient(t, store), "nightly")
+	serves.Store(pages)
 	b.says("1 key in use", "nightly")
 	b.await("the notice has gone", `document.getElementById("offline").hidden`)
 	if !evaluate[bool](b, "window.samePage === true") {
 		t.Error("the page did not come back by itself")
 	}
-	check(t, web.Close())
+	goes()
 	other := console.New(newClient(t, store), &console.Options{Link: console.NewLink()})
 	t.Cleanup(other.Close)
-	web.start(t, other)
+	serves.Store(other)
 	b.says("Open the link") // a server that does not know the visitor any more
 }
 
@@ -383,9 +315,6 @@ func TestPagesWorkWithoutScripts(t *testing.T) {
 	b.open("/break?key=nightly&token=" + lease.Token().String())
 	b.fill("hangs", "alice@web-1/812")
 	b.says("was broken", "Nobody holds this key")
-	if lease.Err() == nil {
-		<-lease.Context().Done()
-	}
 }
 
 func TestNothingIsWiderThanAPhone(t *testing.T) {

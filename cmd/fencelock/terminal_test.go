@@ -276,12 +276,13 @@ func TestWaitingLineIsLive(t *testing.T) {
 	second := s.start("fencelock", "run", "n", "--", "sh", "-c", "until [ -e over ]; do sleep 0.02; done")
 	eventually(t, "the second one waits", func() bool { return strings.Contains(s.must("show", "n"), "waits #1") })
 	b := newTerminal(t, s)
-	b.answers("stty cols 150; TERM=xterm fencelock run n -- echo my''turn", "\r\x1b[Kfencelock: waiting for \"n\" for ")
+	b.answers("stty cols 150; TERM=xterm fencelock run n -- echo my''turn; echo rc=$?.", "\r\x1b[Kfencelock: waiting for \"n\" for ")
 	b.shows(", 2 ahead with the holder")
 	s.touch("enough")
 	b.shows("; you are next")
 	s.touch("over")
 	b.shows("\r\x1b[Kmyturn")
+	b.shows("rc=0.") // it has closed the store
 	holder.wait()
 	second.wait()
 }

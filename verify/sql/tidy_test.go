@@ -3,7 +3,6 @@ package sql_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,7 +69,9 @@ func TestFirstRenewalBesideForget(t *testing.T) {
 		st := swapStore(s.open(t), s.dialect)
 		forgetful := behind(func() error {
 			for {
-				if _, err := st.Forget(ctx, 0); err != nil || ctx.Err() != nil {
+				if _, err := st.Forget(ctx, 0); ctx.Err() != nil {
+					return nil // a statement that is cut short may fail in any way
+				} else if err != nil {
 					return err
 				}
 			}
@@ -85,9 +86,7 @@ func TestFirstRenewalBesideForget(t *testing.T) {
 			leave(t, b, h)
 		}
 		cancel()
-		if err := <-forgetful; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("Forget: %v", err)
-		}
+		well(t, "Forget", <-forgetful)
 	})
 }
 

@@ -37,7 +37,7 @@ func TestBreakEndsTheGrantWithItsReason(t *testing.T) {
 	}
 }
 
-// Any token of the span of a claim will do, whoever holds it now.
+// Any token of the span of a claim will do.
 func TestBreakMatchesAnyTokenOfTheSpan(t *testing.T) {
 	for _, add := range []int64{0, 5} {
 		inWorld(t, func(w *world) {

@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/internal/limit"
 )
 
-// FuzzMark: what Once writes on a line is read again; other text is no slot, or one that can be compared.
+// FuzzMark: what Once writes on a line is read again; other text is not taken for a slot, or for one that can be compared.
 func FuzzMark(f *testing.F) {
 	f.Add("", int64(0), "app@host/1")
 	f.Add("ever ever x", int64(1_800_000_000_000_000_000), "")

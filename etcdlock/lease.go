@@ -138,7 +138,7 @@ func wholeSeconds(d time.Duration) int64 {
 // lose the request too.
 const fetchTimeout = 2 * time.Second
 
-// errNoLease is what a fetch ends with that got no answer in time.
+// errNoLease ends a fetch that got no answer in time.
 var errNoLease = errors.New("the server has granted no lease within " + fetchTimeout.String())
 
 // leaseFor returns a lease for a claim with this TTL: one of its own, if the claim is to
@@ -152,7 +152,7 @@ func (b *Backend) leaseFor(ctx context.Context, ttl time.Duration, own bool) (*l
 
 // leaseOf returns the shared lease for claims with this TTL. A put does not start a lease
 // again, so leaseOf keeps a lease alive once a quarter of it has passed. It asks until ctx
-// ends: a server that is slow, or has lost the request, is no reason to refuse the claim.
+// ends: the server may be slow, or have lost the request.
 func (b *Backend) leaseOf(ctx context.Context, ttl time.Duration) (*lease, error) {
 	seconds := wholeSeconds(ttl)
 	for {

@@ -184,7 +184,7 @@ func (n stutter) Lines(ctx context.Context, prefix string) iter.Seq2[driver.Line
 	}
 }
 
-// TestLooksWithoutAMajorityEnd: two of three hang. One line is one request, and whoever asks for it is told soon
+// TestLooksWithoutAMajorityEnd: two of three hang. One line is one request, and the caller is told soon
 // which nodes say nothing. Of a list nobody but the caller knows how long it is to be waited for.
 func TestLooksWithoutAMajorityEnd(t *testing.T) {
 	listing(t, []time.Duration{time.Second, 0, 0}, func(t *testing.T, b *quorumlock.Backend, _ []*node) {

@@ -32,13 +32,8 @@ var (
 	leave      = steps.Leave
 	inLine     = steps.InLine
 	renew      = steps.Renew
+	eventually = testserver.WithinAMinute
 )
-
-// eventually waits until what is said holds: for less than the lease of a claim, whose end must not pass for that.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, time.Minute, what, holds)
-}
 
 // TestLaws holds the backend to the laws of package driver.
 func TestLaws(t *testing.T) {

@@ -25,8 +25,8 @@ func stayingLine(t testing.TB, b *Backend, c *zk.Conn, key string) (line string)
 	return line
 }
 
-// A free lock costs two requests, its renewal and its release one. Whoever comes back to a line that it has left empty
-// joins it at once, and who does not wait can tell that nobody was there since.
+// A free lock costs two requests, its renewal and its release one. A client that comes back to a line that it has left
+// empty joins it at once, and who does not wait can tell that nobody was there since.
 //
 //verify:fault ZooKeeper | requests of a free lock and of its release
 func TestLineThatWasLeftCostsOneRequest(t *testing.T) {

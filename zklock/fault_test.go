@@ -214,9 +214,9 @@ func TestSilentServerIsLeftInTime(t *testing.T) {
 	empty(t, s)
 }
 
-// Whoever leaves while the watch on it is cut off is noticed with the first call after that, and whoever leaves later by
-// a watch on the new connection, for the server forgets its watches with the old one: a line is read each ten seconds
-// without them, and a call takes one.
+// A claim that leaves while the watch on it is cut off is noticed with the first call after that, and one that leaves
+// later by a watch on the new connection, for the server forgets its watches with the old one: a line is read each ten
+// seconds without them, and a call takes one.
 func TestWatchEndsWithItsConnection(t *testing.T) {
 	s, p, b := quietly(t)
 	other := connect(t, long, s)

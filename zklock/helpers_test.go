@@ -24,11 +24,7 @@ import (
 	"github.com/fencelock/fencelock/internal/worker"
 )
 
-// eventually waits until what is said holds. The sessions of tests last longer.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, time.Minute, what, holds)
-}
+var eventually = testserver.WithinAMinute // the sessions of tests last longer
 
 // renews renews k, whatever attempts that takes: a connection that broke is no loss.
 func renews(t testing.TB, b *Backend, k driver.Ticket) {

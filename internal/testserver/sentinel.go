@@ -246,6 +246,13 @@ func Eventually(tb TB, within time.Duration, what string, holds func() bool) {
 	}
 }
 
+// WithinAMinute is Eventually for what a test waits for while claims have leases of a minute, or longer: the end of one
+// must not pass for it.
+func WithinAMinute(tb TB, what string, holds func() bool) {
+	tb.Helper()
+	Eventually(tb, time.Minute, what, holds)
+}
+
 func mustCome(tb TB, what string, holds func() bool) {
 	tb.Helper()
 	if err := comesToPass(what, holds); err != nil {

@@ -69,7 +69,7 @@ var databases = []database{
 
 var levels = []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
 
-// docTable is what guarded writes go to: it has a column for the token, and one row.
+// docTable takes the guarded writes: it has a column for the token, and one row.
 var docTable = []string{
 	`CREATE TABLE doc (id INT PRIMARY KEY, n BIGINT NOT NULL, token BIGINT NOT NULL, writes BIGINT NOT NULL)`,
 	`INSERT INTO doc VALUES (1, 0, 0, 0)`,

@@ -68,7 +68,7 @@ func must[T any](result T, err error) T {
 	return result
 }
 
-// take takes the lock "doc". The claim of whoever holds it is broken first.
+// take takes the lock "doc". The claim of its holder, if it has one, is broken first.
 func (h *holds) take(ctx context.Context, b driver.Backend) *fencelock.Lease {
 	c := must(fencelock.New(b, &fencelock.Options{TTL: 5 * time.Minute}))
 	h.clients = append(h.clients, c)

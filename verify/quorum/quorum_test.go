@@ -61,7 +61,7 @@ type noLog struct{}
 
 func (noLog) Printf(context.Context, string, ...any) {}
 
-// lease is what tests wait for the end of.
+// lease is for claims whose end tests wait for.
 const lease = 5 * time.Second
 
 // lasting has claims last, and clients climb on one another's ballots in steps of half a minute. A test
@@ -204,11 +204,7 @@ func free(t *testing.T, c *fencelock.Client, key string) *fencelock.Lease {
 
 var lock = testclient.Lock
 
-// eventually waits until what is said holds: for less than leases of claims that tests do not end.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, time.Minute, what, holds)
-}
+var eventually = testserver.WithinAMinute
 
 // lost waits until a lease is lost.
 func lost(t *testing.T, l *fencelock.Lease) {

@@ -18,10 +18,7 @@ import (
 
 var must = steps.Must
 
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, time.Minute, what, holds)
-}
+var eventually = testserver.WithinAMinute
 
 // lateStore is a store whose client is told that a request broke off, while the request is under
 // way and arrives later. What the client and its driver send again goes another way.

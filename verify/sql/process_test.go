@@ -39,7 +39,7 @@ func (s *store) start(t testing.TB, do worker.Job, lease time.Duration, n int) *
 	return worker.Start(t, worker.Order[place]{Do: do, Store: s.place(), Key: "k", TTL: lease, N: n})
 }
 
-// expire ends the lease of whoever is first in a line.
+// expire ends the lease of the first claim of a line.
 func (s *store) expire(t testing.TB) {
 	t.Helper()
 	s.do(t, "UPDATE fencelock_swap SET expires = 1, open_until = 0")

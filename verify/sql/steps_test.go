@@ -30,13 +30,8 @@ var (
 	reader = steps.Reader
 
 	granted = steps.Granted
+	until   = testserver.WithinAMinute // many statements may be needed: longer than steps.Eventually
 )
-
-// until waits for what many statements may be needed for: less than the lease of a claim, more than steps.Eventually.
-func until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	testserver.Eventually(t, time.Minute, what, holds)
-}
 
 // progress is what many do, with a context that ends when all is done.
 type progress struct {

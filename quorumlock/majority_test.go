@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -134,6 +135,36 @@ func TestAttemptThatFailedLeavesEveryNode(t *testing.T) {
 			t.Errorf("Enter where two of three are taken answered %v; want a *BusyError", err)
 		}
 		noneStays(t, b, "after Enter was refused", nodes[2])
+	})
+}
+
+// TestOneOfThoseThatCameInTheSameMicrosecondWins: a job starts on three machines when their clocks
+// show midnight. Each reaches one node first. All have the same token, and are not one holder.
+func TestOneOfThoseThatCameInTheSameMicrosecondWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, midnight := stores(t, 3), time.Now()
+		won := make(chan driver.Ticket, len(all))
+		var group sync.WaitGroup
+		for client := range all {
+			b := quorumOf(t, all, func(i int, s *testmember.Member) driver.Backend {
+				n := &node{Member: s}
+				if i != client {
+					n.before, n.after = time.Millisecond, time.Millisecond
+				}
+				return n
+			})
+			b.SetClock(func() time.Time { return midnight })
+			group.Go(func() {
+				k, err := b.Enter(t.Context(), exclusive(fmt.Sprint("client ", client)))
+				if busy := (*driver.BusyError)(nil); err == nil {
+					won <- k
+				} else if !errors.As(err, &busy) {
+					t.Errorf("a try beside two others answered %v; want a grant or a *BusyError", err)
+				}
+			})
+		}
+		group.Wait()
+		steps.Same(t, "tries of three in one microsecond that were granted", len(won), 1)
 	})
 }
 

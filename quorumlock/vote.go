@@ -169,9 +169,10 @@ func (v *vote) retry() (retry, contended bool) {
 		_, n := v.winner()
 		return n < v.b.majority, false // a majority that came too late would do so again
 	}
-	// If the claim in the way cannot have a majority, the lock is free.
-	_, nodes, _ := v.holder()
-	return nodes+len(v.errs)-open < v.b.majority, true
+	// If the claim in the way cannot have a majority, the lock is free. Claims that came in the
+	// same microsecond have one token, and what looks like one holder may be several of them.
+	holder, nodes, _ := v.holder()
+	return holder.Token == v.claim.Ballot || nodes+len(v.errs)-open < v.b.majority, true
 }
 
 // mayHave counts the nodes that have the claim, or may have it.

@@ -60,7 +60,7 @@ func errDialect(d Dialect) error {
 // tableFormat is the format of the tables that this version keeps. formatSQL reads it, and not from a standby that may
 // not have the tables yet.
 const (
-	tableFormat = "2"
+	tableFormat = "3"
 	formatSQL   = "{sure}SELECT value FROM fencelock_meta WHERE name = 'format'"
 )
 
@@ -74,10 +74,10 @@ func (c *config) checkFormat(format string) error {
 	case "":
 		return permanent(fmt.Errorf("%s: the table %smeta %w: run the DDL of this version again", c.name,
 			c.prefix, errNoFormat))
-	case "1":
-		return permanent(fmt.Errorf("%s: the tables %s* have format 1, of an earlier fencelock, and this program "+
+	case "1", "2":
+		return permanent(fmt.Errorf("%s: the tables %s* have format %s, of an earlier fencelock, and this program "+
 			"knows format %s: end all programs that use them, then drop them (on SQLite delete the file with its -wal "+
-			"and -shm), or use another Prefix", c.name, c.prefix, tableFormat))
+			"and -shm), or use another Prefix", c.name, c.prefix, format, tableFormat))
 	}
 	return permanent(fmt.Errorf("%s: the tables %s* have format %s, and this program knows format %s: use the "+
 		"fencelock that made them, or another Prefix", c.name, c.prefix, format, tableFormat))

@@ -79,9 +79,10 @@ type TxLocker struct {
 
 // TxLock is a lock that a transaction holds.
 type TxLock struct {
-	b     *Backend
-	claim driverutil.ClaimRef
-	token fence.Token
+	b      *Backend
+	claim  driverutil.ClaimRef
+	number int64 // of what the transaction locks, on MariaDB and MySQL
+	token  fence.Token
 }
 
 // Tx returns what takes locks that end with tx. One per transaction is best, because it knows
@@ -176,7 +177,7 @@ func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, err
 	defer l.mu.Unlock()
 	if held := l.held[key]; held != nil {
 		// It may have ended at a savepoint.
-		err := l.hold(ctx, held.claim, "0")
+		err := l.hold(ctx, held, "0")
 		if err == nil {
 			return held, nil
 		} else if !errors.Is(err, errUnbound) && !driver.Gone(err) {
@@ -194,43 +195,45 @@ func (l *TxLocker) lock(ctx context.Context, key string, try bool) (*TxLock, err
 	if err != nil {
 		return nil, txError(key, err)
 	}
-	if err := l.keep(ctx, t); err != nil {
+	held, err := l.keep(ctx, t)
+	if err != nil {
 		l.b.giveUp(t)
 		return nil, txError(key, err)
 	}
-	held := &TxLock{b: l.b, claim: driverutil.Ref(t.Key, t.ID), token: fence.Token(t.Token)}
 	l.held[key] = held
 	return held, nil
 }
 
 // keep binds a claim that is granted to the transaction. The transaction's lock is taken
 // first, so the claim is never without a lease and without a transaction.
-func (l *TxLocker) keep(ctx context.Context, t driver.Ticket) error {
+func (l *TxLocker) keep(ctx context.Context, t driver.Ticket) (*TxLock, error) {
 	t.TTL = txTTL
 	version, err := l.b.swap.Lend(ctx, t)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := l.b.store.Bindable(ctx, t.ID); err != nil {
-		return err
+	number, err := l.b.store.Bindable(ctx, t.Key)
+	if err != nil {
+		return nil, err
 	}
-	return l.hold(ctx, driverutil.Ref(t.Key, t.ID), version)
+	held := &TxLock{l.b, driverutil.Ref(t.Key, t.ID), number, fence.Token(t.Token)}
+	return held, l.hold(ctx, held, version)
 }
 
 // hold has the transaction take the lock of the claim, and then binds the claim to it.
-func (l *TxLocker) hold(ctx context.Context, c driverutil.ClaimRef, version string) error {
-	text, params, err := l.b.store.Hold(c.Key, c.ID, version)
+func (l *TxLocker) hold(ctx context.Context, k *TxLock, version string) error {
+	text, params, err := l.b.store.Hold(k.claim.Key, k.claim.ID, k.number, version)
 	if err != nil {
 		return err
 	}
 	var seen bool
 	if err := l.scan(ctx, text, params, &seen); err != nil {
-		return &holdError{l.b.servers().fail("hold the claim on", c.Key, err)}
+		return &holdError{l.b.servers().fail("hold the claim on", k.claim.Key, err)}
 	}
 	if !seen && l.b.Info().Name == MySQL.String() {
 		return errUnbound // there is no such row to lock
 	}
-	err = l.b.bind(ctx, c)
+	err = k.bind(ctx)
 	if err == nil && !seen {
 		return errOldSnapshot
 	}
@@ -358,12 +361,12 @@ func (l *TxLocker) before(ctx context.Context, key, name string) (names []string
 }
 
 // bind ends the lease of a granted claim that a transaction keeps from now on.
-func (b *Backend) bind(ctx context.Context, c driverutil.ClaimRef) error {
-	if done, err := b.store.Bind(ctx, c.Key, c.ID); done || err != nil {
+func (l *TxLock) bind(ctx context.Context) error {
+	if done, err := l.b.store.Bind(ctx, l.claim.Key, l.claim.ID, l.number); done || err != nil {
 		return err
 	}
-	ids, err := b.swap.Claims(ctx, c.Key)
-	if err == nil && !slices.Contains(ids, c.ID) {
+	ids, err := l.b.swap.Claims(ctx, l.claim.Key)
+	if err == nil && !slices.Contains(ids, l.claim.ID) {
 		return driver.GoneError{}
 	}
 	return cmp.Or(err, errUnbound)

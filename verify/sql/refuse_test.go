@@ -67,7 +67,7 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 		t.Run("OtherFormat", func(t *testing.T) {
 			use(t, s.polling(t), "k")
 			s.do(t, "UPDATE fencelock_meta SET value = '7' WHERE name = 'format'")
-			refusal(t, s.polling(t), "format", "7", "format 2")
+			refusal(t, s.polling(t), "format", "7", "format 3")
 			s.do(t, "DELETE FROM fencelock_meta WHERE name = 'format'")
 			refusal(t, s.new(t, s.open(t), nil), "format")
 		})
@@ -87,8 +87,8 @@ func TestWhatCannotWorkSaysSo(t *testing.T) {
 func TestTablesOfTheFormatBeforeAreRefused(t *testing.T) {
 	each(t, onServers, func(t *testing.T, s *store) {
 		s.do(t, "CREATE TABLE fencelock_meta (name varchar(32) PRIMARY KEY, value varchar(99))")
-		s.do(t, "INSERT INTO fencelock_meta VALUES ('format', '1'), ('swept', '')")
-		refusal(t, s.polling(t), "have format 1", "knows format 2", "another Prefix")
+		s.do(t, "INSERT INTO fencelock_meta VALUES ('format', '2'), ('swept', '')")
+		refusal(t, s.polling(t), "have format 2", "knows format 3", "another Prefix")
 		use(t, s.new(t, s.open(t), &sqllock.Options{Prefix: "app_", CreateTables: true}), "k")
 	})
 }

@@ -247,7 +247,7 @@ func TestFileOfAnEarlierFormatIsRefused(t *testing.T) {
 		s.do(t, "INSERT INTO fencelock_meta (name, value) VALUES ('format', 1)")
 		s.do(t, "CREATE TABLE fencelock_claim (key BLOB NOT NULL)")
 		b := s.polling(t)
-		refusal(t, b, "format 1, of an earlier fencelock", "format 2", "end all programs", "delete the file")
+		refusal(t, b, "format 1, of an earlier fencelock", "format 3", "end all programs", "delete the file")
 		steps.Same(t, "new tables in a refused file", ask[int](t, s, "SELECT count(*) FROM sqlite_master WHERE name = 'fencelock_swap'"), 0)
 		s.do(t, "DROP TABLE fencelock_claim")
 		s.do(t, "DROP TABLE fencelock_meta")

@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS fencelock_lease (
 
 -- A transaction that holds a lock keeps the row of its claim here locked. Who looks does not wait for it.
 CREATE TABLE IF NOT EXISTS fencelock_binding (
-    id    VARBINARY(256) NOT NULL PRIMARY KEY,
+    n     BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     since BIGINT NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
@@ -58,4 +58,4 @@ CREATE TABLE IF NOT EXISTS fencelock_history (
     KEY fencelock_history_age (written)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
-INSERT INTO fencelock_meta (name, value) VALUES ('format', '2') ON DUPLICATE KEY UPDATE value = value;
+INSERT INTO fencelock_meta (name, value) VALUES ('format', '3') ON DUPLICATE KEY UPDATE value = value;

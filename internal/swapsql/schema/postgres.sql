@@ -90,6 +90,6 @@ CREATE TABLE IF NOT EXISTS fencelock_history (
 
 CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 
-INSERT INTO fencelock_meta (name, value) VALUES ('format', '2') ON CONFLICT DO NOTHING;
+INSERT INTO fencelock_meta (name, value) VALUES ('format', '3') ON CONFLICT DO NOTHING;
 
 COMMIT;

@@ -50,4 +50,4 @@ CREATE TABLE IF NOT EXISTS fencelock_history (
 
 CREATE INDEX IF NOT EXISTS fencelock_history_age ON fencelock_history (written);
 
-INSERT OR IGNORE INTO fencelock_meta (name, value) VALUES ('format', '2');
+INSERT OR IGNORE INTO fencelock_meta (name, value) VALUES ('format', '3');

@@ -229,13 +229,21 @@ func expire(t testing.TB, s *testserver.Server, p *faultproxy.Proxy) {
 		return hello != nil
 	})
 	p.Refuse()
-	conn, err := net.Dial("tcp", s.Addr())
-	steps.Must(t, err)
-	defer conn.Close()
 	closes := []byte{0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // closeSession, which is -11
-	_, err = conn.Write(slices.Concat(hello, closes))
-	steps.Must(t, err)
-	_, _ = io.Copy(io.Discard, conn) // until the server hangs up
+	// The server hangs up also if a connection of the client that it comes to only now takes the session over.
+	eventually(t, "the server closes the session", func() bool {
+		conn, err := net.Dial("tcp", s.Addr())
+		steps.Must(t, err)
+		defer conn.Close()
+		_, err = conn.Write(slices.Concat(hello, closes))
+		steps.Must(t, err)
+		answer, _ := io.ReadAll(conn) // to hello: its length, the version, the session's time; then that to closeSession
+		if len(answer) < 12 {
+			return false
+		}
+		gone := binary.BigEndian.Uint32(answer[8:]) == 0
+		return gone || len(answer) > 4+int(binary.BigEndian.Uint32(answer))
+	})
 }
 
 // watchJoins calls f before each join of b in its session. An error is the answer.

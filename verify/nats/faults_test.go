@@ -125,7 +125,9 @@ func trial(t *testing.T) worker.Trial[place] {
 	t.Parallel()
 	p := bucket(t)
 	const lease = 10 * time.Second
-	return worker.Trial[place]{Store: p, Backend: p.open(t), Lease: lease, Late: 9 * lease}
+	b := p.open(t)
+	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("first"))) // a new bucket is shown before it takes writes
+	return worker.Trial[place]{Store: p, Backend: b, Lease: lease, Late: 9 * lease}
 }
 
 func TestProcessesNeverOverlap(t *testing.T) { trial(t).NeverOverlap(t, 4, 50) }

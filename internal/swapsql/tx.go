@@ -43,7 +43,8 @@ WHERE of_key = ? AND ending = ?{int} AND {unlocked} RETURNING {hex}id{/hex}`
 WHERE of_key = ? AND id = ? AND ending > {now} AND {alone} AND (SELECT COUNT(*) FROM (
 	SELECT n FROM fencelock_binding WHERE n = ? LIMIT 1 FOR UPDATE SKIP LOCKED) unlocked) = 0`
 	unbindMySQL = `UPDATE fencelock_lease l JOIN (
-	SELECT n FROM fencelock_binding WHERE n IN (%s) LIMIT 1000 FOR UPDATE SKIP LOCKED) unlocked ON l.ending = ? + unlocked.n
+	SELECT n FROM fencelock_binding WHERE n IN (%s) LIMIT 1000 FOR UPDATE SKIP LOCKED) unlocked ON
+	l.ending = ? + unlocked.n
 SET l.ending = 1 WHERE l.of_key = ? AND {alone}`
 	// A binding is kept while a lease is bound to it: whoever settles that line ends the lease by it.
 	forgetBindingsSQL = `SELECT n FROM (SELECT n FROM fencelock_binding

@@ -144,7 +144,9 @@ func TestLostRequestForALeaseIsSentAgain(t *testing.T) {
 	}), x.server.Addr())
 	b := backend(t, etcd, x.prefix)
 	steps.Leave(t, b, steps.Hold(t, b, steps.Claim("k")))
-	steps.Same(t, "requests for a lease", sent.Load(), 2)
+	if n := sent.Load(); n < 2 {
+		t.Errorf("%d request for a lease, and the first of them was lost", n)
+	}
 }
 
 // TestHungMemberDoesNotStopRenewals: a client asks its members in turn, so of the two

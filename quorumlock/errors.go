@@ -75,8 +75,14 @@ func (e *shortError) Error() string {
 		e.key, e.have, len(e.b.nodes), e.b.majority, strings.Join(texts, "; "))
 }
 
-// texts says what the nodes have said, each text once.
+// texts says what the nodes have said, each text once. Nodes in quarantine say the longest one.
 func (e *shortError) texts() (texts []string) {
+	var longest *ballot.QuarantineError
+	for _, err := range e.errs {
+		if q := (*ballot.QuarantineError)(nil); errors.As(err, &q) && (longest == nil || q.Left > longest.Left) {
+			longest = q
+		}
+	}
 	said := map[string][]string{} // names of nodes
 	var order []string
 	for i, err := range e.errs {
@@ -84,6 +90,9 @@ func (e *shortError) texts() (texts []string) {
 			continue
 		}
 		text := err.Error()
+		if errors.As(err, new(*ballot.QuarantineError)) {
+			text = longest.Error()
+		}
 		if said[text] == nil {
 			order = append(order, text)
 		}

@@ -242,6 +242,20 @@ func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
 	}
 }
 
+// Members that were not asked at the same moment first are new until different moments. What is said of them is one
+// thing, and for how long no lock is granted.
+func TestNewMembersSayOneThing(t *testing.T) {
+	b := quorumOf(t, stores(t, 3), func(i int, s *testmember.Member) driver.Backend {
+		left := []time.Duration{291 * time.Second, 298 * time.Second, 294 * time.Second}[i]
+		return &node{Member: s, refuses: &ballot.QuarantineError{Left: left}}
+	})
+	_, err := b.Enter(t.Context(), exclusive("ours"))
+	const want = "(each of the 3 nodes: it is new, or has lost its data or been restarted, and grants no lock for another 4m58s."
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Enter answered %v; want %q", err, want)
+	}
+}
+
 // A member that refuses a Leave for now still has the claim, so it is asked again.
 func TestLeaveThatAMemberRefusesIsRepeated(t *testing.T) {
 	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {

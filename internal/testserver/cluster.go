@@ -24,6 +24,9 @@ type ClusterGroup struct {
 // nothing (https://github.com/redis/redis/pull/8753).
 const electionsApart = 4 * time.Second
 
+// givesUp is longer than a replica tries to take the place of a master that is well.
+const givesUp = 6 * time.Second
+
 // AddSlots is the command that gives a node the slots from one up to another, in words that
 // Redis before 7.0 knows as well.
 func AddSlots(from, to int) []string {
@@ -157,19 +160,24 @@ func (g *ClusterGroup) Settled() bool {
 }
 
 // Failover makes the replica of a master take its place while it is well, and returns
-// when the old master follows the new one. It waits for electionsApart if it must. One
-// goroutine at a time may call it.
+// when the old master follows the new one. It waits for electionsApart if it must, and asks again when the
+// replica has given up. One goroutine at a time may call it.
 func (g *ClusterGroup) Failover(master *Server) (*Server, error) {
 	replica := g.Replica(master)
 	if replica == nil {
 		return nil, fmt.Errorf("failing over: %s has no replica", master.Addr())
 	}
 	<-time.After(time.Until(g.elected[replica].Add(electionsApart)))
-	if _, err := replica.Ask("CLUSTER", "FAILOVER"); err != nil {
-		return nil, fmt.Errorf("failing over: %w", err)
-	}
+	var asked time.Time
 	err := comesToPass("the replica took the place of its master", func() bool {
-		return isMaster(replica) && follows(master, replica)
+		if isMaster(replica) {
+			return follows(master, replica)
+		}
+		if time.Since(asked) > givesUp {
+			answer(replica, "CLUSTER", "FAILOVER") // refused if it is the master by now
+			asked = time.Now()
+		}
+		return false
 	})
 	g.elected[replica] = time.Now()
 	return replica, err

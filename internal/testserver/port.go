@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync"
 )
 
 // Servers listen on ports from firstPort on, and a node of a Redis Cluster on another one
@@ -34,12 +35,13 @@ func takePorts(n int) ([]*port, error) {
 		if err != nil {
 			continue
 		}
-		l, err := net.Listen("tcp4", addr) // somebody else's server may be there
-		if err != nil {
+		// Somebody else's server may be there. A listener would tell, too, but a child of this process that is being
+		// started has it for another moment after it was closed here.
+		if c, err := net.Dial("tcp4", addr); err == nil {
+			c.Close()
 			claim.Close()
 			continue
 		}
-		l.Close()
 		ports = append(ports, &port{number: number, claim: claim})
 	}
 	if len(ports) < n {
@@ -47,6 +49,24 @@ func takePorts(n int) ([]*port, error) {
 		return nil, fmt.Errorf("no %d free loopback ports from %d to %d", n, firstPort, firstPort+manyPorts-1)
 	}
 	return ports, nil
+}
+
+// kept are the ports of Ports. A socket that nobody refers to is closed.
+var kept struct {
+	mu    sync.Mutex
+	ports []*port
+}
+
+// Ports returns n ports on which nobody listens, and which belong to this process until it ends.
+func Ports(n int) (numbers []int, err error) {
+	ports, err := takePorts(n)
+	for _, p := range ports {
+		numbers = append(numbers, p.number)
+	}
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	kept.ports = append(kept.ports, ports...)
+	return numbers, err
 }
 
 func freePorts(ports []*port) {

@@ -1,7 +1,9 @@
 package testserver
 
 import (
+	"fmt"
 	"net"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -50,4 +52,33 @@ func TestAPortBelongsToItsServerUntilItIsStopped(t *testing.T) {
 	}
 	steps.Must(t, s.Stop())
 	steps.Must(t, claim())
+}
+
+// TestAPortCanBeBoundBesideStartingProcesses: a process that is being started has what this one has open, and keeps it
+// for a moment.
+func TestAPortCanBeBoundBesideStartingProcesses(t *testing.T) {
+	var others sync.WaitGroup
+	defer others.Wait()
+	enough := make(chan struct{})
+	defer close(enough)
+	for range 4 {
+		others.Go(func() {
+			for {
+				select {
+				case <-enough:
+					return
+				default:
+					steps.OK(t, exec.Command("true").Run())
+				}
+			}
+		})
+	}
+	for range 2000 {
+		ports, err := takePorts(1)
+		steps.Must(t, err)
+		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", ports[0].number))
+		steps.Must(t, err)
+		l.Close()
+		freePorts(ports)
+	}
 }

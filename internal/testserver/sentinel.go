@@ -128,13 +128,18 @@ func (g *SentinelGroup) Master() *Server {
 		if s.Pid() == 0 {
 			continue
 		}
-		addr := strings.Replace(answer(s, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name), "\n", ":", 1)
+		addr := g.says(s)
 		if said != "" && addr != said {
 			return nil
 		}
 		said = addr
 	}
 	return first(g.Servers, func(s *Server) bool { return s.Addr() == said && isMaster(s) })
+}
+
+// says is what a sentinel takes for the address of the master.
+func (g *SentinelGroup) says(sentinel *Server) string {
+	return strings.Replace(answer(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name), "\n", ":", 1)
 }
 
 // first is the first server of which f is true, or nil.
@@ -182,18 +187,21 @@ func (g *SentinelGroup) Settled() bool {
 }
 
 // Failover asks for another master while the present one is well, and returns when
-// there is one.
+// there is one. It asks again if the sentinel gives up, as when no replica has answered lately.
 func (g *SentinelGroup) Failover() error {
 	old := g.Master()
 	if old == nil {
 		return fmt.Errorf("failing over: there is no master just now")
 	}
-	if _, err := g.Sentinels[0].Ask("SENTINEL", "FAILOVER", g.Name); err != nil {
-		return fmt.Errorf("failing over: %w", err)
-	}
+	asked := g.Sentinels[0]
 	return comesToPass("there is another master", func() bool {
-		now := g.Master()
-		return now != nil && now != old
+		if now := g.Master(); now != nil && now != old {
+			return true
+		}
+		if g.says(asked) == old.Addr() {
+			answer(asked, "SENTINEL", "FAILOVER", g.Name) // refused while it is at it
+		}
+		return false
 	})
 }
 

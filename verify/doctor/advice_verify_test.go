@@ -23,15 +23,6 @@ import (
 	"github.com/fencelock/fencelock/internal/testserver"
 )
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
 func TestAdviceForZooKeeperCanBeFollowed(t *testing.T) {
 	t.Parallel()
 	feedsBack(t, "zookeeper-min-session", "zookeeper-max-session", "zookeeper-tick", "zookeeper-sync-limit",
@@ -39,9 +30,11 @@ func TestAdviceForZooKeeperCanBeFollowed(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "data"), 0o700))
 	must(t, os.WriteFile(filepath.Join(dir, "data", "myid"), []byte("1\n"), 0o600))
+	ports, err := testserver.Ports(2)
+	must(t, err)
 	s, err := testserver.StartZooKeeper(context.Background(), dir, testserver.Persist(true), testserver.Config(
 		"tickTime=15000", "minSessionTimeout=60000", "maxSessionTimeout=60000", "standaloneEnabled=false", "maxClientCnxns=12",
-		fmt.Sprintf("server.1=127.0.0.1:%s:%s:participant", freePort(t), freePort(t))))
+		fmt.Sprintf("server.1=127.0.0.1:%d:%d:participant", ports[0], ports[1])))
 	must(t, err)
 	t.Cleanup(func() { _ = s.Stop() })
 	ttl := 20 * time.Second

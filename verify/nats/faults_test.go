@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -150,13 +149,11 @@ func TestMirrorOfABucketRefuses(t *testing.T) {
 		t.Cleanup(s.Stop)
 		return s
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := testserver.Ports(1)
 	steps.Must(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	hub := domain("hub", func(o *server.Options) { o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", port })
+	hub := domain("hub", func(o *server.Options) { o.LeafNode.Host, o.LeafNode.Port = "127.0.0.1", ports[0] })
 	leaf := domain("leaf", func(o *server.Options) {
-		remote := &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", port)}
+		remote := &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", ports[0])}
 		o.LeafNode.Remotes = []*server.RemoteLeafOpts{{URLs: []*url.URL{remote}}}
 	})
 	origin, mirror := place{hub.URL(), "locks", 1}, place{leaf.URL(), "locks", 1}

@@ -4,12 +4,13 @@ package natsserver
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/fencelock/fencelock/internal/testserver"
 )
 
 // Server is a NATS server that can be started again.
@@ -21,10 +22,14 @@ type Server struct {
 // URL is where clients connect to.
 func (s *Server) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.options.Port) }
 
-// Start starts a server of its own on a free port, which keeps its files in dir.
+// Start starts a server of its own on a port of its own, which keeps its files in dir.
 func Start(dir string, change ...func(*server.Options)) (*Server, error) {
+	ports, err := testserver.Ports(1)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{options: &server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
+		Host: "127.0.0.1", Port: ports[0], JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
 	}}
 	for _, f := range change {
 		f(s.options)
@@ -32,7 +37,7 @@ func Start(dir string, change ...func(*server.Options)) (*Server, error) {
 	return s, s.Start()
 }
 
-// Start starts the server, also again, on the port that it had.
+// Start starts the server, also again.
 func (s *Server) Start() (err error) {
 	options := *s.options
 	if s.running, err = server.NewServer(&options); err != nil {
@@ -42,9 +47,6 @@ func (s *Server) Start() (err error) {
 	if !s.running.ReadyForConnections(time.Minute) {
 		s.Stop()
 		return errors.New("the server is not ready after a minute")
-	}
-	if s.options.Port == server.RANDOM_PORT {
-		s.options.Port = s.running.Addr().(*net.TCPAddr).Port
 	}
 	return nil
 }
@@ -68,7 +70,7 @@ func Cluster(dir string, n int) ([]*Server, error) {
 func ClusterThrough(
 	dir string, n int, through func(i, j int, addr string) (string, error),
 ) (all []*Server, err error) {
-	ports, err := freePorts(n)
+	ports, err := testserver.Ports(n)
 	if err != nil {
 		return nil, err
 	}
@@ -97,17 +99,4 @@ func ClusterThrough(
 		all = append(all, s)
 	}
 	return all, nil
-}
-
-// freePorts returns ports that nobody has now.
-func freePorts(n int) (ports []int, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

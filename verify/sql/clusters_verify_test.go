@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -29,11 +28,10 @@ const galeraLibrary = "/usr/lib/galera/libgalera_smm.so"
 // freeAddrs returns addresses of loopback that nobody listens on.
 func freeAddrs(t *testing.T, n int) (addrs []string) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		defer l.Close()
-		addrs = append(addrs, l.Addr().String())
+	ports, err := testserver.Ports(n)
+	must(t, err)
+	for _, port := range ports {
+		addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", port))
 	}
 	return addrs
 }

@@ -68,9 +68,9 @@ class Blocks(unittest.TestCase):
                 raise ZeroDivisionError
 
     def test_an_unanswered_release_does_not_fail_the_block(self) -> None:
-        client = Client(SERVER, timeout=0.3)
+        client = Client(SERVER)
         with client.acquire(self.key) as lease:
-            client._session._bases = [FAULTS + "/down"]
+            client._session._bases, client._session._timeout = [FAULTS + "/down"], 0.3
         with self.assertRaises(Unavailable):
             client.line(self.key)
         self.client.break_claim(self.key, lease.token, "tidy")

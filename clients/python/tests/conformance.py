@@ -68,7 +68,7 @@ class Player:
         client = self.client
         if "through" in step:
             names = [self.server if name == "server" else f"{self.faults}/{name}" for name in step["through"]]
-            client = self.kind(*names, timeout=2)
+            client = self.kind(*names, timeout=2 if step.get("expect") == "unavailable" else 60)
         return await self.run(client.acquire, self.key, **options)
 
     async def acquire(self, step: Step) -> None:

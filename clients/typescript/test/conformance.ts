@@ -60,7 +60,8 @@ class Player {
     const options = { kind, permits, size, note, owner, requestId, ttl, wait, signal };
     const named = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
     const at = (name: string) => (name === "server" ? server : `${CONFORMANCE_FAULTS}/${name}`);
-    const client = through ? new Client(through.map(at), { timeout: 2000 }) : this.client;
+    const timeout = step["expect"] === "unavailable" ? 2000 : 60_000;
+    const client = through ? new Client(through.map(at), { timeout }) : this.client;
     return client.acquire(this.key, named as AcquireOptions);
   }
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,8 +36,7 @@ var sessions = map[string][]string{
 // sessions says, and waits until it writes.
 func (s *stage) escapes(how string, flags ...string) (holder *proc, pid int) {
 	s.t.Helper()
-	s.write("beats.sh", beats)
-	must(s.t, os.Chmod(s.path("beats.sh"), 0o755))
+	writeProgram(s.t, s.path("beats.sh"), "755", beats)
 	args := append([]string{"run"}, flags...)
 	holder = s.start("fencelock", append(append(args, "n", "--"), sessions[how]...)...)
 	return holder, s.pid("pid")
@@ -143,12 +141,9 @@ func (s *stage) becomesRoot() string {
 	must(s.t, err)
 	program, err := os.ReadFile(setpriv)
 	must(s.t, err)
-	must(s.t, os.WriteFile(s.path("setpriv"), program, 0o755))
-	must(s.t, os.Chmod(s.path("setpriv"), 0o755|fs.ModeSetuid))
-	s.write("sudo", "#!/bin/sh\nexec ./setpriv --reuid 0 --regid 0 --clear-groups \"$@\"\n")
-	must(s.t, os.Chmod(s.path("sudo"), 0o755))
-	s.write("beats.sh", beats)
-	must(s.t, os.Chmod(s.path("beats.sh"), 0o755))
+	writeProgram(s.t, s.path("setpriv"), "4755", string(program))
+	writeProgram(s.t, s.path("sudo"), "755", "#!/bin/sh\nexec ./setpriv --reuid 0 --regid 0 --clear-groups \"$@\"\n")
+	writeProgram(s.t, s.path("beats.sh"), "755", beats)
 	return "./sudo"
 }
 

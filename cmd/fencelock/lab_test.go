@@ -16,7 +16,18 @@ import (
 func fakeLab(t *testing.T, dir, says string) {
 	t.Helper()
 	script := "#!/bin/sh\necho " + says + " \"$@\"\nexit 7\n"
-	must(t, os.WriteFile(filepath.Join(dir, labProgram), []byte(script), 0o755))
+	writeProgram(t, filepath.Join(dir, labProgram), "755", script)
+}
+
+// writeProgram writes a program by another process. A child of this one that is just being started would have the file
+// open, and what is open for writing cannot be run.
+func writeProgram(t testing.TB, path, mode, text string) {
+	t.Helper()
+	c := exec.Command("sh", "-c", `cat >"$1" && chmod "$2" "$1"`, "sh", path, mode)
+	c.Stdin = strings.NewReader(text)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("writing %s: %v: %s", path, err, out)
+	}
 }
 
 func TestLabIsPlayedByItsOwnProgram(t *testing.T) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -17,8 +16,7 @@ const untilWritten = "\nuntil [ -s beats ]; do sleep 0.02; done; exit 3"
 // leaves starts a holder of n whose command starts a writer in this way and ends by itself.
 func (s *stage) leaves(way string, flags ...string) (holder *proc, writer int) {
 	s.t.Helper()
-	s.write("beats.sh", beats)
-	must(s.t, os.Chmod(s.path("beats.sh"), 0o755))
+	writeProgram(s.t, s.path("beats.sh"), "755", beats)
 	holder = s.start("fencelock", append(append([]string{"run"}, flags...), "n", "--", "bash", "-c", way+untilWritten)...)
 	writer = s.pid("pid")
 	s.t.Cleanup(func() { _ = unix.Kill(writer, unix.SIGKILL) })

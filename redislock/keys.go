@@ -13,7 +13,7 @@ import (
 //	                                      kept     the keys live at least until then
 //	                                      tombs    no tombstone lasts longer
 //	                                      mark     and by, the ID of the claim that left it
-//	                                      broke    the token of the last Break
+//	                                      broke    the token and the reason of the last Break
 //	                              and while somebody holds the lock:
 //	                                      held     the sum of the weights
 //	                                      size     the capacity of every claim in line

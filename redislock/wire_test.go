@@ -140,20 +140,21 @@ func TestLeaveThatIsSentAgainLateWasDone(t *testing.T) {
 func TestBreakOfNothingThatIsSentAgainIsGone(t *testing.T) {
 	t.Parallel()
 	p, b := through(t, newServer(t))
-	again := func(token int64) error {
+	again := func(token int64, reason string) error {
 		p.onScript(breakScript, func(nth int) faultproxy.Action {
 			if nth == 1 {
 				return faultproxy.DropAnswer
 			}
 			return faultproxy.Pass
 		})
-		return b.Break(t.Context(), "key", token, driver.Break{Reason: "enough"})
+		return b.Break(t.Context(), "key", token, driver.Break{Reason: reason})
 	}
-	wantGone(t, "a Break of a lock that was never held", again(1))
+	wantGone(t, "a Break of a lock that was never held", again(1, "enough"))
 	k := hold(t, b, mutex("key"))
-	ok(t, again(k.Token))
+	ok(t, again(k.Token, "enough"))
+	wantGone(t, "a Break of what another has broken", again(k.Token, "it hangs"))
 	wantGone(t, "the same Break by a new call", b.Break(t.Context(), "key", k.Token, driver.Break{Reason: "enough"}))
-	wantGone(t, "a Break of an earlier claim", again(k.Token-1))
+	wantGone(t, "a Break of an earlier claim", again(k.Token-1, "enough"))
 }
 
 // An Enter that is late, or whose connection is reset, is sent again. What was sent first may

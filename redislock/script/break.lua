@@ -2,7 +2,8 @@
 --
 -- ARGV  1 token  2 reason  3 how long it lingers, 0 for the lock-delay of the claim, or -1: ends also a claim that
 --       lingers  4 its notice, or 0
--- It answers '+', 'x' if there is no such claim, or 'x+' if the last Break of this lock was of the token.
+-- It answers '+', 'x' if there is no such claim, or 'x+' if the last Break of this lock was of the token
+-- for that reason.
 return each(function(token, reason, linger, notice)
   reason, linger, notice = reason or '', linger or '0', notice or '0'
   local key, field, claim
@@ -11,7 +12,8 @@ return each(function(token, reason, linger, notice)
     local from, span = match(c, '^%d+ (%d+) %d+ (%d+)')
     if from + 0 <= token + 0 and token + 0 < from + span then key, field, claim = k, f, c end
   end)
-  if not claim then return call('HGET', H, 'broke') == token and 'x+' or 'x' end
+  local this = token .. ' ' .. reason
+  if not claim then return call('HGET', H, 'broke') == this and 'x+' or 'x' end
   local lingers = match(field, '^l:')
   if lingers and linger == '0' then return '+' end -- perhaps the same Break, sent again
   local id, holds = sub(field, 3), key == H and not lingers
@@ -20,7 +22,7 @@ return each(function(token, reason, linger, notice)
   local promised = noticed and delay + 0 or 0
   if linger == '0' then linger = delay end
   if linger ~= '-1' then linger = math.max(linger, promised) end
-  call('HSET', H, 'broke', token)
+  call('HSET', H, 'broke', this)
   if holds and notice ~= '0' then
     notice, delay = math.max(notice, noticed and left or 0), math.max(linger, promised, 0)
     r.bury(id, 'n' .. reason, notice + delay + left)

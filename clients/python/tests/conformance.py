@@ -23,6 +23,8 @@ Step = Dict[str, Any]
 AnyClient = Union[Client, AsyncClient]
 AnyLease = Union[Lease, AsyncLease]
 
+PATIENCE = 60  # seconds, for what must happen
+
 
 class Player:
     """Plays one case with one of the clients."""
@@ -68,7 +70,7 @@ class Player:
         client = self.client
         if "through" in step:
             names = [self.server if name == "server" else f"{self.faults}/{name}" for name in step["through"]]
-            client = self.kind(*names, timeout=2 if step.get("expect") == "unavailable" else 60)
+            client = self.kind(*names, timeout=2 if step.get("expect") == "unavailable" else PATIENCE)
         return await self.run(client.acquire, self.key, **options)
 
     async def acquire(self, step: Step) -> None:
@@ -90,7 +92,7 @@ class Player:
         raise AssertionError("a call that was cancelled went well")
 
     async def line(self, step: Step) -> None:
-        end = time.monotonic() + step.get("within_ms", 10_000) / 1000
+        end = time.monotonic() + PATIENCE
         while True:
             line = await self.run(self.client.line, self.key)
             seen = {part: [standing["owner"] for standing in line[part]] for part in ("holders", "waiters")}
@@ -121,7 +123,7 @@ class Player:
 
     async def lost(self, step: Step) -> None:
         lease = self.leases[step["lease"]]
-        assert await self._is_lost(lease, step["within_ms"] / 1000), step
+        assert await self._is_lost(lease, PATIENCE), step
         try:
             lease.check()
         except FencelockError as error:
@@ -131,7 +133,7 @@ class Player:
 
     async def revoked(self, step: Step) -> None:
         lease = self.leases[step["lease"]]
-        end = time.monotonic() + step["within_ms"] / 1000
+        end = time.monotonic() + PATIENCE
         while not lease.revoked.is_set():
             assert time.monotonic() < end, step
             await asyncio.sleep(0.02)
@@ -201,7 +203,7 @@ setattr(Player, "break", _break)
 
 def _post(request: urllib.request.Request) -> Any:
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -52,11 +52,9 @@ var markLaws = []law{
 			w.each(len(readers), func(i int) {
 				e := driver.Exit{Mark: fmt.Sprintf("slot %d", i*5%8)}
 				err := readers[i].leave(e)
-				gone := driver.Gone(err)
-				for err != nil && !gone && w.ctx.Err() == nil {
-					err = readers[i].leave(e)
-					if driver.Gone(err) { // it was done before, and another has left its mark since
-						return
+				for err != nil && !driver.Gone(err) && w.ctx.Err() == nil {
+					if err = readers[i].leave(e); driver.Gone(err) {
+						return // it was done before, and another has left its mark since
 					}
 				}
 				if err != nil {

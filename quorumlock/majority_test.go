@@ -11,8 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/driver"
 	"github.com/fencelock/fencelock/drivertest/steps"
+	"github.com/fencelock/fencelock/internal/testclient"
 	"github.com/fencelock/fencelock/internal/testmember"
 	"github.com/fencelock/fencelock/quorumlock"
 )
@@ -383,4 +385,32 @@ func TestNoticeOfAMajorityIsNotShortenedByAFew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWaiterOutlivesAPauseOfANodeThatItNeeds: one of three is down, and another stands still for a moment while a
+// client waits. What was sent there and had no answer must not come back, so that wish takes no part there any more.
+// The client wishes anew.
+func TestWaiterOutlivesAPauseOfANodeThatItNeeds(t *testing.T) {
+	three(t, func(t *testing.T, nodes []*node, b *quorumlock.Backend) {
+		held, err := b.Enter(t.Context(), steps.TTL(exclusive("theirs"), 5*time.Minute))
+		steps.Must(t, err)
+		waiter := testclient.New(t, b, nil)
+		nodes[0].refuses = driver.Refused(errors.New("connection refused"))
+		granted := make(chan error, 1)
+		go func() {
+			_, err := waiter.Lock(t.Context(), "k", fencelock.Wait(5*time.Minute))
+			granted <- err
+		}()
+		pause(10 * time.Second)
+		nodes[1].dark.Store(true)
+		pause(10 * time.Second)
+		nodes[1].dark.Store(false)
+		pause(10 * time.Second)
+		released := time.Now()
+		steps.Must(t, b.Leave(t.Context(), held, driver.Exit{}))
+		steps.Must(t, <-granted)
+		if d := time.Since(released); d > 2*time.Second {
+			t.Errorf("a lock that was free was granted after %v", d)
+		}
+	})
 }

@@ -55,8 +55,8 @@ func TestHolderThatWasStoppedWithItsWatchdogSaysThatItRanOn(t *testing.T) {
 	t.Parallel()
 	s := sqliteStage(t)
 	holder, _ := s.runs(stubborn, "--ttl", "10s")
+	watchdog := watchdogOf(holder) // looked for before, since the lease ends meanwhile
 	holder.signal("STOP")
-	watchdog := watchdogOf(holder)
 	must(t, unix.Kill(watchdog, unix.SIGSTOP))
 	s.wants(0, "run", "n", "--", "true")
 	must(t, unix.Kill(watchdog, unix.SIGCONT))

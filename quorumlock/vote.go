@@ -178,7 +178,7 @@ func (v *vote) retry() (retry, contended bool) {
 // mayHave counts the nodes that have the claim of a vote that failed, or may have it, after its retreat.
 func (v *vote) mayHave(cl *claim) (n int) {
 	for i, err := range v.errs {
-		if err == nil && cl.node(i).mayBe() || err != nil && !definite(err) {
+		if err == nil && cl.node(i).presence != absent || err != nil && !definite(err) {
 			n++
 		}
 	}

@@ -199,6 +199,9 @@ func (a *acquisition) obtain() step {
 		if err := a.pauseAfter(s.err); err != nil {
 			return retry(err)
 		}
+		if !a.c.info.Fair && a.adopts == nil {
+			a.claim.wishAnew()
+		}
 	}
 }
 
@@ -353,12 +356,7 @@ func (a *acquisition) enterFailed(err error) step {
 	case errors.Is(err, driver.ErrPermanent), errors.Is(err, driver.ErrClosed), errors.As(err, new(ballot.Error)):
 		return refuse(unavailable(context.Background(), a.claim.settled(err)))
 	}
-	s := a.claim.enterFailed(err)
-	if s.outcome == outcomeRetry && a.adopts == nil && !a.claim.named && !a.claim.mayBeInLine() {
-		// Nothing of the claim is in line, or will be. A part of the store may know that it must not come.
-		a.replaceClaim()
-	}
-	return s
+	return a.claim.enterFailed(err)
 }
 
 func (a *acquisition) refusedBusy(busy *driver.BusyError) step {
@@ -422,15 +420,11 @@ func (a *acquisition) enterAnew() step {
 	if err := a.leaveOld(); err != nil {
 		return retry(err)
 	}
-	a.replaceClaim()
-	return step{outcome: outcomeGone}
-}
-
-func (a *acquisition) replaceClaim() {
 	a.claim = a.newClaim()
 	if a.queue != nil {
 		a.queue.replaceClaim(a.claim)
 	}
+	return step{outcome: outcomeGone}
 }
 
 // takeNamed gets the grant of the call's named claim, which giveUp has found. It waits no longer

@@ -3,6 +3,7 @@ package fencelock
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -55,6 +56,20 @@ func (cl *claim) enterFailed(err error) step {
 	cl.writeRare().lost = cl.loss(ErrBroken, 0, gone.Reason)
 	cl.rare.lost.by = lossOf(gone)
 	return step{outcome: outcomeGone}
+}
+
+// wishAnew makes another claim of one that was not granted by a store without a line, unless the program has named it.
+// It has no place to lose, and a part of the store that gave no answer may have noted that it must not come back.
+func (cl *claim) wishAnew() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	switch {
+	case cl.named || cl.state != stateNew:
+	case cl.uncertain:
+		cl.state = stateEnded // it leaves first
+	default:
+		cl.id = rand.Text()
+	}
 }
 
 // notOurs ends a claim that is that of another wish, or that there is not: nothing is sent for it.

@@ -56,7 +56,7 @@ func (b *Backend) Enter(ctx context.Context, c driver.Claim) (driver.Ticket, err
 		b.retreat(ctx, cl, v)
 		retry, contended := v.retry()
 		if v.cut != nil || !retry || n == maxVotes {
-			return driver.Ticket{}, v.refusal(cl)
+			return driver.Ticket{}, v.refusal()
 		}
 		if err := b.pause(ctx, n, contended, time.Since(v.sent)); err != nil {
 			return driver.Ticket{}, err
@@ -87,7 +87,7 @@ const holderGrace = 20 * time.Millisecond
 // vote proposes c to all members and waits until the vote is decided.
 func (b *Backend) vote(ctx context.Context, cl *claim, c driver.Claim, earlier *vote) *vote {
 	c.NoWait = true
-	v := b.newVote(cl, c, earlier)
+	v := b.newVote(c, earlier)
 	answers := make(chan answer, len(b.nodes))
 	for i, n := range b.nodes {
 		if n.silent() {

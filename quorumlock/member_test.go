@@ -211,7 +211,7 @@ func TestOneStoreUnderTwoNamesIsReported(t *testing.T) {
 	})
 }
 
-// A quorum has refused, and done nothing, if too few members may have the claim when those that granted it are left. A
+// A quorum has refused, and done nothing, if too few members are left that may have the claim. A
 // member that did not answer may have it.
 func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
 	now, good := driver.Refused(errors.New("read-only")), driver.Permanent(errors.New("no right"))
@@ -226,7 +226,7 @@ func TestQuorumKnowsWhenNothingHappened(t *testing.T) {
 		"two refuse, one is silent":   {[3]error{now, now, silent}, true, false},
 		"one refuses, two are silent": {[3]error{now, silent, silent}, false, false},
 		"one has it, two are silent":  {[3]error{nil, silent, silent}, false, false},
-		"one refuses, one each":       {[3]error{now, silent, nil}, true, false},
+		"one refuses, one each":       {[3]error{now, silent, nil}, false, false},
 		"all refuse for good":         {[3]error{good, good, good}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,12 +42,12 @@ type answer struct {
 	err    error
 }
 
-// newVote proposes c for cl. It knows what an earlier vote of the same Enter has found out.
-func (b *Backend) newVote(cl *claim, c driver.Claim, earlier *vote) *vote {
+// newVote proposes c. It knows what an earlier vote of the same Enter has found out.
+func (b *Backend) newVote(c driver.Claim, earlier *vote) *vote {
 	v := &vote{count: b.newCount(c.Key), claim: c, sent: time.Now()}
 	if earlier != nil {
 		v.floor, v.refused = earlier.floor, earlier.refused
-		v.unsure = earlier.unsure || earlier.mayHave(cl) >= b.majority
+		v.unsure = earlier.unsure || earlier.mayHave() >= b.majority
 	}
 	return v
 }
@@ -175,19 +175,19 @@ func (v *vote) retry() (retry, contended bool) {
 	return holder.Token == v.claim.Ballot || nodes+len(v.errs)-open < v.b.majority, true
 }
 
-// mayHave counts the nodes that have the claim of a vote that failed, or may have it, after its retreat.
-func (v *vote) mayHave(cl *claim) (n int) {
-	for i, err := range v.errs {
-		if err == nil && cl.node(i).presence != absent || err != nil && !definite(err) {
+// mayHave counts the nodes that have the claim, or may have it.
+func (v *vote) mayHave() (n int) {
+	for _, err := range v.errs {
+		if err == nil || !definite(err) {
 			n++
 		}
 	}
 	return n
 }
 
-// refusal says why the claim was not granted, after the retreat.
-func (v *vote) refusal(cl *claim) error {
-	nothing := !v.unsure && v.mayHave(cl) < v.b.majority
+// refusal says why the claim was not granted.
+func (v *vote) refusal() error {
+	nothing := !v.unsure && v.mayHave() < v.b.majority
 	_, n := v.winner()
 	definitely := 0
 	for i, err := range v.errs {

@@ -39,9 +39,10 @@
 //
 // # What it does not do
 //
-//   - It keeps no line, because lines on different nodes could disagree. A refused claim
-//     tries again after a random pause. So grants follow no order, and a steady flow of
-//     readers can starve a writer.
+//   - It keeps no line, because lines on different nodes could disagree. Who is refused
+//     tries again after a random pause, as another claim. So grants follow no order, and a
+//     steady flow of readers can starve a writer. A claim that the program has named stays
+//     the same: a node that gave it no answer takes no part until its lease would be over.
 //   - It keeps no semaphores. On three nodes with a semaphore of two each, three claims can
 //     have two nodes each. All three would then hold a permit.
 //   - It keeps no marks, so there is no Once. Two majorities may have different marks, and

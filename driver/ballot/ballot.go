@@ -113,7 +113,7 @@ type QuarantineError struct {
 func (e *QuarantineError) Error() string {
 	left := e.Left.Round(time.Millisecond)
 	if left > 10*time.Second {
-		left = left.Round(time.Second) // several members say the same
+		left = left.Round(time.Second)
 	}
 	return fmt.Sprintf("it is new, or has lost its data or been restarted, and grants no lock for another %v. "+
 		"If no lock can be left from before, end that with fencelock init, or with Initialise in a program", left)
